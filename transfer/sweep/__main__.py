@@ -94,7 +94,7 @@ def _main(argv: list[str]) -> int:
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
     options = read_options(SweepOptions, arguments, "python -m transfer.sweep NAME")
     print_safe(f"sweep {name}{f', tier {options.tier}' if options.tier else ''}", file=sys.stderr, flush=True)
-    return _sweep(_read(name, options), options, argv)
+    return _sweep(_read(name, options), options)
 
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
@@ -116,7 +116,7 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     return sweep.comparing(variants) if sweep.vary else sweep
 
 
-def _sweep(sweep: "SweepFile", options: SweepOptions, argv: list[str]) -> int:
+def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     from transfer.experiments.grid import expand
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
@@ -135,7 +135,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions, argv: list[str]) -> int:
     if not _run(sweeper):
         print_safe(f"stopped; rerun the command to resume in {out}", file=sys.stderr)
         return 143
-    return _report(sweep, sweeper, searches, _cost_ratios(out, options), argv)
+    return _report(sweep, sweeper, searches, _cost_ratios(out, options))
 
 
 def _announce(
@@ -216,12 +216,10 @@ def _run(sweeper: "Sweeper") -> bool:
             signal.signal(number, handler)
 
 
-def _report(
-    sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios", argv: list[str]
-) -> int:
+def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios") -> int:
     from transfer.sweep.report import SweepReport
 
-    report = SweepReport(sweep, sweeper, searches, ratios, argv)
+    report = SweepReport(sweep, sweeper, searches, ratios)
     print_safe(report.text(), flush=True)  # before anything is written: the disk may be full
     print_safe(f"page: {report.write_page()}", file=sys.stderr)
     failed: dict[str, list[str]] = {}

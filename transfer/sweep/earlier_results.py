@@ -89,13 +89,13 @@ class EarlierResults:
         parts = [job.portable_argv(), self.extra, [self._states[path] for path in paths], parent and parent.export]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def find(self, job: SweepJob, parent: Record | None) -> Record | None:
+    def find(self, job: SweepJob, key: str) -> Record | None:
         """Return the record of a job whose `key` and exported weights are still the same; None if there is none."""
         try:
-            run, key = done_file(self.out, job).read_text(encoding="utf-8").split()
+            run, its_key = done_file(self.out, job).read_text(encoding="utf-8").split()
         except (OSError, ValueError):
             return None
-        record = read_record(self.out, run) if key == self.key(job, parent) else None
+        record = read_record(self.out, run) if its_key == key else None
         if record is None or record.export is None or job.step.kind != "pretrain":
             return record
         exported = exports.pretraining_facts(self.out / "weights" / job.name).get("identity")

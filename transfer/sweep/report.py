@@ -1,8 +1,6 @@
 """The report of a sweep as text and as OUT/report.html: how its jobs ended, and the sections that its YAML names."""
 
-import shlex
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,8 +41,6 @@ class SweepReport:
     searches: "Searches | None"
     ratios: CostRatios
     """Costs of the variants that are compared; kept in the folder of the sweep, so that none is measured twice."""
-    argv: Sequence[str] = ()
-    """The arguments of the command."""
     missing: list[str] = field(default_factory=list)
 
     @cached_property
@@ -90,16 +86,11 @@ class SweepReport:
 
     @property
     def more_seeds(self) -> str:
-        """The command that trains every variant with at least three seeds; empty where they have them, or unknown."""
+        """Advice to train every variant with more seeds; empty where they have enough."""
         seeds = next((step.seeds for step in self.sweep.steps.values() if step.after is None), None) or (0,)
-        if not self.argv or self.sweep.vary is None or len(seeds) >= ENOUGH:
+        if self.sweep.vary is None or len(seeds) >= ENOUGH:
             return ""
-        wanted = [*seeds, *(seed for seed in range(ENOUGH) if seed not in seeds)][:ENOUGH]
-        arguments, skips = list[str](), False
-        for argument in self.argv:
-            skips = argument == "--seeds" or (skips and not argument.startswith("--"))
-            arguments += [] if skips else [argument]
-        return f"For {ENOUGH} seeds: python -m transfer.sweep {shlex.join([*arguments, '--seeds', *map(str, wanted)])}"
+        return f"For intervals over training runs, add --seeds {' '.join(map(str, range(ENOUGH)))} to the command."
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""

@@ -37,15 +37,13 @@ class Progress:
     attempts: int = 0
     record: Record | None = None
     reused: bool = False
-    searched: bool = False
-    """Whether a record of an earlier start of the sweep was searched for."""
     process: Job | None = None
     started: float = 0.0
     """The time of the last start, in seconds of the monotonic clock."""
     seconds: float = 0.0
     """The duration of all attempts."""
     key: str = ""
-    """What it read when it was last started; see `EarlierResults.key`."""
+    """What it reads; see `EarlierResults.key`."""
     log_size: int = 0
     """Bytes of its log at the last start, before which are earlier attempts."""
 
@@ -109,46 +107,42 @@ class Sweeper:
                 self.launcher.close()
 
     def _update(self) -> None:
-        """Take the results of processes that have ended; block or reuse waiting jobs."""
+        """Take the results of processes that have ended, and block the jobs whose parent gave no weights."""
         for progress in list(self.jobs.values()):
-            if progress.status == "waiting":
-                self._block_or_reuse(progress)
-            elif progress.status == "running" and progress.process is not None:
+            parent = self._parent(progress)
+            if progress.process is not None and progress.status == "running":
                 status = progress.process.poll()
                 if status is not None:
                     progress.seconds += time.monotonic() - progress.started
                     self._finish(progress, status)
-
-    def _block_or_reuse(self, progress: Progress) -> None:
-        parent = self._parent(progress)
-        if parent is not None and parent.ended and parent.status not in SCORED:
-            ending = f"training failed ({parent.status})" if parent.training_failed else parent.status
-            self._end(progress, "blocked", f"{parent.job.title}: {ending}")
-        elif not progress.searched and (parent is None or parent.ended):
-            progress.searched = True
-            record = self._earlier.find(progress.job, self._parent_record(progress))
-            if record is not None:
-                progress.reused = True
-                self._record(progress, record)
+            elif progress.status == "waiting" and parent and parent.ended and parent.status not in SCORED:
+                ending = f"training failed ({parent.status})" if parent.training_failed else parent.status
+                self._end(progress, "blocked", f"{parent.job.title}: {ending}")
 
     def _start_ready(self) -> None:
-        """Start the jobs that wait for nothing, as far as the launcher has room."""
-        ready = [progress for progress in self.jobs.values() if self._ready(progress)]
-        if self.launcher.slots is None:
-            by_resources: dict[str, list[Progress]] = {}
-            # jobs with equal resources form one array, which Slurm accepts or rejects as a whole
-            for progress in filter(self._files_unchanged, ready):
-                by_resources.setdefault(repr(self._process_spec(progress).resources), []).append(progress)
-            for group in by_resources.values():
-                self._launch(group)
-            return
-        for progress in ready:
-            if self.launcher.fits(self._process_spec(progress)) and self._files_unchanged(progress):
-                self._launch([progress])
+        """Reuse or start the jobs that wait for nothing, as far as the launcher has room."""
+        arrays: dict[str, list[Progress]] = {}
+        for progress in list(self.jobs.values()):
+            parent, process = self._parent(progress), self._process_spec(progress)
+            if progress.status != "waiting" or (parent and parent.status not in SCORED):
+                continue
+            if self.launcher.fits(process) and not self._reuse(progress, parent) and self._files_unchanged(progress):
+                if self.launcher.slots is None:
+                    # jobs with equal resources form one array, which Slurm accepts or rejects as a whole
+                    arrays.setdefault(repr(process.resources), []).append(progress)
+                else:
+                    self._launch([progress])
+        for array in arrays.values():
+            self._launch(array)
 
-    def _ready(self, progress: Progress) -> bool:
-        parent = self._parent(progress)
-        return progress.status == "waiting" and (parent is None or parent.status in SCORED)
+    def _reuse(self, progress: Progress, parent: Progress | None) -> bool:
+        """Return whether an earlier start of the sweep has left a job's record, which is taken."""
+        progress.key = self._earlier.key(progress.job, parent.record if parent else None)
+        record = self._earlier.find(progress.job, progress.key)
+        if record is not None:
+            progress.reused = True
+            self._record(progress, record)
+        return progress.reused
 
     def _files_unchanged(self, progress: Progress) -> bool:
         """Return whether the user's files of a job are unchanged since the sweep began; otherwise the job has failed.
@@ -162,7 +156,6 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            progress.key = self._earlier.key(progress.job, self._parent_record(progress))
             result_file(self.out, progress.job.name).unlink(missing_ok=True)
             progress.log_size = self._log(progress).stat().st_size if self._log(progress).exists() else 0
         try:
@@ -239,10 +232,6 @@ class Sweeper:
             return ""
         bound = "about" if len(known) == len(left) else "at least"
         return f"; {bound} {duration(sum(known) / min(len(left), self.launcher.slots))} left"
-
-    def _parent_record(self, progress: Progress) -> Record | None:
-        parent = self._parent(progress)
-        return parent.record if parent else None
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
