@@ -13,14 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
 from transfer.launch import ProcessSpec
-from transfer.launch.slurm_child import STOPPED, child, sbatch_parameters
+from transfer.launch.slurm_child import STOPPED, Child, sbatch_parameters
 
 TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
 LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
@@ -234,13 +234,14 @@ class SlurmLauncher:
         job_ids = {path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")}
         live_ids = sorted(job_ids & self.queue.live())
         jobs = {job_id: pickle.loads((self.folder / f"{job_id}{ending}").read_bytes()) for job_id in live_ids}
-        return {tuple(job.function.arguments): job_id for job_id, job in jobs.items()}
+        return {job.function.process.arguments: job_id for job_id, job in jobs.items()}
 
     def _submit(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
         """Submit processes that take the same resources as one array."""
         resources = processes[0].resources
         parameters = sbatch_parameters(resources, self.array_parallelism or len(processes))
-        functions = [child(process, parameters["signal_delay_s"], self.tables) for process in processes]
+        given = {"folder": Path.cwd(), "tables": self.tables, "grace": parameters["signal_delay_s"] * 0.75}
+        functions = [Child(replace(process, log=process.log.absolute()), **given) for process in processes]
         check_writable(self.folder, "--out")
         executor = _submitit().SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
         executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)

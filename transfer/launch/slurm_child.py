@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,10 @@ STOPPED = 143
 
 
 class Process:
-    """A child process that can be stopped and waited for, also from within a signal handler."""
+    """A child process that can be stopped and waited for, also from within a signal handler.
+
+    It is polled: `Popen.wait` holds a lock, on which a handler that interrupts it would wait for ever.
+    """
 
     def __init__(self, command: list[str], log: Path, folder: Path, environment: dict[str, str], tables: bool = True):
         with log.open("ab") as file:
@@ -43,19 +45,12 @@ class Process:
                 start_new_session=True,
                 preexec_fn=_ignore_notice,
             )
-        self.status: int | None = None
         self.asked_to_stop = False
-        # `Popen.wait` holds a lock, on which a handler that interrupts it would wait for ever.
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        self.status = self._process.wait()
 
     @property
-    def result(self) -> int:
-        """The exit status of a child process that has ended, negative for a signal."""
-        assert self.status is not None
-        return self.status
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while the child runs."""
+        return self._process.poll()
 
     @property
     def finished(self) -> bool:
@@ -76,11 +71,12 @@ class Process:
             self._process.terminate()
             self.asked_to_stop = True
 
-    def wait(self, seconds: float = float("inf")) -> None:
-        """Wait until the child has ended, at most this long."""
+    def wait(self, seconds: float = float("inf")) -> int | None:
+        """Wait until the child has ended, at most this long, and return its status."""
         end = time.monotonic() + seconds
         while self.status is None and time.monotonic() < end:
             time.sleep(0.1)
+        return self.status
 
 
 class _ChildFinished(Exception):
@@ -91,18 +87,11 @@ class _ChildFinished(Exception):
 class Child:
     """Runs `python -m ARGUMENTS` on each node of a job. submitit pickles and calls it."""
 
-    arguments: tuple[str, ...]
-    log: Path
-    """The file that gets the child's output."""
+    process: ProcessSpec
     folder: Path
     """The working directory."""
-    root: Path
+    root: Path = ROOT
     """The folder from which the suite's packages are imported."""
-    nodes: int = 1
-    processes: int = 1
-    """The number of ranks on each node."""
-    cpus: int | None = None
-    """The number of cores on each node; None means those that Slurm gives."""
     tables: bool = True
     """Whether stdout is logged too, not stderr alone."""
     grace: float = 60.0
@@ -117,11 +106,11 @@ class Child:
         signal.signal(signal.SIGTERM, self._on_notice)
         if node:  # on the first node submitit has a handler, which calls `checkpoint`
             signal.signal(_notice(), self._on_notice)
-        process = self._process = self._start(node)
+        child = self._child = self._start(node)
         try:
-            process.wait()
-            if process.finished:
-                return process.result
+            status = child.wait()
+            if child.finished:
+                return int(status or 0)
             if node:
                 _wait_for_the_first_node(self.grace)
             elif job_state() == "RUNNING":
@@ -130,7 +119,7 @@ class Child:
                 time.sleep(1)
             sys.exit(STOPPED)  # without a result: Slurm ends the job or requeues it itself
         except _ChildFinished:
-            return process.result
+            return int(child.status or 0)
 
     def checkpoint(self) -> "DelayedSubmission":
         """Return what the job runs when it starts again; submitit calls this within its signal handler.
@@ -139,11 +128,11 @@ class Child:
         """
         from submitit.core.utils import DelayedSubmission
 
-        process = getattr(self, "_process", None)
-        if process is not None:
-            process.stop()
-            process.wait(self.grace)
-            if process.finished:
+        child = getattr(self, "_child", None)
+        if child is not None:
+            child.stop()
+            child.wait(self.grace)
+            if child.finished:
                 raise _ChildFinished
         return DelayedSubmission(replace(self))
 
@@ -155,22 +144,20 @@ class Child:
             hosts: the names of the job's nodes; ranks meet on the first one.
             job_id: the number of the job, from which the port is derived.
         """
-        arguments = [*self.arguments, *self._threads()]
-        if self.nodes == self.processes == 1:
+        resources, arguments = self.process.resources, list(self.process.arguments)
+        nodes, processes, cpus = resources.get("nodes") or 1, ranks(resources), resources.get("cpus")
+        # where Slurm does not bind the job to its cores
+        if cpus and "--threads" not in arguments and len(os.sched_getaffinity(0)) > cpus:
+            arguments += ["--threads", str(max(1, cpus // processes))]
+        if nodes == processes == 1:
             return [sys.executable, "-m", *arguments]
         rendezvous = ["--standalone"]
-        if self.nodes > 1:
+        if nodes > 1:
             # static rendezvous: all nodes agree on the first one, whatever names its host has
-            rendezvous = ["--nnodes", str(self.nodes), "--node-rank", str(node)]
+            rendezvous = ["--nnodes", str(nodes), "--node-rank", str(node)]
             rendezvous += ["--master-addr", hosts[0], "--master-port", str(20000 + job_id % 20000)]
-        torchrun = ["torch.distributed.run", *rendezvous, "--nproc-per-node", str(self.processes), "-m"]
+        torchrun = ["torch.distributed.run", *rendezvous, "--nproc-per-node", str(processes), "-m"]
         return [sys.executable, "-m", *torchrun, *arguments]
-
-    def _threads(self) -> list[str]:
-        """Return a `--threads` option where Slurm does not bind the job to its cores."""
-        if self.cpus is None or "--threads" in self.arguments or len(os.sched_getaffinity(0)) <= self.cpus:
-            return []
-        return ["--threads", str(max(1, self.cpus // self.processes))]
 
     def _start(self, node: int) -> Process:
         from submitit.slurm.slurm import SlurmJobEnvironment
@@ -178,16 +165,16 @@ class Child:
         job_id = int(os.environ.get("SLURM_JOB_ID", 0))
         paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-        if self.processes > 1:
+        if ranks(self.process.resources) > 1:
             environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, with a banner
         command = self.command(node, list(SlurmJobEnvironment().hostnames), job_id)
-        return Process(command, self.log, self.folder, environment, self.tables)
+        return Process(command, self.process.log, self.folder, environment, self.tables)
 
     def _on_notice(self, number: int, frame: FrameType | None) -> None:
-        process = getattr(self, "_process", None)
-        if process is None:
+        child = getattr(self, "_child", None)
+        if child is None:
             sys.exit(STOPPED)
-        process.stop()
+        child.stop()
 
 
 def job_state() -> str:
@@ -218,22 +205,6 @@ def _ignore_notice() -> None:
 
 
 NAMES = ("partition", "account", "qos", "constraint")
-
-
-def child(process: ProcessSpec, delay: int, tables: bool) -> Child:
-    """Return the function that a job runs; `delay` is the time in seconds from Slurm's notice to the job's end."""
-    resources = process.resources
-    return Child(
-        arguments=process.arguments,
-        log=process.log.absolute(),
-        folder=Path.cwd(),
-        root=ROOT,
-        nodes=resources.get("nodes") or 1,
-        processes=ranks(resources),
-        cpus=resources.get("cpus"),
-        tables=tables,
-        grace=delay * 0.75,
-    )
 
 
 def ranks(resources: dict[str, Any]) -> int:

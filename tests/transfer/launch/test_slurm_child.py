@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import Child, Process
 
 
@@ -21,8 +22,8 @@ def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
 
 def test_torchrun_is_used_for_several_ranks_alone() -> None:
     def command(nodes: int, processes: int, node: int = 0) -> str:
-        child = Child(("transfer.run", "reid"), Path(), Path(), Path(), nodes, processes)
-        python, *words = child.command(node, ["a1", "a2"], 12345678)
+        process = ProcessSpec(("transfer.run", "reid"), Path(), {"nodes": nodes, "processes": processes})
+        python, *words = Child(process, Path()).command(node, ["a1", "a2"], 12345678)
         assert python == sys.executable
         return " ".join(words)
 
@@ -56,8 +57,7 @@ def process(tmp_path: Path) -> Process:
 def test_a_child_saves_its_state_before_it_stops(process: Process, tmp_path: Path) -> None:
     process.stop()
     process.stop()  # one signal, not two
-    process.wait()
-    assert process.result == 143
+    assert process.wait() == 143
     assert not process.finished
     assert "saved" in (tmp_path / "log").read_text()
 
@@ -67,5 +67,4 @@ def test_slurms_notice_does_not_kill_the_child(process: Process) -> None:
     process.wait(0.5)
     assert process.status is None
     process.stop()
-    process.wait()
-    assert process.result == 143
+    assert process.wait() == 143
