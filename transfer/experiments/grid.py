@@ -14,9 +14,8 @@ from transfer.core.options import Needs, idle_options, noted
 from transfer.core.settings import read_yaml
 from transfer.core.user_modules import file_digest, or_its_imports
 from transfer.experiments.published_rows import used_values
-from transfer.experiments.step import BACKBONE_OPTIONS, Step, options_of
+from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile
-from transfer.experiments.variants import PARTS
 from transfer.records.fields import value_label
 
 

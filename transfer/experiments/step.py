@@ -1,19 +1,25 @@
-"""Parses and checks the steps of a sweep's YAML, and its rows, own ones or a published table's. Imports no torch."""
+"""Parses and checks the steps of a sweep's YAML, its rows, own ones or a published table's, and the variants that a command
+compares, combinations of a stem, an attention and an FFN. Imports no torch.
+"""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from backbones.archs import parse_field
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
 from transfer.core.options import as_items, check_keys, mapping
+from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.experiments.published_rows import rows_of
 
 if TYPE_CHECKING:
     from transfer.task import Task
 
+PARTS = ("stem", "attention", "ffn")
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
@@ -78,7 +84,12 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         mapping(content.get(key) or {}, f"{where}: {key}") for key in ("options", "grid", "resources")
     )
     check_resources(shared | resources, f"{where}: resources")
-    axes = {",".join(options_of(name)): distinct(as_list(values)) for name, values in grid.items()}
+    # each value once; null removes an axis
+    axes = {
+        ",".join(options_of(name)): list({repr(value): value for value in as_list(values)}.values())
+        for name, values in grid.items()
+        if values is not None
+    }
     step = Step(
         name=name,
         kind=kinds[0],
@@ -102,11 +113,6 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
-
-
-def distinct(values: list[Any]) -> list[Any]:
-    """Return each value once."""
-    return list({repr(value): value for value in values}.values())
 
 
 def options_of(axis: str) -> tuple[str, ...]:
@@ -202,3 +208,42 @@ def read_rows(
         if named or not any(key in dropped for key in row):
             parsed_rows.append({"label": str(row.get("label", "")), **named})
     return parsed_rows
+
+
+def read_variants(asked: Mapping[str, str], against: Sequence[str]) -> list[dict[str, str]]:
+    """Return the parts that each variant names: first the one that is asked for, then the ones to compare it with.
+
+    Args:
+        asked: the value of each part of the first variant.
+        against: the others, as `conv` or `stem=conv,attention=relu`; if there are none, the backbone's own parts.
+
+    Raises:
+        UsageError: lists every unknown part, with the nearest names.
+    """
+    variants = [dict(asked)]
+    with errors_together():
+        for text in against or [""]:
+            with kept():
+                variants.append(_parts(text, tuple(asked)))
+        for part, value in [item for variant in variants for item in variant.items()]:
+            with kept():
+                parse_field(part, locate(value) if is_in_file(value) else value)  # a user's file is not run
+    return variants
+
+
+def selector(parts: Mapping[str, str]) -> str:
+    """Return parts as reports select them: `stem=conv,attention=relu`."""
+    return ",".join(f"{part}={value}" for part, value in parts.items())
+
+
+def _parts(text: str, asked: Sequence[str]) -> dict[str, str]:
+    """Return the parts that a text of `--against` names; a bare value is one of the parts asked for."""
+    if not text or re.match(f"({'|'.join(PARTS)})=", text):
+        named = re.split(f",(?=(?:{'|'.join(PARTS)})=)", text) if text else []
+        return dict(item.split("=", 1) for item in named)
+    fitting = [part for part in asked if len(asked) == 1 or text in builtin_names(part)]
+    if len(fitting) == 1:
+        return {fitting[0]: text}
+    near = "" if is_user_part(text) else did_you_mean(text, [name for part in asked for name in builtin_names(part)])
+    choices = " or ".join(f"{part}={text}" for part in asked)
+    raise UsageError(f"--against {text}: must be one of the {' or '.join(asked)} names, or {choices}{near}")

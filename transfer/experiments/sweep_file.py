@@ -17,7 +17,7 @@ report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [ste
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from transfer.core.settings import CONFIGS, config_names, read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
 from transfer.experiments.step import (
+    PARTS,
     STEP_KEYS,
     Step,
     as_list,
@@ -36,9 +37,9 @@ from transfer.experiments.step import (
     options_of,
     parse_step,
     read_rows,
+    selector,
     step_options,
 )
-from transfer.experiments.variants import PARTS, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
 KEYS = (*("about", "paper", "table", "figure", "rows", "steps"), *("tiers", "resources", "report", "search", "vary"))
@@ -138,7 +139,9 @@ def read_sweep(
         parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
     if tier in ("full", None):
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
-    replaced = {*_options_in_tier(overrides), *(tuple(text.partition("=")[0].split(".", 1)) for text in settings)}
+    replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
+    for step, values in overrides.items():
+        replaced |= {(step, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
     rows = tuple(read_rows(content, parsed, readings, replaced, where))
     if (vary := content.get("vary")) is not None:
         check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
@@ -165,29 +168,23 @@ def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> d
     for key, value in steps.items():
         with kept():
             parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
-    earlier: list[str] = []
-    for name, step in parsed.items() if not has_kept() else ():
-        if step.after is not None and step.after not in earlier:
+    for place, step in enumerate(parsed.values() if not has_kept() else ()):
+        if step.after is not None and step.after not in (earlier := [*parsed][:place]):
             hint = did_you_mean(step.after, earlier)
-            raise UsageError(f"{where}: steps.{name}: `after: {step.after}` must name an earlier step{hint}")
-        earlier.append(name)
+            raise UsageError(f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier step{hint}")
     return parsed
 
 
 def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
     """Remove the steps that none of these tasks needs. Raises UsageError, `kept`, for each unknown task."""
-    if not tasks:
-        return
     runs = {name: str(step["run"]) for name, step in steps.items() if step and "run" in step}
     known = tuple(dict.fromkeys([*runs, *runs.values()]))
-    missing = [task for task in tasks if task not in known]
-    for task in missing:
+    for task in tasks:
         with kept():
-            raise unknown("task", task, known)
-    if missing:
-        return  # all steps stay, so that their mistakes are named too
+            if task not in known:
+                raise unknown("task", task, known)
     needed = {name for name, task in runs.items() if {name, task} & {*tasks}}
-    for name in reversed(steps):
+    for name in reversed(steps) if needed else ():
         if name not in needed:
             steps[name] = None
         elif after := steps[name].get("after"):
@@ -196,28 +193,19 @@ def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
 
 def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     """Return the paper and the name of its table or figure. Raises UsageError when one of them is missing."""
-    named = [f"figure{content['figure']}"] if "figure" in content else []
-    named += [str(content["table"])] if "table" in content else []
-    if len(named) != ("paper" in content):
+    named = f"figure{content['figure']}" if "figure" in content else str(content.get("table", ""))
+    if bool(named) != ("paper" in content):
         raise UsageError(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
-    return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
-
-
-def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield (step, option) of each option and axis that a tier sets."""
-    for step, values in overrides.items():
-        for key in ("options", "grid"):
-            yield from ((step, option) for option in (values or {}).get(key) or {})
+    return (str(content["paper"]), table_of(str(content["paper"]), named).name) if named else None
 
 
 def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
     check_keys(parts, REPORT_KEYS, where)
     pairs = as_list(parts.get("compare"))
-    pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
-    given = {key: value for key, value in parts.items() if value is not None} | {"compare": pairs}
+    given = parts | {"compare": [pairs] if pairs and not isinstance(pairs[0], list) else pairs}
     once = [(key, given[key]) for key in ("heatmap", "interaction") if key in given]
-    for key, values in [*(("compare", pair) for pair in pairs), *once]:
+    for key, values in [*(("compare", pair) for pair in given["compare"]), *once]:
         if not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{EXAMPLES[key]}], not {values!r}")
     return given | {"by": as_list(parts.get("by"))}
@@ -247,19 +235,14 @@ def _tier(content: dict[str, Any], tier: str | None, where: str) -> dict[str, An
 def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the steps with a tier's values; `options` and `grid` are merged by key, null removes a step."""
     check_keys(overrides, tuple(steps), f"{where}: the tier")
-    merged: dict[str, Any] = {}
-    for name, step in steps.items():
-        merged[name] = dict(mapping(step, f"{where}: steps.{name}"))
-        if name not in overrides:
-            continue
-        if overrides[name] is None:
+    merged: dict[str, Any] = {name: dict(mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
+    for name, values in overrides.items():
+        if values is None:
             merged[name] = None
             continue
-        for key, value in mapping(overrides[name], f"{where}: the tier's {name}").items():
-            if key in ("options", "grid") and isinstance(value, dict):
-                value = {**mapping(merged[name].get(key) or {}, f"{where}: steps.{name}: {key}"), **value}
-                value = {inner: item for inner, item in value.items() if key == "options" or item is not None}
-            merged[name][key] = value
+        for key, value in mapping(values, f"{where}: the tier's {name}").items():
+            together = key in ("options", "grid") and isinstance(value, dict)
+            merged[name][key] = {**(merged[name].get(key) or {}), **value} if together else value
     return merged
 
 
@@ -272,17 +255,15 @@ def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> Non
     step, dot, key = target_text.partition(".")
     if not (equals and dot and key) or key in ("options", "grid"):
         raise UsageError(f"--set {text}: use STEP.KEY=VALUE, as pretrain.epochs=5; a list of values is an axis")
-    searches = {"search": search} if search is not None else {}
-    check_keys({step: {}}, (*(name for name in steps if steps[name]), *searches), f"--set {text}")
-    if step in searches:
+    targets = {name: content for name, content in [*steps.items(), ("search", search)] if content is not None}
+    check_keys({step: {}}, tuple(targets), f"--set {text}")
+    value, target = read_value(value_text, f"--set {text}"), targets[step]
+    if target is search:
         check_keys({key: {}}, SEARCH_KEYS, f"--set {text}")
-        searches[step][key] = read_value(value_text, f"--set {text}")
-        return
-    value, target = read_value(value_text, f"--set {text}"), steps[step]
-    options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
-    if key in STEP_KEYS:
+    if target is search or key in STEP_KEYS:
         target[key] = value
         return
+    options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
     kind = "run" if "run" in target else "pretrain"
     with errors_naming(f"--set {text}"):
         for name in options_of(key):

@@ -99,8 +99,8 @@ def _main(argv: list[str]) -> int:
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
+    from transfer.experiments.step import PARTS, read_variants
     from transfer.experiments.sweep_file import read_sweep
-    from transfer.experiments.variants import PARTS, read_variants
 
     parts = {part: value for part in PARTS if (value := getattr(options, part))}
     variants: list[dict[str, str]] = []

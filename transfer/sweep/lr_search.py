@@ -15,9 +15,8 @@ from typing import Any
 
 from transfer.core.errors import UsageError, errors_naming
 from transfer.experiments.grid import SweepJob, expand, make_job
-from transfer.experiments.step import check_option, parse_seeds, step_options
+from transfer.experiments.step import PARTS, check_option, parse_seeds, step_options
 from transfer.experiments.sweep_file import SweepFile
-from transfer.experiments.variants import PARTS
 from transfer.records.evidence import ending
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.runner import Progress

@@ -8,8 +8,8 @@ import pytest
 from transfer.core.errors import UsageError
 from transfer.core.settings import write_yaml
 from transfer.experiments.grid import expand
+from transfer.experiments.step import read_variants
 from transfer.experiments.sweep_file import read_sweep, sweep_names
-from transfer.experiments.variants import read_variants
 
 SWEEP: dict[str, Any] = {
     "about": "a sweep",
