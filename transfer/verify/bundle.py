@@ -27,7 +27,7 @@ from transfer.verify.checks import check_files, verify
 SUPPORT = "support.csv"
 SHARED = (RECORD, HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 """The files of a run that bundles hold; the record has the sizes and digests of the others."""
-_RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
+_ENTRY = re.compile(rf"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*/({'|'.join(map(re.escape, SHARED))})")
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -45,25 +45,13 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=".bundle-", suffix=".tmp", dir=beside) as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
-                if reason := _refusal(archive):
-                    raise UserError(f"{file}: {reason}; nothing is taken")
+                strange = [repr(entry) for entry in archive.namelist() if not _ENTRY.fullmatch(entry)]
+                if strange or not archive.namelist():
+                    raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
                 archive.extractall(scratch)
         except _DAMAGED as error:
             raise UserError(f"{file}: not a readable bundle ({reason_of(error)}); get it again") from None
         yield Path(scratch)
-
-
-def _refusal(archive: zipfile.ZipFile) -> str:
-    """Return why an archive is not a bundle of runs; empty if it is one."""
-    names, runs = archive.namelist(), set[str]()
-    for entry in names:
-        run, _, name = entry.partition("/")
-        if not _RUN.fullmatch(run) or name not in SHARED:
-            return f"{entry!r} has no place in a bundle"
-        runs.add(run)
-    if bare := [run for run in sorted(runs) if f"{run}/{RECORD}" not in names]:
-        return f"its run {bare[0]!r} has no {RECORD}"
-    return "" if runs else "not a bundle of runs: it has none"
 
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
@@ -171,13 +159,15 @@ def _shared_files(run: Run) -> dict[str, bytes]:
     if wrong := check_files(run.folder, replace(record, files=kept))[0]:
         raise UserError(f"{run.folder}: {'; '.join(wrong)}; only runs that verify can be shared")
     contents = {name: (run.folder / name).read_bytes() for name in kept}
-    names = [contents.get(SUPPORT, b"").decode()]
-    if OUTCOMES in contents:
-        names += map(str, arrays_in(run.folder / OUTCOMES)["sample"])
-    if paths := paths_in(names):
+    names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
+    if paths := paths_in([contents.get(SUPPORT, b"").decode(), *map(str, names)]):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
     if OPTIONS in contents:
-        contents[OPTIONS] = _without_places(run.folder / OPTIONS, known_paths(record)).encode()
+        # without paths, it still repeats the run if the data is found
+        command = contents[OPTIONS].decode().partition("\n")[0]
+        options = {name: value for name, value in read_yaml(run.folder / OPTIONS).items() if name not in PLACES}
+        command, options = texts_without_paths([command, options], known_paths(record))
+        contents[OPTIONS] = f"{command}\n{write_yaml(options)}".encode()
     files = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         for name, content in sorted(contents.items())
@@ -186,14 +176,6 @@ def _shared_files(run: Run) -> dict[str, bytes]:
     shared = record.shared or {"left_out": left_out, "record": size_and_sha256(run.folder / RECORD)["sha256"]}
     content = asdict(replace(without_paths(record), files=files, shared=shared))
     return contents | {RECORD: with_checksum(content)}
-
-
-def _without_places(options: Path, known: dict[str, str]) -> str:
-    """Return a run's options.yaml without paths; it still repeats the run if the data is found."""
-    command, _, _ = options.read_text(encoding="utf-8").partition("\n")
-    kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
-    command, kept = texts_without_paths([command, kept], known)
-    return f"{command}\n{write_yaml(kept)}"
 
 
 def import_bundle(file: Path, store: Store) -> Imported:
@@ -210,20 +192,17 @@ def import_bundle(file: Path, store: Store) -> Imported:
         result = Imported()
         existing = {run.record.run_key: run for run in store.runs()[0]}
         for run in Store(folder).runs()[0]:
-            _import(run, existing.get(run.record.run_key), store, result)
-        return result
-
-
-def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> None:
-    name, target = run.record.run_id, store.folder(run.record.run_id)
-    if existing is None and not target.exists():
-        flush_folder(run.folder)
-        run.folder.rename(target)
-        result.added.append(name)
-    elif existing is None:
-        result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
-    elif same_result(existing.record, run.record):
-        result.equal.append(name)
-    else:
-        conflict = difference_text(existing, run).replace(str(run.folder), f"{name} of the bundle")
-        result.conflicts.append(f"{conflict}; what was there stays")
+            name, target, there = run.record.run_id, store.folder(run.record.run_id), existing.get(run.record.run_key)
+            if there is None and target.exists():
+                unfinished = "unfinished, or no run at all; finish it or move it away, then import again"
+                result.conflicts.append(f"{target}: {unfinished}")
+            elif there is None:
+                flush_folder(run.folder)
+                run.folder.rename(target)
+                result.added.append(name)
+            elif same_result(there.record, run.record):
+                result.equal.append(name)
+            else:
+                conflict = difference_text(there, run).replace(str(run.folder), f"{name} of the bundle")
+                result.conflicts.append(f"{conflict}; what was there stays")
+    return result

@@ -5,9 +5,7 @@ Each check returns two lists of sentences: what is wrong, and what could not be 
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from transfer.core import user_code
 from transfer.core.errors import UserError, reason_of
@@ -45,19 +43,6 @@ def users_file(record: Record, part: str) -> str:
     return file
 
 
-def users_metrics(record: Record) -> list[str]:
-    """Return the names of the scores that a user's metrics gave."""
-    return [part.removeprefix(METRIC) for part in record.user_code if part.startswith(METRIC)]
-
-
-def scores_of_metrics(record: Record, outcomes: dict[str, NDArray[Any]]) -> dict[str, float]:
-    """Return the scores that a user's metrics give of the arrays of a run. Raises UserError."""
-    from transfer.evaluation.users_metrics import load_metrics
-
-    metrics = load_metrics([users_file(record, f"{METRIC}{name}") for name in users_metrics(record)])
-    return {own.name: own.score(outcomes)[0] for own in metrics}
-
-
 Checks = tuple[list[str], list[str]]
 
 
@@ -74,16 +59,6 @@ def check_files(folder: Path, record: Record) -> Checks:
     return wrong, notes + ([f"a shared copy, without {', '.join(left_out) or 'its paths'}"] if record.shared else [])
 
 
-def check_run_key(folder: Path, record: Record) -> Checks:
-    """Check that the run's name and key are what the content of its key gives."""
-    wrong, run_key = [], RunKey(record.run_key_content)
-    if folder.resolve().name != record.run_id:
-        wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
-    if run_key.digest != record.run_key:
-        wrong.append(f"run_key: {record.run_key[:12]} in the record, {run_key.digest[:12]} from its content")
-    return wrong, []
-
-
 def check_scores(folder: Path, record: Record) -> Checks:
     """Check that the task computes exactly these scores from the per-sample results, and that intervals can be made."""
     path = folder / OUTCOMES
@@ -96,9 +71,13 @@ def check_scores(folder: Path, record: Record) -> Checks:
         pass  # told below, to the bit
     except UnusableOutcomes as error:
         return [f"{OUTCOMES}: {error}"], []
+    from transfer.evaluation.users_metrics import load_metrics
+
+    own = [part for part in record.user_code if part.startswith(METRIC)]
+    of_task = {name: array for name, array in outcomes.items() if METRIC + name not in own}
     try:
-        of_task = {name: array for name, array in outcomes.items() if name not in users_metrics(record)}
-        computed = task_of(record).rescore(of_task) | scores_of_metrics(record, of_task)
+        metrics = load_metrics([users_file(record, part) for part in own])
+        computed = task_of(record).rescore(of_task) | {metric.name: metric.score(of_task)[0] for metric in metrics}
     except UserError as error:  # or a library that scoring needs is not here
         return [], [f"scores not recomputed: {error}"]
     except Exception as error:  # whatever a damaged file leads to
@@ -168,10 +147,14 @@ def verify(folder: Path, name: str = "") -> Verdict:
     except UserError:
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
-        results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
+        wrong, verdict.notes = check_files(folder, record)
+        if folder.resolve().name != record.run_id:
+            wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
+        if (digest := RunKey(record.run_key_content).digest) != record.run_key:
+            wrong.append(f"run_key: {record.run_key[:12]} in the record, {digest[:12]} from its content")
+        of_scores, notes = check_scores(folder, record)
     except OSError as error:  # no permission, a failing disk
-        results = [([reason_of(error).replace(str(folder), verdict.name)], [])]
-    for wrong, notes in results:
-        verdict.wrong += wrong
-        verdict.notes += notes
+        wrong, of_scores, notes = [reason_of(error).replace(str(folder), verdict.name)], [], []
+    verdict.wrong += [*wrong, *of_scores]
+    verdict.notes += notes
     return verdict
