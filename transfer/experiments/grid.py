@@ -11,7 +11,6 @@ from typing import Any
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
-from transfer.core.settings import read_yaml
 from transfer.core.user_modules import file_digest, or_its_imports
 from transfer.experiments.published_rows import used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
@@ -149,16 +148,15 @@ def make_job(
     labels = [step.name, Path(dataset).stem, Path(backbone).stem, *map(str, varied.values()), f"s{seed}"]
     slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
     start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
-    title = ", ".join([f"{step.name} on {Path(dataset).stem}", *_names(varied), f"seed {seed}"])
+    # a part as people name it, "LapStem", and other options with their values, "lr 0.1"
+    values = [
+        str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
+        for name, value in varied.items()
+    ]
+    title = ", ".join([f"{step.name} on {Path(dataset).stem}", *values, f"seed {seed}"])
     return SweepJob(
         *(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items()))
     )
-
-
-def _names(varied: dict[str, Any]) -> Iterator[str]:
-    """Yield the values that tell a job from others as people name them: "LapStem", "lr 0.1"."""
-    for name, value in varied.items():
-        yield str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
 
 
 def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
@@ -171,17 +169,10 @@ def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
         return ""
     if path.suffix == ".py":
         return file_digest(path)
-    inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(read_yaml(path))) if depth else ""
-    return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in nested values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+    content = path.read_bytes()
+    names = re.findall(r"[^\s\"',:\[\]{}]+\.(?:py|ya?ml)\b", content.decode(errors="replace")) if depth else ()
+    inner = "".join(_content(name, path.parent, depth - 1) for name in names)
+    return hashlib.sha256(content + inner.encode()).hexdigest()
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
-"""Parses and checks the steps of a sweep's YAML, its rows, own ones or a published table's, and the variants that a command
-compares, combinations of a stem, an attention and an FFN. Imports no torch.
+"""Parses and checks the steps of a sweep's YAML, its rows, and the variants that a command compares. Imports no torch.
+
+Rows are the file's own or a published table's; variants are combinations of a stem, an attention and an FFN.
 """
 
 import re

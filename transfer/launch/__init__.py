@@ -27,9 +27,6 @@ class Job(Protocol):
     def poll(self) -> int | None:
         """Return its exit status, negative for a signal; None while it waits or runs."""
 
-    def cancel(self) -> None:
-        """Ask it to save its state and stop."""
-
 
 class Launcher(Protocol):
     """Starts processes."""

@@ -27,16 +27,6 @@ class LocalJob:
         """See `Job`."""
         return self.process.poll()
 
-    def cancel(self) -> None:
-        """Send SIGTERM to the process alone; it stops its children, such as loaders, when its state is saved."""
-        if self.process.poll() is None:
-            self.process.terminate()
-
-    def kill(self) -> None:
-        """Kill the whole process group at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
 
 class LocalLauncher:
     """Runs processes on this machine and gives each of them GPUs that no other one uses.
@@ -82,15 +72,15 @@ class LocalLauncher:
 
     def close(self) -> None:
         """See `Launcher`; a process that does not stop in time is killed."""
-        running = self._running()
-        for job in running:
-            job.cancel()
+        for job in (running := self._running()):
+            job.process.terminate()  # alone: it stops its children, such as loaders, when its state is saved
         end = time.monotonic() + GRACE_SECONDS
         for job in running:
             try:
                 job.process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                job.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(job.process.pid, signal.SIGKILL)
 
     def _start(self, spec: ProcessSpec) -> LocalJob:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])

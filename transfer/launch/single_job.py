@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 JOBS = ".slurm"  # the folder of job files, within the folder of the runs
 LOOK_SECONDS = 0.5
 TAIL = 4096  # bytes of the log that are shown when the job was submitted by an earlier command
-EXIT_STATUSES = (0, 1, 2, 3, 143)
 
 
 def launch(program: str, arguments: list[str], command: "Command") -> int:
@@ -101,7 +100,7 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
     if result is None:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
-        return status if status in EXIT_STATUSES else 1
+        return status
     from transfer.report.tables.terminal import run_table
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]

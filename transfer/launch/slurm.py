@@ -4,6 +4,7 @@ States of jobs are read from `squeue`, so that no accounting is needed.
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import pickle
@@ -12,32 +13,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
 from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import STOPPED, Child, sbatch_parameters
 
-TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
 LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
 TIMEOUT_SECONDS = 60
 ENDED = re.compile("BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT")
 NEVER = re.compile("BadConstraints|PartitionConfig|Partition(Node|Time)Limit|InvalidAccount|InvalidQOS")
 """Reasons, as `squeue` prints them, for which a job would never start."""
-
-
-def need_slurm() -> None:
-    """Raise UserError when commands of Slurm are missing."""
-    missing = [name for name in TOOLS if shutil.which(name) is None]
-    if missing:
-        raise UserError(
-            f"--launcher slurm: {', '.join(missing)} not found; run the command on a machine of a Slurm cluster, "
-            "or use --launcher local"
-        )
 
 
 def refusal(text: str) -> UserError:
@@ -182,8 +171,11 @@ class SlurmLauncher:
     _earlier: dict[tuple[str, ...], str] | None = None
 
     def __post_init__(self) -> None:
-        need_slurm()
-        _submitit()
+        if shutil.which("sbatch") is None:
+            fix = "run the command on a machine of a Slurm cluster, or use --launcher local"
+            raise UserError(f"--launcher slurm: sbatch not found; {fix}")
+        if importlib.util.find_spec("submitit") is None:
+            raise UserError("--launcher slurm: submitit is not installed; pip install -e '.[sweep]'")
         self.folder = self.folder.absolute()
 
     def start(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
@@ -194,23 +186,23 @@ class SlurmLauncher:
         """
         if self._earlier is None:
             self._earlier = self._find_earlier()
-        jobs: dict[int, SlurmJob] = {}
-        for number, process in enumerate(processes):
-            job_id = self._earlier.pop(process.arguments, None)
-            if job_id is not None:
-                jobs[number] = SlurmJob(job_id, process.log, self.folder, self.queue, adopted=True)
-        new = [number for number in range(len(processes)) if number not in jobs]
-        arrays = [new[start : start + ARRAY_SIZE] for start in range(0, len(new), ARRAY_SIZE)]
+        jobs = {
+            process.arguments: SlurmJob(job_id, process.log, self.folder, self.queue, adopted=True)
+            for process in processes
+            if (job_id := self._earlier.pop(process.arguments, None))
+        }
+        new = [process for process in processes if process.arguments not in jobs]
+        submitted: list[SlurmJob] = []
         try:
-            for array in arrays:
-                jobs |= zip(array, self._submit([processes[number] for number in array]), strict=True)
+            for start in range(0, len(new), ARRAY_SIZE):
+                submitted += self._submit(new[start : start + ARRAY_SIZE])
         except UserError:
-            for job in jobs.values():
-                if not job.adopted:
-                    job.cancel()
+            for job in submitted:
+                job.cancel()
             raise
+        jobs |= zip((process.arguments for process in new), submitted, strict=True)
         self.queue.look(now=True)
-        started = [jobs[number] for number in range(len(processes))]
+        started = [jobs[process.arguments] for process in processes]
         self.jobs += started
         return started
 
@@ -237,16 +229,22 @@ class SlurmLauncher:
         return {job.function.process.arguments: job_id for job_id, job in jobs.items()}
 
     def _submit(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
-        """Submit processes that take the same resources as one array."""
+        """Submit processes that take the same resources as one array. Raises UserError when Slurm rejects it."""
+        from submitit import SlurmExecutor
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
         resources = processes[0].resources
         parameters = sbatch_parameters(resources, self.array_parallelism or len(processes))
         given = {"folder": Path.cwd(), "tables": self.tables, "grace": parameters["signal_delay_s"] * 0.75}
         functions = [Child(replace(process, log=process.log.absolute()), **given) for process in processes]
         check_writable(self.folder, "--out")
-        executor = _submitit().SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
+        executor = SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
         executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)
-        with _refusals():
-            submitted = executor.submit_array(functions)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises as well
+                submitted = executor.submit_array(functions)
+        except (FailedJobError, FailedSubmissionError) as error:
+            raise refusal(str(error)) from None
         jobs = [
             SlurmJob(job.job_id, process.log, self.folder, self.queue)
             for job, process in zip(submitted, processes, strict=True)
@@ -254,23 +252,3 @@ class SlurmLauncher:
         for job in jobs:
             job.result_file.unlink(missing_ok=True)  # left by an older job, if Slurm's numbering was reset
         return jobs
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn a rejection by Slurm into a UserError."""
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises as well
-            yield
-    except (FailedJobError, FailedSubmissionError) as error:
-        raise refusal(str(error)) from None
-
-
-def _submitit() -> ModuleType:
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("--launcher slurm: submitit is not installed; pip install -e '.[sweep]'") from None
-    return submitit

@@ -16,7 +16,7 @@ from transfer.cli.options import check_resources
 from transfer.core.errors import UsageError, UserError
 from transfer.launch import ProcessSpec, slurm
 from transfer.launch.single_job import without_launch
-from transfer.launch.slurm import TOOLS, Queue, SlurmJob, SlurmLauncher
+from transfer.launch.slurm import Queue, SlurmJob, SlurmLauncher
 from transfer.launch.slurm_child import ranks, sbatch_parameters
 from transfer.run import main
 
@@ -82,13 +82,13 @@ def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     out = tmp_path / "runs"
     assert main(["reid", "--backbone", "tiny", "--smoke", "--launcher", "slurm", "--out", str(out)]) == 1
     said = capsys.readouterr().err
-    assert "sbatch, srun, squeue, scontrol, scancel not found" in said
+    assert "sbatch not found" in said
     assert "--launcher local" in said
     assert not out.exists()
 
 
 def test_a_silent_slurm_refuses_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in TOOLS:
+    for name in ("sbatch", "squeue"):
         tool(tmp_path, name, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UserError, match="Unable to contact slurm controller"):
@@ -191,6 +191,6 @@ def test_a_run_put_back_into_the_queue_ends_as_an_undisturbed_one(
     interrupting.join()
     said = capsys.readouterr()
     assert said.err.count("resuming after step") == 2
-    assert said.out.count("reid-toy_market-tiny-") == 1
+    assert said.out.count("Here: task reid, dataset toy_market") == 1
     assert main([*words, "--out", str(tmp_path / "plain")]) == 0
     assert_equal_runs(out, tmp_path / "plain")

@@ -45,9 +45,6 @@ class Ended:
     def poll(self) -> int:
         return self.status
 
-    def cancel(self) -> None:
-        raise AssertionError
-
 
 @dataclass
 class InThisProcess:
