@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from transfer.core.errors import UsageError, errors_together, kept, print_safe, shortened
@@ -199,13 +198,9 @@ def _extra(options: SweepOptions) -> tuple[str, ...]:
 
 def _run(sweeper: "Sweeper") -> bool:
     """Run the jobs; return False when a signal stopped them, with their checkpoints saved."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
     # a closed terminal stops the sweep as well, unless it was started with nohup
     signals = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
-    previous = {number: signal.signal(number, stop) for number in signals}
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in signals}
     try:
         sweeper.run()
         return True

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
 
 PAGE = "report.html"
-NAMED = ("paper", "interaction", "heatmap", "by", "cost")
-"""Sections of the page that a sweep's YAML may name besides comparisons."""
 EQUAL = "All variants have the same images, epochs and learning rates, not the same cost:"
 ENOUGH = 3
 """Seeds from which on the intervals say how training runs vary."""
@@ -57,12 +55,12 @@ class SweepReport:
         return parts + ([Section(title="Largest stable rates", table=self.searches.table())] if self.searches else [])
 
     @cached_property
-    def requested(self) -> list[tuple[ReportRequest, list[Section]]]:
+    def requested(self) -> list[tuple[dict[str, Any], list[Section]]]:
         """The requests of the sweep's YAML that can be met, with their sections; `missing` says why others cannot."""
         met = []
-        for request in _requests(self.sweep):
+        for named in _requests(self.sweep):
             try:
-                met.append((request, sections(self.runs, replace(request, ratios=self.ratios, brief=True))))
+                met.append((named, sections(self.runs, ReportRequest(**named, ratios=self.ratios, brief=True))))
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         return met
@@ -94,10 +92,10 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        request = ReportRequest(everything=True, pictures=True, ratios=self.ratios)
+        named: dict[str, Any] = {"compare": []}
         for one, _ in self.requested:
-            named = {name: value for name in NAMED if (value := getattr(one, name))}
-            request = replace(request, compare=[*request.compare, *one.compare], **named)
+            named |= one | {"compare": [*named["compare"], *one.get("compare", ())]}
+        request = ReportRequest(**named, everything=True, pictures=True, ratios=self.ratios)
         parts = sections(self.runs, request) if len(self.runs) else []
         if self.more_seeds and parts:
             parts[0] = replace(parts[0], reading="\n".join([parts[0].reading, self.more_seeds]))
@@ -111,15 +109,15 @@ class SweepReport:
         return self.sweeper.out / PAGE
 
 
-def _requests(sweep: SweepFile) -> list[ReportRequest]:
-    """Return the requests for the sections that the sweep's YAML names."""
+def _requests(sweep: SweepFile) -> list[dict[str, Any]]:
+    """Return the fields of a `ReportRequest` for each section that the sweep's YAML names."""
     options: dict[str, Any] = sweep.report
     named: list[dict[str, Any]] = [{"paper": sweep.paper}] if sweep.paper else []
     named += [{"compare": [(str(a), str(b))]} for a, b in options.get("compare", ())]
     named += [{"interaction": tuple(options["interaction"])}] if "interaction" in options else []
     if "heatmap" in options:
         named.append({"heatmap": tuple(options["heatmap"]), "by": tuple(options.get("by", ()))})
-    return [ReportRequest(**request) for request in [*named, *([{"cost": True}] if options.get("cost") else [])]]
+    return named + ([{"cost": True}] if options.get("cost") else [])
 
 
 def _jobs(sweeper: Sweeper) -> Section:
