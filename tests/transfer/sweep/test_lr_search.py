@@ -107,33 +107,33 @@ def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], 
         searches(tmp_path, **given)
 
 
-def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_found(tmp_path: Path) -> None:
-    found = searches(tmp_path, low=1e-4, high=1, ratio=1.5, budget=12)
-    asked = found.start()
-    while asked:
-        rate = asked[0].options["lr"]
-        record = made(lr=rate) if 0.02 < rate < 0.09 else broken("at_chance" if rate < 0.05 else "diverged", lr=rate)
-        status = record.outcome["status"]
-        asked = [*found.next_jobs(Progress(asked[0], status=status, record=record))]
-    (row,) = found.table().to_frame().to_dict("records")
-    assert 0.06 <= float(row["largest stable lr"]) <= 0.11
-    assert row["runs"] <= 12
-
-
 def classifier(rate: float, hits: int, **given: Any) -> Record:
     """A training at ten classes whose statistics are healthy, with so many of 1,000 test images right."""
     data = {"counts": {"val": {"classes": 10, "images": 1000}}}
     return made(lr=rate, primary="top1", scores={"top1": hits / 1000}, metrics={"top1": {}}, dataset=data, **given)
 
 
-def test_a_rate_whose_score_is_at_chance_is_not_stable(tmp_path: Path) -> None:
-    found = searches(tmp_path, low=1e-3, high=1, ratio=1.5, budget=12)
+def of_region(rate: float) -> Record:
+    """A training at a rate that is fit, too small, or too large."""
+    return made(lr=rate) if 0.02 < rate < 0.09 else broken("at_chance" if rate < 0.05 else "diverged", lr=rate)
+
+
+@pytest.mark.parametrize(
+    ("record_of", "low", "at_least", "at_most"),
+    [(of_region, 1e-4, 0.06, 0.11), (lambda rate: classifier(rate, 300 if rate < 0.05 else 100), 1e-3, 0.03, 0.07)],
+    ids=["between rates at chance and rates that diverge", "whose score is above chance"],
+)
+def test_the_largest_rate_that_trains_is_found(
+    tmp_path: Path, record_of: Callable[[float], Record], low: float, at_least: float, at_most: float
+) -> None:
+    found = searches(tmp_path, low=low, high=1, ratio=1.5, budget=12)
     asked = found.start()
     while asked:
-        record = classifier(rate := asked[0].options["lr"], 300 if rate < 0.05 else 100)
-        asked = [*found.next_jobs(Progress(asked[0], status="completed", record=record))]
+        record = record_of(asked[0].options["lr"])
+        asked = [*found.next_jobs(Progress(asked[0], status=record.outcome["status"], record=record))]
     (row,) = found.table().to_frame().to_dict("records")
-    assert 0.03 <= float(row["largest stable lr"]) <= 0.07
+    assert at_least <= float(row["largest stable lr"]) <= at_most
+    assert row["runs"] <= 12
     assert "ended at chance level" in row["note"]
 
 
