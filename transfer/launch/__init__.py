@@ -31,9 +31,8 @@ class Job(Protocol):
 class Launcher(Protocol):
     """Starts processes."""
 
-    @property
-    def slots(self) -> int | None:
-        """The number of processes that can run at once; None if a scheduler such as Slurm decides."""
+    slots: int | None
+    """The number of processes that can run at once; None if a scheduler such as Slurm decides."""
 
     def fits(self, process: ProcessSpec) -> bool:
         """Return whether the process can be started now. Raises UserError when it never can."""

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from transfer.core.errors import UserError
 from transfer.core.files import write_error
@@ -14,18 +13,6 @@ from transfer.core.process import PARENT, SIDE_BY_SIDE, usable_cores
 from transfer.launch import ProcessSpec, python_command
 
 GRACE_SECONDS = 120.0  # for a process to save its state after SIGTERM
-
-
-@dataclass
-class LocalJob:
-    """A process on this machine, in a process group of its own."""
-
-    process: subprocess.Popen[bytes]
-    gpus: tuple[str, ...] = ()
-
-    def poll(self) -> int | None:
-        """See `Job`."""
-        return self.process.poll()
 
 
 class LocalLauncher:
@@ -42,15 +29,11 @@ class LocalLauncher:
     def __init__(self, workers: int | None = None):
         self.gpus = visible_gpus()
         self.shared_by = len(self.gpus) or usable_cores()
-        self.workers = workers or self.shared_by
-        self.jobs: list[LocalJob] = []
+        self.slots: int | None = workers or self.shared_by
+        self.jobs: list[tuple[subprocess.Popen[bytes], tuple[str, ...]]] = []
+        """The processes, each in a process group of its own, and their GPUs."""
 
-    @property
-    def slots(self) -> int | None:
-        """See `Launcher`."""
-        return self.workers
-
-    def start(self, processes: Sequence[ProcessSpec]) -> list[LocalJob]:
+    def start(self, processes: Sequence[ProcessSpec]) -> list[subprocess.Popen[bytes]]:
         """See `Launcher`.
 
         Raises:
@@ -68,21 +51,22 @@ class LocalLauncher:
                 f"a job requests {wanted} GPUs, this machine has {len(self.gpus)}; use --gpus {len(self.gpus)} "
                 "(recorded) or --launcher slurm"
             )
-        return len(self._running()) < self.workers and wanted <= len(self._free_gpus())
+        return len(self._running()) < (self.slots or 0) and wanted <= len(self._free_gpus())
 
     def close(self) -> None:
         """See `Launcher`; a process that does not stop in time is killed."""
-        for job in (running := self._running()):
-            job.process.terminate()  # alone: it stops its children, such as loaders, when its state is saved
+        running = [process for process, _ in self._running()]
+        for process in running:
+            process.terminate()  # alone: it stops its children, such as loaders, when its state is saved
         end = time.monotonic() + GRACE_SECONDS
-        for job in running:
+        for process in running:
             try:
-                job.process.wait(max(0.1, end - time.monotonic()))
+                process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(job.process.pid, signal.SIGKILL)
+                    os.killpg(process.pid, signal.SIGKILL)
 
-    def _start(self, spec: ProcessSpec) -> LocalJob:
+    def _start(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])
         command = python_command(spec, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
@@ -95,17 +79,16 @@ class LocalLauncher:
                 )
         except OSError as error:
             raise write_error(spec.log, error) from None
-        job = LocalJob(process, gpus)
-        self.jobs.append(job)
-        return job
+        self.jobs.append((process, gpus))
+        return process
 
-    def _running(self) -> list[LocalJob]:
+    def _running(self) -> list[tuple[subprocess.Popen[bytes], tuple[str, ...]]]:
         """Return the jobs that still run, and forget the others."""
-        self.jobs = [job for job in self.jobs if job.poll() is None]
+        self.jobs = [job for job in self.jobs if job[0].poll() is None]
         return self.jobs
 
     def _free_gpus(self) -> list[str]:
-        taken = {gpu for job in self._running() for gpu in job.gpus}
+        taken = {gpu for _, gpus in self._running() for gpu in gpus}
         return [gpu for gpu in self.gpus if gpu not in taken]
 
     def _wanted_gpus(self, process: ProcessSpec) -> int:

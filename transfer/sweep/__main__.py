@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +149,6 @@ def _announce(
     from transfer.sweep.cost_estimate import Prediction, command, measured_speed, plan
     from transfer.sweep.earlier_results import done_file
 
-    start = time.process_time()  # of the imports, torch's above all
     stream = None if options.dry_run else sys.stderr
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
     waiting = [job for job in jobs if options.dry_run or not done_file(out, job).exists()]
@@ -162,7 +160,7 @@ def _announce(
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     # on a cluster all start at once
     slots = options.workers or (gpus or usable_cores() if options.launcher == "local" else len(waiting))
-    text = prediction.text(speed, source, max(1, gpus), min(slots, len(waiting)), start, times)
+    text = prediction.text(speed, source, max(1, gpus), min(slots, len(waiting)), times)
     print_safe(text, file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")

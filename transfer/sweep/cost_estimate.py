@@ -30,8 +30,8 @@ from transfer.launch import ProcessSpec, python_command
 from transfer.sweep.earlier_results import done_file
 from transfer.task import Task, load_task
 
-START = 4.0  # starting and ending a job takes that many times the processor time of importing torch
-STEP_SECONDS = 0.02  # processor time of a step of `tiny` on one core of an AMD EPYC, which is more than its operations
+# processor time on a core of an AMD EPYC: to start and end a job; a step of `tiny`, which is more than its operations
+START_SECONDS, STEP_SECONDS = 8.0, 0.02
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
 Overrides = tuple[tuple[str, Any], ...]
@@ -114,7 +114,7 @@ class Prediction:
             count = sum(map(len, self.failed.values()))
             raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
 
-    def text(self, speed: float | None, source: str, gpus: int, slots: int, start: float, times: dict[str, int]) -> str:
+    def text(self, speed: float | None, source: str, gpus: int, slots: int, times: dict[str, int]) -> str:
         """Return the expected time of all jobs.
 
         Args:
@@ -122,13 +122,12 @@ class Prediction:
             source: where the speed is from, or how to get it.
             gpus: the number of devices that compute at once.
             slots: the number of jobs that run at once.
-            start: the seconds in which this process has imported torch.
             times: how often a job counts, by its name, if not once.
         """
         if speed is None:
             return f"expected time: unknown; {source}"
         seconds = [
-            times.get(name, 1) * (operations / speed / gpus / 1e12 + (START * start + STEP_SECONDS * steps) / slots)
+            times.get(name, 1) * (operations / speed / gpus / 1e12 + (START_SECONDS + STEP_SECONDS * steps) / slots)
             for name, (operations, steps) in self.work.items()
         ]
         more = f"; unknown for {shortened(self.uncounted)}, without `counts`" if self.uncounted else ""

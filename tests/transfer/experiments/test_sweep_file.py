@@ -1,5 +1,6 @@
 """What a sweep's YAML may say, and how its mistakes are named."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ def write(folder: Path, content: dict[str, Any]) -> str:
 
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The sweep with one of its entries, `steps.reid.options`, replaced."""
-    import copy
-
     content = copy.deepcopy(SWEEP)
     *parents, last = path.split(".")
     inner = content
@@ -103,36 +102,28 @@ def test_tasks_and_seeds_of_the_command(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
-    assert [len(expand(read_sweep("scaled_relu_table3", "full", readings=name))) for name in ("one", "both")] == [
-        40,
-        80,
-    ]
+    counts = [len(expand(read_sweep("scaled_relu_table3", "full", readings=name))) for name in ("one", "both")]
+    assert counts == [40, 80]
 
 
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
         ("stepz", {}, "unknown key 'stepz'; did you mean 'steps'"),
-        ("steps.reid.optionz", {}, "unknown key 'optionz'; did you mean 'options'"),
         ("steps.reid.options", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'"),
         ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
-        ("steps.reid.run", "reidd", "unknown task 'reidd'; did you mean 'reid'"),
         ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
         ("steps.reid.dataset", ["toy_markt"], "unknown dataset 'toy_markt'"),
         ("steps.pretrain.backbone", None, "`backbone` is missing"),
         ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
-        ("steps.pretrain.seeds", [0, 0], "`seeds`"),
         ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
         ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
         ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
-        ("report", {"comparee": []}, "unknown key 'comparee'"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
-        ("report", {"heatmap": "lr"}, "`heatmap` takes two, as [lr, warmup_epochs]"),
         ("search", {"low": 1}, "`high` is missing"),
-        ("vary", "pretrian", "unknown key 'pretrian'; did you mean 'pretrain'"),
         ("paper", "scaled_relu", "`paper` and `table` belong together"),
     ],
 )
@@ -168,12 +159,8 @@ def test_settings_of_the_command_win(tmp_path: Path) -> None:
     assert sweep.steps["reid"].options["epochs"] == 5
     assert sweep.steps["reid"].dataset == ("toy_msmt17",)
     assert len(expand(sweep)) == 2 + 4
-    for wrong, says in (
-        ("reid=1", "STEP.KEY=VALUE"),
-        ("reid.options={lr: 1}", "STEP.KEY=VALUE"),
-        ("red.lr=1", "did you mean 'reid'"),
-    ):
-        with pytest.raises(UsageError, match=says):
+    for wrong in ("reid=1", "reid.options={lr: 1}"):
+        with pytest.raises(UsageError, match=r"STEP\.KEY=VALUE"):
             read_sweep(name, "smoke", (wrong,))
 
 

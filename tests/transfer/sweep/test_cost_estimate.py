@@ -77,9 +77,9 @@ def test_what_cannot_be_built_is_reported_once_with_its_jobs(
 def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
     prediction = Prediction([])
     prediction.work = {"once": (4e13, 0.0), "searched": (6e13, 100.0)}
-    # 40 / 2 + 4 * 2 / 2, and twice 60 / 2 + (4 * 2 + 100 * 0.02) / 2
-    assert "about 1.6 min at 1 TFLOP/s (--speed)" in prediction.text(1.0, "--speed", 2, 2, 2.0, {"searched": 2})
-    assert prediction.text(None, "measure it", 0, 1, 0.0, {}) == "expected time: unknown; measure it"
+    # 40 / 2 + 8 / 2, and twice 60 / 2 + (8 + 100 * 0.02) / 2
+    assert "about 1.6 min at 1 TFLOP/s (--speed)" in prediction.text(1.0, "--speed", 2, 2, {"searched": 2})
+    assert prediction.text(None, "measure it", 0, 1, {}) == "expected time: unknown; measure it"
 
 
 def test_a_value_out_of_any_reason_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
