@@ -12,7 +12,6 @@ from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
 from transfer.core.user_modules import file_digest, or_its_imports
-from transfer.experiments.published_rows import used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.fields import value_label
@@ -109,7 +108,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
-    axes = {**step.grid, **{name: used_values(value) for name, value in (row.get(step.name) or {}).items()}}
+    axes = {**step.grid, **row.get(step.name, {})}
     varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):

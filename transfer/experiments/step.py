@@ -15,7 +15,7 @@ from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
-from transfer.experiments.published_rows import rows_of
+from transfer.experiments.published_rows import rows_of, used_values
 
 if TYPE_CHECKING:
     from transfer.task import Task
@@ -161,26 +161,20 @@ def as_list(value: Any) -> list[Any]:
 
 
 def read_rows(
-    content: dict[str, Any],
-    steps: dict[str, Step],
-    readings: str | None,
-    replaced: Collection[tuple[str, ...]],
-    where: str,
+    content: dict[str, Any], steps: dict[str, Step], readings: str, replaced: Collection[tuple[str, ...]], where: str
 ) -> list[dict[str, Any]]:
-    """Return the label and the options by step of each row; a single empty row if the file has none.
+    """Return the label of each row, and the values of its options by step; a single empty row if the file has none.
 
     Args:
         content: the sweep's YAML.
         steps: the parsed steps of the tier.
-        readings: how many readings of ambiguously reported options to use, "one" or "both"; by default one for a
-            published table and both for the file's own rows.
+        readings: how many readings of a published table's ambiguous options to use, "one" or "both".
         replaced: (step, option) of each option that a tier or a setting replaces, which is left out.
         where: the file's name for error messages.
 
     Raises:
         UsageError: a key or option is unknown; the message names its place.
     """
-    both = readings == "both" or (readings is None and "table" not in content)
     if "rows" in content and "table" in content:
         raise UsageError(f"{where}: `rows` and `table` exclude each other")
     if "table" in content:
@@ -189,11 +183,7 @@ def read_rows(
         rows = [mapping(row, f"{where}: rows") for row in as_items(content["rows"], f"{where}: rows")]
     else:
         return [{"label": ""}]
-
-    def used(value: Any) -> Any:
-        return value if both or not isinstance(value, dict) else {**value, "used": value["used"][:1]}
-
-    dropped = set(mapping(content["steps"], where)) - set(steps)
+    dropped, most = set(mapping(content["steps"], where)) - set(steps), 1 if readings == "one" else None
     parsed_rows = []
     for number, row in enumerate(rows, 1):
         check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
@@ -201,11 +191,12 @@ def read_rows(
         for key, options in named.items():
             known = step_options(steps[key].kind, steps[key].recipe)
             with errors_naming(f"{where}: row {number}: {key}"):
-                for option, value in options.items():
+                for option in options:
                     check_option(option, known)
-                    if isinstance(value, dict) and not value.get("used"):
-                        raise UsageError(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
-            named[key] = {name: used(value) for name, value in options.items() if (key, name) not in replaced}
+            values = {
+                name: used_values(value)[:most] if "table" in content else [value] for name, value in options.items()
+            }
+            named[key] = {name: value for name, value in values.items() if (key, name) not in replaced}
         if named or not any(key in dropped for key in row):
             parsed_rows.append({"label": str(row.get("label", "")), **named})
     return parsed_rows

@@ -87,7 +87,13 @@ class SweepFile:
         if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
             values = [variant["attention"] for variant in whole]
             both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
-        rows = tuple({**{name: {} for name in self.steps}, self.vary: {**variant, **both}} for variant in whole)
+        rows = tuple(
+            {
+                **{name: {} for name in self.steps},
+                self.vary: {name: [value] for name, value in (variant | both).items()},
+            }
+            for variant in whole
+        )
         pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
 
@@ -101,7 +107,7 @@ def read_sweep(
     name: str,
     tier: str | None,
     settings: Sequence[str] = (),
-    readings: str | None = None,
+    readings: str = "one",
     *,
     tasks: Sequence[str] = (),
     seeds: Sequence[int] = (),
@@ -112,7 +118,7 @@ def read_sweep(
         name: the name of a shipped sweep, or a YAML file.
         tier: full, reduced or smoke; None for a sweep without tiers.
         settings: `STEP.KEY=VALUE` texts that override values of the file.
-        readings: one or both; see `transfer.experiments.step.read_rows`.
+        readings: "one" or "both"; see `transfer.experiments.step.read_rows`.
         tasks: steps or tasks to keep, with what they need; all if empty.
         seeds: seeds of the steps that start from no other step, overriding the file's.
 

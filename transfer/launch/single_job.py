@@ -76,22 +76,16 @@ def _follow(job: "SlurmJob") -> int:
         if job.state() not in (state, "ended"):
             state = job.state()
             print_safe(f"Slurm job {job.id}: {state}", file=sys.stderr)
-        position = _show(job.log, position)
+        if job.log.exists():
+            with job.log.open("rb") as file:
+                file.seek(position)
+                text = file.read()
+            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.flush()
+            position += len(text)
         if status is not None:
             return status
         time.sleep(LOOK_SECONDS)
-
-
-def _show(log: Path, position: int) -> int:
-    """Copy what was appended to the log after a position to stderr; return the new position."""
-    if not log.exists():
-        return position
-    with log.open("rb") as file:
-        file.seek(position)
-        text = file.read()
-    sys.stderr.write(text.decode(errors="replace"))
-    sys.stderr.flush()
-    return position + len(text)
 
 
 def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:

@@ -56,8 +56,8 @@ class SweepOptions(Checked):
     set: tuple[str, ...] = ()
     """Settings as STEP.KEY=VALUE or search.KEY=VALUE. KEY is a key of the step in the YAML (such as dataset) or an
     option of its command; a list of values becomes an axis of the grid."""
-    readings: Literal["one", "both"] | None = None
-    """Readings of ambiguously reported learning rates to run: the first one (default), or both."""
+    readings: Literal["one", "both"] = "one"
+    """Readings of ambiguously reported learning rates to run: the first one, or both."""
     data: Path | None = None
     """Folder with the datasets, by default $TRANSFER_DATA."""
     out: Path | None = None

@@ -4,10 +4,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.transfer.experiments.test_sweep_file import SWEEP, changed, write
-from transfer.core.errors import UsageError
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import read_sweep
 
@@ -56,15 +53,6 @@ def test_rows_share_the_jobs_they_have_in_common(tmp_path: Path) -> None:
     jobs = jobs_of(tmp_path, content)
     assert [(job.step.name, job.label) for job in jobs] == list(zip(("pretrain", "reid", "reid", "pretrain"), "aabc"))
     assert jobs[1].parent == jobs[2].parent == jobs[0]
-
-
-def test_a_reported_rate_becomes_one_job_for_each_reading(tmp_path: Path) -> None:
-    content = changed("steps.pretrain.grid", {})
-    content["rows"] = [{"pretrain": {"lr": {"printed": 1e-3, "used": [2e-3, 1e-3]}}}]
-    assert [value(job, "--lr") for job in jobs_of(tmp_path, content)] == ["0.002", "0.001"]
-    content["rows"] = [{"pretrain": {"lr": {"printed": 1e-3}}}]
-    with pytest.raises(UsageError, match="used"):
-        jobs_of(tmp_path, content)
 
 
 def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:

@@ -121,7 +121,6 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
         ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
-        ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
         ("search", {"low": 1}, "`high` is missing"),
         ("paper", "scaled_relu", "`paper` and `table` belong together"),
