@@ -16,7 +16,7 @@ from transfer.core.settings import read_yaml
 from transfer.data.spec import resolve_dataset
 from transfer.engine.options import RESOLVED
 from transfer.experiments.grid import SweepJob, expand
-from transfer.experiments.published_rows import rows_of, table_of
+from transfer.experiments.published_rows import table_of
 from transfer.experiments.sweep_file import SweepFile, read_sweep
 from transfer.records.protocol import not_of_task
 from transfer.records.record import RunKey
@@ -35,13 +35,13 @@ FACTS = ("task", "task_version", "weights_id", "seed", "smoke", "subset", "datas
 
 @lru_cache
 def full(sweep: str) -> SweepFile:
-    return read_sweep(sweep, "full")
+    return read_sweep(sweep, "full", readings="both")
 
 
 def cells_of(table: str, label: str, step: str, paper: str = "scaled_relu") -> list[SweepJob]:
     """The cells of a step of a row at the full tier."""
     sweep = full(table_of(paper, table).sweep)
-    row = next(row for row in rows_of(paper, table) if row["label"] == label)  # in every reading
+    row = next(row for row in sweep.rows if row["label"] == label)
     return [cell for cell in expand(replace(sweep, rows=(row,))) if cell.step.name == step]
 
 
