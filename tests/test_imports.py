@@ -43,15 +43,8 @@ FRAMEWORK = ("core", "statistics", "data", "engine")
 """Rooms of `transfer` that `tasks` and `backbones` stand on, beside `transfer.task`."""
 
 LIGHT = (
-    *(
-        "transfer",
-        "transfer.api",
-        "transfer.run",
-        "transfer.pretrain",
-        "transfer.cli.announcement",
-        "transfer.evaluation.preflight",
-    ),
-    *("transfer.evaluation.preflight", "transfer.evaluation.weights_export", "transfer.report.tables.terminal"),
+    *("transfer", "transfer.api", "transfer.run", "transfer.pretrain", "transfer.evaluation.preflight"),
+    *("transfer.evaluation.weights_export", "transfer.report.tables.terminal"),
     *("backbones.stems", "backbones.pretrain.supervised.method", "backbones.pretrain.dino.method"),
     *(f"tasks.{name}.task" for name in config_names("tasks")),
 )

@@ -5,7 +5,6 @@ other folders run, record and show tasks, which they find by name. Importing thi
 """
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,24 +21,13 @@ def _import_own(package: str) -> None:
 
     The working directory stands first on the path of `python -m` and of notebooks.
     """
-    folder = ROOT / package
-    known = sys.modules.get(package)
-    if known is not None:
-        places = [str(Path(place).resolve()) for place in getattr(known, "__path__", [])]
-        if str(folder) not in places:
-            raise ImportError(
-                f"`{package}` was imported from {places[0] if places else 'elsewhere'} before `transfer`; import "
-                "`transfer` first"
-            )
-        return
-    spec = importlib.util.spec_from_file_location(
-        package, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[package] = module
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT))
+    try:
+        places = [str(Path(place).resolve()) for place in importlib.import_module(package).__path__]
+    finally:
+        sys.path.remove(str(ROOT))
+    if str(ROOT / package) not in places:
+        raise ImportError(f"`{package}` was imported from {places} before `transfer`; import `transfer` first")
 
 
 for _package in ("backbones", "tasks"):

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from transfer.core.errors import UsageError, errors_together, print_safe
+from transfer.core.errors import UsageError, errors_together
 
 if TYPE_CHECKING:
     from transfer.runs import RunSet
@@ -32,39 +32,27 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.announcement import announce
     from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions
     from transfer.cli.recipe import method_of, pretraining_recipe
+    from transfer.core.user_code import is_in_file
+    from transfer.run import announce, carry_out, checked_inputs
 
     if argv[0].startswith("-"):
         raise UsageError(f"the recipe must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = pretraining_recipe(argv[0]), argv[1:]
     name = method_of(recipe)
     announce(f"pretrain {argv[0]}", arguments, recipe)
-    from transfer.records import command_result
-    from transfer.run import checked_inputs, execute
-
     with errors_together():
-        from transfer.evaluation.weights_export import check_planned_target, pretraining_task, publish_export
+        from transfer.evaluation.weights_export import pretraining_task
         from transfer.task import load_task
 
         method = load_task(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         task = pretraining_task(command, method, recipe.name)
         commands = checked_inputs(command, task)
-    if command.submitted:
-        from transfer.core.user_code import is_in_file
-        from transfer.launch.single_job import launch
-
-        named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
-        return launch("transfer.pretrain", [named, *arguments], command)
-    status, records = execute(commands, task, check_planned_target)
-    for record in records:
-        if folder := publish_export(record, command.run, method.options):
-            print_safe(f"weights: {folder}", file=sys.stderr)
-    command_result.write(command.run.result_file, records, status)
-    return status
+    named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
+    return carry_out("transfer.pretrain", [named, *arguments], commands, task)
 
 
 class _CallableModule(ModuleType):

@@ -4,8 +4,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from transfer.cli.command import Command
-from transfer.core.errors import UsageError, errors_together, has_kept, kept, print_safe
+from transfer.cli.command import Command, read_command
+from transfer.cli.layers import flag_values
+from transfer.cli.recipe import Recipe, task_recipe
+from transfer.core.errors import UsageError, errors_together, has_kept, kept, print_safe, shortened
 from transfer.core.exports import seed_exports
 from transfer.core.process import ranks_from_environment
 
@@ -40,16 +42,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.announcement import announce
-    from transfer.cli.command import read_command
-    from transfer.cli.recipe import task_recipe
-
     if argv[0].startswith("-"):
         raise UsageError(f"the task must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = task_recipe(argv[0]), argv[1:]
     announce(f"run {argv[0]}", arguments, recipe)
-    from transfer.records import command_result
-
     with errors_together():
         from transfer.task import load_task
 
@@ -58,11 +54,52 @@ def _main(argv: list[str]) -> int:
             raise UsageError(f"{recipe.name}: is a pretraining method; run it by `python -m transfer.pretrain`")
         command = read_command(recipe, task.options, arguments)
         commands = checked_inputs(command, task)
+    return carry_out("transfer.run", [recipe.name, *arguments], commands, task)
+
+
+def announce(program: str, argv: list[str], recipe: Recipe) -> None:
+    """Print on stderr what a command is about to do, before anything is imported that takes time.
+
+    Args:
+        program: the words of the command, as "run linear".
+        argv: the arguments after them.
+        recipe: has the dataset where no argument names one.
+    """
+    if {"-h", "--help", "--help-all", "--dry-run"} & {*argv} or not ranks_from_environment().first:
+        return
+    values = {name: flag_values(argv, f"--{name}") for name in ("backbone", "dataset", "config")}
+    if not values["dataset"] and not values["config"]:
+        smoke = recipe.smoke_values() if "--smoke" in argv and recipe.smoke.is_file() else {}
+        values["dataset"] = smoke.get("dataset") or recipe.values().get("dataset") or []
+    said = ", ".join(f"{name} {shortened(words, 3)}" for name, words in values.items() if words)
+    print_safe(f"{program}: {said or 'checking its options'}", file=sys.stderr, flush=True)
+
+
+def carry_out(
+    module: str,
+    words: list[str],
+    commands: "list[tuple[Command, ResolvedInputs]]",
+    task: "Task",
+) -> int:
+    """Submit or execute a command, publish the weights of a pretraining, and return the exit status.
+
+    Args:
+        module, words: the command as it was given, for a job.
+        commands: of `checked_inputs`.
+    """
+    command = commands[0][0]
     if command.submitted:
         from transfer.launch.single_job import launch
 
-        return launch("transfer.run", [recipe.name, *arguments], command)
-    status, records = execute(commands, task)
+        return launch(module, words, command)
+    from transfer.evaluation.weights_export import check_planned_target, publish_export
+    from transfer.records import command_result
+
+    status, records = execute(commands, task, check_planned_target if task.from_scratch else None)
+    for record in records if task.from_scratch else ():
+        if folder := publish_export(record, command.run, task.options):
+            print_safe(f"weights: {folder}", file=sys.stderr)
+
     command_result.write(command.run.result_file, records, status)
     return status
 

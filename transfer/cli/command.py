@@ -172,7 +172,7 @@ def _read_command(
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)
-    parsed = combined_options(recipe.name, recipe.program, groups, [*layers, *fitted], argv, called)
+    parsed = combined_options(recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
     users_layers = [read_yaml(layer) for layer in user_layers if CONFIGS not in layer.parents]
     given = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}

@@ -3,15 +3,43 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from transfer.cli.listing import listing
-from transfer.core.errors import print_safe
+from backbones.archs import timm_names
+from transfer.core import user_code
+from transfer.core.errors import print_safe, unknown
 from transfer.core.files import with_home
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import INTERRUPTED, interrupts_are_errors
+from transfer.core.settings import CONFIGS, config_names, read_yaml
+
+KINDS: dict[str, Callable[[], Iterable[str]]] = {
+    **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
+    **{f"{part}s": partial(user_code.builtin_names, part) for part in ("stem", "attention", "ffn")},
+    "recipes": partial(config_names, "pretrain"),
+    "steps": lambda: [f"{name}: {' '.join(_steps(name))}" for name in config_names("sweeps")],
+}
+"""Kind of names -> what lists them; `steps` are those of each sweep, for `--set STEP.KEY=VALUE`."""
+
+
+def listing(kinds: Iterable[str]) -> str:
+    """Return the names of each kind below its title; one kind alone has none. Raises UsageError for an unknown kind."""
+    chosen = list(kinds)
+    for kind in chosen:
+        if kind not in KINDS:
+            raise unknown("kind of name", kind, KINDS)
+    if len(chosen) == 1:
+        return "\n".join(KINDS[chosen[0]]())
+    parts = [f"{kind}:\n  " + "\n  ".join(KINDS[kind]()) for kind in chosen]
+    more = f"--list KIND lists one of {', '.join(KINDS)}. Any of timm's {len(timm_names())} models is a backbone too."
+    return "\n".join([*parts, more])
+
+
+def _steps(sweep: str) -> list[str]:
+    return list(read_yaml(CONFIGS / "sweeps" / f"{sweep}.yaml").get("steps", {}))
 
 
 def package_version(name: str) -> str | None:
@@ -36,7 +64,7 @@ def exit_on_user_error(
         main: the body, which returns the exit status.
         argv: its arguments, by default those of the process; `--debug` among them shows the traceback of an error, too.
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
-        listed: the kinds of names that `--list` shows, see `transfer.cli.listing`; by default all.
+        listed: the kinds of names that `--list` shows, see `KINDS`; by default all.
     """
     words = sys.argv[1:] if argv is None else argv
     debug, argv = "--debug" in words, [with_home(word) for word in words if word != "--debug"]

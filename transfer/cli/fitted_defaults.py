@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transfer.cli.layers import flag_values, layer_values, names_of_flags
+from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags
 from transfer.core.options import Span, noted
 from transfer.core.settings import CONFIGS, as_flags, read_yaml
 
-Layer = tuple[Path, dict[str, Any]]
 HELD = ("warmup_epochs", "cooldown_epochs")
 """The spans that last whole epochs where the learning rate is held per epoch."""
 

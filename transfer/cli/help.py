@@ -23,35 +23,35 @@ OURS = ("backbones", "tasks", "transfer")
 
 def read_options(schema: type[T], argv: list[str], program: str) -> T:
     """Return the options of a command without recipe; `--help` prints its help and leaves. Raises as `parse`."""
-    print_help(program, {"options": schema}, None, argv)
+    print_help(program, {"options": schema}, {}, argv)
     return parse(schema, argv, prog=program)
 
 
-def print_help(program: str, groups: Mapping[str, type[Any]], values: Any, argv: list[str]) -> None:
+def print_help(program: str, groups: Mapping[str, type[Any]], values: Mapping[str, Any], argv: list[str]) -> None:
     """Print the help that the arguments ask for, if they do, and leave by SystemExit."""
     if {"-h", "--help", "--help-all"} & {*argv}:
         print(help_page(program, groups, values, everything="--help-all" in argv))
         raise SystemExit(0)
 
 
-def help_page(program: str, groups: Mapping[str, type[Any]], values: Any, *, everything: bool) -> str:
+def help_page(program: str, groups: Mapping[str, type[Any]], values: Mapping[str, Any], *, everything: bool) -> str:
     """Return the help of a command.
 
     Args:
         program: the command, as `python -m transfer.run reid`.
         groups: its dataclasses of options.
-        values: an object with an attribute for each group, whose values are the defaults; None: those of the fields.
+        values: defaults by option, in the place of those of the fields.
         everything: whether all options are shown, by the classes that declare them, or the `Common` ones and a user's,
             those of execution last.
     """
     titles, common, execution = defaultdict[str, dict[str, str]](dict), list[str](), set[str]()
     usage = [f"usage: {program}"]
-    for name, dataclass in groups.items():
+    for dataclass in groups.values():
         texts, kinds = meanings(dataclass), typing.get_type_hints(dataclass, include_extras=True)
         execution |= {*noted(dataclass, Execution)}
         for item in fields(dataclass):
             usual = item.default if item.default_factory is MISSING else item.default_factory()
-            default = usual if values is None else getattr(getattr(values, name), item.name)
+            default = values.get(item.name, usual)
             if is_positional(kinds[item.name]):
                 usage.append(f"{item.name.upper()}" if default is MISSING else f"[{item.name.upper()} ...]")
             owner = _owner(item.name, dataclass)

@@ -1,13 +1,13 @@
 """Lays the values of YAML files and the flags over each other, and checks the result. Imports no torch."""
 
-import copy
-import dataclasses
-import typing
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 from transfer.cli.help import print_help
 from transfer.core.errors import (
@@ -112,28 +112,17 @@ def with_full_paths(layer: Path, content: dict[str, Any], groups: Iterable[type[
     return {name: full_path(value) if name in may_be_files else value for name, value in content.items()}
 
 
-T = TypeVar("T")
-
-
-Groups = Mapping[str, type[Any]]
-_known: dict[str, tuple[Any, dict[str, Path], list[type[Any]]]] = {}
-"""What layers made before, by what they hold."""
+Layer = tuple[Path, dict[str, Any]]
 
 
 def combined_options(
-    task: str,
-    program: str,
-    groups: Groups,
-    layers: Sequence[tuple[Path, dict[str, Any]]],
-    argv: list[str],
-    called: str | None,
+    program: str, groups: Mapping[str, type[Any]], layers: Sequence[Layer], argv: list[str], called: str | None
 ) -> Any:
     """Return the groups of options from the layers and the flags over them.
 
     Values are checked together at the end, because a later layer may resolve a contradiction.
 
     Args:
-        task: the name of the task or recipe.
         program: the command in usage texts.
         groups: the dataclasses of options by the name of their group.
         layers: files with their values; later ones win.
@@ -144,65 +133,49 @@ def combined_options(
         UsageError: a layer has a wrong key or value; the layer is named.
         SystemExit: after `--help`.
     """
-    schema = _unchecked(groups)
-    combined, contradictions = _combined_layers(task, program, groups, layers)
-    print_help(program, groups, combined, argv)
-    options = parse(schema, argv, prog=program, default=copy_to_schema(combined, schema), layer=called)
-    options = copy_to_schema(options, flat_schema(**groups))
-    for text in _contradictions(options):
-        where = contradictions.get(text, called)
-        reject(f"{where}: {text}" if where else text)
-    return options
+    words, values, places = list[str](), dict[str, Any](), defaultdict[str, list[Any]](list)
+    for layer, content in layers:
+        check_keys(layer, content, groups.values())
+        with errors_naming(str(layer)):
+            words += as_flags(with_full_paths(layer, content, groups.values()))
+        values |= {key.replace("-", "_"): value for key, value in content.items()}
+        for key in content:
+            places[key.replace("-", "_")].append(layer)
+    print_help(program, groups, values, argv)
+    for name in names_of_flags(argv):
+        places[name].append(called)
+    errors, checked = list[UserError](), dict[str, Any]()
+    with errors_in(errors), kept():
+        schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
+        unchecked = parse(schema, argv, prog=program, below=words)
+        checked |= {name: object.__new__(group) for name, group in groups.items()}
+        for name, group in checked.items():
+            vars(group).update(vars(getattr(unchecked, name)))
+            with kept(), suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                getattr(group, "__post_init__", lambda: None)()
+    texts = [_with_place(line, places, layers[0][0], called) for error in errors for line in str(error).split("\n")]
+    if not checked:
+        raise UsageError("\n".join(dict.fromkeys(texts)))
+    for text in texts:
+        reject(text)
+    return SimpleNamespace(**checked)
 
 
-def _unchecked(groups: Groups) -> type[Any]:
-    return flat_schema(**{name: without_checks(group) for name, group in groups.items()})
+def _with_place(text: str, places: Mapping[str, list[Any]], recipe: Path, called: str | None) -> str:
+    """Return an error message with the layer in front that set the option which it names first.
 
-
-def _combined_layers(
-    task: str, program: str, groups: Groups, layers: Sequence[tuple[Path, dict[str, Any]]]
-) -> tuple[Any, dict[str, Path]]:
-    """Return the options that the layers make, unchecked, and the contradictions in them, each with its layer.
-
-    A process that checks the commands of many cells has few different layers, each of which takes a tenth of a second.
+    Args:
+        places: the layers that set each option, the last one last; None for the command line.
     """
-    contents = [(layer, with_full_paths(layer, values, groups.values())) for layer, values in layers]
-    key = repr((task, program, [(name, id(group)) for name, group in groups.items()], contents))
-    if key not in _known:
-        schema, checked = _unchecked(groups), flat_schema(**groups)
-        combined, contradictions = None, dict[str, Path]()
-        for layer, content in contents:
-            with errors_naming(str(layer)):
-                flags = as_flags(content)
-            check_keys(layer, content, groups.values())
-            combined = parse(schema, flags, prog=program, default=combined, layer=str(layer))
-            texts = _contradictions(copy_to_schema(combined, checked))
-            contradictions = {text: contradictions.get(text, layer) for text in texts}
-        _known[key] = combined, contradictions, [*groups.values()]  # kept, for another class may get a lost one's id
-    return copy.deepcopy(_known[key][:2])
-
-
-def _contradictions(options: Any) -> list[str]:
-    """Return an error message for each contradiction between values."""
-    errors: list[UserError] = []
-    with errors_in(errors):
-        for group in vars(options).values():
-            if hasattr(group, "__post_init__"):
-                with kept(), suppress(ArithmeticError, LookupError, TypeError, ValueError):
-                    group.__post_init__()
-    return [str(error) for error in errors]
+    flag = re.search(r"--([\w-]+)", text)
+    of_flag = places.get(flag[1].replace("-", "_")) if flag else None
+    where = (of_flag or [called])[-1]
+    if of_flag and text.startswith((f"{flag[0]} must be ", f"{flag[0]} needs ")):
+        of_flag.pop()  # the value was passed over for the one of the layer below
+    where = recipe if "is missing;" in text else where
+    return f"{where}: {text}" if where else text
 
 
 def without_checks(group: type[Any]) -> type[Any]:
-    """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
+    """Return the same dataclass without its `__post_init__`, which its values pass once they are complete."""
     return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
-
-
-def copy_to_schema(options: Any, schema: type[T]) -> T:
-    """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
-    copy = object.__new__(schema)
-    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
-        group = object.__new__(typing.get_args(field.type)[0])
-        vars(group).update(vars(getattr(options, field.name)))
-        setattr(copy, field.name, group)
-    return copy

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from transfer.core.errors import reject
+from transfer.core.errors import errors_naming, errors_together, reject
 from transfer.core.options import Checked, CommandLine, Common, Execution, Files, Needs, Range, check_keys
 from transfer.core.settings import as_flags, parse
 
@@ -213,4 +213,5 @@ def check_resources(resources: dict[str, Any], where: str = "resources") -> None
     """
     check_keys(resources, (*RESOURCES, "extra"), where)
     given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
-    parse(LaunchOptions, as_flags({"gpus": 0, **given}), prog=where, layer=where)
+    with errors_naming(where), errors_together():
+        parse(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **given}))

@@ -11,9 +11,8 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from transfer.core.errors import UserError
@@ -71,43 +70,28 @@ def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
         temporary.write_bytes(content)
 
 
-class atomic_replacement:
-    """A context that gives a temporary neighbour of `path`, which replaces it if the block ends well and is removed if
-    not.
+@contextlib.contextmanager
+def atomic_replacement(path: Path, flag: str = "--out", *, keep: Path | None = None) -> Iterator[Path]:
+    """Give a temporary neighbour of a file, which replaces it if the block ends well and is removed if not.
+
+    Args:
+        path: the file.
+        flag: see `write_atomic`.
+        keep: where the old file is kept; there is a moment in which it has this name alone.
     """
-
-    def __init__(self, path: Path, flag: str = "--out", *, keep: Path | None = None):
-        """Prepare the replacement.
-
-        Args:
-            path: the file.
-            flag: see `write_atomic`.
-            keep: where the old file is kept; there is a moment in which it has this name alone.
-        """
-        self.path, self.flag, self.keep = path, flag, keep
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                _flush_to_disk(self.temporary)
-                if self.keep is not None and self.path.exists():
-                    self.path.replace(self.keep)
-                self.temporary.replace(self.path)
-                _flush_to_disk(self.path.parent)
-                return
-        except OSError as full:
-            error = full
-        finally:
-            with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
-                self.temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise write_error(self.path, error, self.flag) from error
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        _flush_to_disk(temporary)
+        if keep is not None and path.exists():
+            path.replace(keep)
+        temporary.replace(path)
+        _flush_to_disk(path.parent)
+    except OSError as error:
+        raise write_error(path, error, flag) from error
+    finally:
+        with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
+            temporary.unlink(missing_ok=True)
 
 
 def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:

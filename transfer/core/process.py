@@ -109,18 +109,13 @@ def cgroup_quota(groups: Path, root: Path) -> float:
     """
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
-        paths = [line.split(":", 2)[2] for line in groups.read_text(encoding="utf-8").splitlines() if "::" in line]
-        for parts in ([part for part in path.split("/") if part not in ("", "..")] for path in paths):
-            quotas += [_quota(root.joinpath(*parts[:end])) for end in range(len(parts) + 1)]
+        lines = groups.read_text(encoding="utf-8").splitlines()
+        own = [root / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
+        for group in [folder for path in own for folder in (path, *path.parents)]:
+            with contextlib.suppress(OSError, ValueError):  # without a file, or with "max"
+                limit, period = map(float, (group / "cpu.max").read_text(encoding="utf-8").split())
+                quotas.append(limit / period)
     return min(quotas)
-
-
-def _quota(group: Path) -> float:
-    try:
-        limit, period = (group / "cpu.max").read_text(encoding="utf-8").split()
-        return float("inf") if limit == "max" else float(limit) / float(period)
-    except (OSError, ValueError):
-        return float("inf")
 
 
 def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -9,7 +9,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, errors_naming, errors_together, reject
+from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject
 from transfer.core.files import ROOT, with_home
 from transfer.core.options import plain
 
@@ -147,46 +147,56 @@ def _word(key: str, value: Any) -> str:
     return word
 
 
-def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
-    """Read flags into `schema`, a dataclass; what `arguments` leave open comes from `default`.
+def parse(schema: type[T], arguments: list[str], *, prog: str, below: Sequence[str] = ()) -> T:
+    """Read flags into `schema`, a dataclass.
 
     Args:
-        layer: the YAML file the words stand for, which errors then name; without it the words are the user's own.
+        below: flags that YAML layers stand for, each with its value; later ones win, and `arguments` win over all.
 
     Raises:
         UsageError: a wrong flag, type or value, or a flag of several values that is given twice; all that is wrong.
     """
-    if layer is None:
-        with errors_together(join=True):
-            return _read(schema, _with_known_flags(schema, arguments), prog, default)
-    with errors_naming(layer), errors_together():
-        # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
-        return _read(schema, arguments, prog, default, (tyro.conf.FlagConversionOff,))
+    kinds = _kinds_of_flags(schema)
+    with errors_together(join=True):
+        return _read(schema, [*below, *_with_values(kinds, _with_known_flags(kinds, arguments))], prog, kinds)
 
 
-def _with_known_flags(schema: type[Any], arguments: list[str]) -> list[str]:
+def _with_known_flags(kinds: Mapping[str, Any], arguments: list[str]) -> list[str]:
     """Return the arguments without unknown flags, which are rejected, as is a list given twice: the parser would drop
     the values of the first without a word.
     """
-    kinds = _kinds_of_flags(schema)
     given = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
     for name in dict.fromkeys(given):
         if not {name, name.replace("--no-", "--", 1)} & {*kinds}:
             reject(f"unknown option {name}{did_you_mean(name, kinds)}")
-            arguments = _without(name, arguments)
+            arguments = _without_last(name, arguments)
         elif given.count(name) > 1 and _is_list(kinds.get(name)):
             reject(f"{name} is given {given.count(name)} times; write all its values after one {name}")
     return arguments
 
 
-def _without(flag: str, arguments: list[str]) -> list[str]:
-    """Return the arguments without a flag and its values."""
-    kept, dropped = list[str](), False
-    for word in arguments:
-        if word.startswith("--"):
-            dropped = word.partition("=")[0].replace("_", "-") == flag
-        kept += [] if dropped else [word]
-    return kept
+def _with_values(kinds: Mapping[str, Any], arguments: list[str]) -> list[str]:
+    """Return the arguments with a value behind each flag that stands for one: `--flip` and `--no-flip`."""
+    words = list[str]()
+    for word, following in zip(arguments, [*arguments[1:], ""]):
+        name = word.replace("_", "-")
+        if kinds.get(name) is bool and following not in ("True", "False"):
+            words += [name, "True"]
+        elif kinds.get(name.replace("--no-", "--", 1)) is bool and name not in kinds:
+            words += [name.replace("--no-", "--", 1), "False"]
+        else:
+            words.append(word)
+    return words
+
+
+def _without_last(flag: str, arguments: list[str]) -> list[str]:
+    """Return the arguments without a flag, as it was given last, and its values."""
+    flags = [place for place, word in enumerate(arguments) if word.startswith("--")]
+    named = [place for place in flags if arguments[place].partition("=")[0].replace("_", "-") == flag]
+    if not named:
+        return arguments
+    end = next((place for place in flags if place > named[-1]), len(arguments))
+    return arguments[: named[-1]] + arguments[end:]
 
 
 def _is_list(hint: Any) -> bool:
@@ -204,17 +214,17 @@ def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
     return kinds
 
 
-def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
-    text, given = io.StringIO(), dict[str, Any]({} if default is None else {"default": default})
+def _read(schema: type[T], arguments: list[str], prog: str, kinds: Mapping[str, Any]) -> T:
+    text = io.StringIO()
     try:
         with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
-            options: T = tyro.cli(schema, args=arguments, prog=prog, config=config, **given)
+            options: T = tyro.cli(schema, args=arguments, prog=prog, config=(tyro.conf.FlagConversionOff,))
     except SystemExit:
-        flag, reason = _reason_in(text.getvalue(), _kinds_of_flags(schema))
+        flag, reason = _reason_in(text.getvalue(), kinds)
         reject(reason)
-        if (others := _without(flag, arguments)) == arguments:
+        if (others := _without_last(flag, arguments)) == arguments:
             raise UsageError(reason) from None
-        return _read(schema, others, prog, default, config)  # for what else is wrong
+        return _read(schema, others, prog, kinds)  # for what else is wrong
     for name, value in plain(options).items():
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):

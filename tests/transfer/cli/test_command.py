@@ -70,7 +70,7 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
     assert read("--config", str(one), "--smoke").options.epochs == 20
     three = tmp_path / "three.yaml"
     three.write_text("warmup_epochs: 5\n")
-    with pytest.raises(UsageError, match=r"one\.yaml: --warmup-epochs 5"):
+    with pytest.raises(UsageError, match=r"three\.yaml: --warmup-epochs 5"):
         read("--config", str(one), str(three))
     with pytest.raises(UsageError, match=r"^--warmup-epochs 3"):
         read("--config", str(one), str(two), "--warmup-epochs", "3")
