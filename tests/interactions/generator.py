@@ -20,8 +20,9 @@ from backbones.stems import STEMS
 from tests.interactions.places import Places
 from transfer.cli.command import read_command
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, RunOptions
-from transfer.cli.recipe import pretraining_names, pretraining_recipe, task_names, task_recipe
+from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.options import Execution, Needs, Other, noted
+from transfer.core.settings import config_names
 from transfer.task import load_task
 
 SIZES = "--epochs 3 --batch-size 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
@@ -39,12 +40,12 @@ SLOW = ("fp16",)
 
 def works() -> list[str]:
     """The names of all tasks and recipes."""
-    return [*task_names(), *(name for name in pretraining_names() if not name.startswith("cifar"))]
+    return [*config_names("tasks"), *(name for name in config_names("pretrain") if not name.startswith("cifar"))]
 
 
 def program(work: str) -> str:
     """The command that runs a task or recipe."""
-    return "run" if work in task_names() else "pretrain"
+    return "run" if work in config_names("tasks") else "pretrain"
 
 
 @cache

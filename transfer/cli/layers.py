@@ -167,12 +167,11 @@ def _with_place(text: str, places: Mapping[str, list[Any]], recipe: Path, called
     Args:
         places: the layers that set each option, the last one last; None for the command line.
     """
-    flag = re.search(r"--([\w-]+)", text)
-    of_flag = places.get(flag[1].replace("-", "_")) if flag else None
-    where = (of_flag or [called])[-1]
-    if of_flag and text.startswith((f"{flag[0]} must be ", f"{flag[0]} needs ")):
+    flag = next(iter(re.findall(r"--[\w-]+", text)), "")
+    of_flag = places.get(flag[2:].replace("-", "_"))
+    where = recipe if "is missing;" in text else (of_flag or [called])[-1]
+    if of_flag and text.startswith((f"{flag} must be ", f"{flag} needs ")):
         of_flag.pop()  # the value was passed over for the one of the layer below
-    where = recipe if "is missing;" in text else where
     return f"{where}: {text}" if where else text
 
 

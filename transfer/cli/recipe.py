@@ -54,11 +54,6 @@ def _of_options(
     return {key: item for key, item in content.items() if (known is None or key in known) and key not in skipped}
 
 
-def task_names() -> list[str]:
-    """Return the names of the tasks, each of which has a YAML file of its name."""
-    return config_names("tasks")
-
-
 def task_recipe(name: str) -> Recipe:
     """Return the recipe of a task, or of a user's task `file.py:NAME`. Raises UsageError for an unknown task."""
     return _named_recipe(name, "tasks", "python -m transfer.run", ("task", "task"), "or path/to/file.py:NAME")
@@ -93,11 +88,6 @@ def _with_base(recipe: Recipe, room: str) -> Recipe:
         raise UsageError(f"{recipe.path}: `{BASE}` is {name!r}{did_you_mean(name, known)} ({', '.join(known)})")
     smoke = recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / f"{name}.yaml"
     return replace(recipe, base=CONFIGS / room / f"{name}.yaml", smoke=smoke)
-
-
-def pretraining_names() -> list[str]:
-    """Return the names of the shipped pretraining recipes."""
-    return config_names("pretrain")
 
 
 def pretraining_recipe(name: str) -> Recipe:

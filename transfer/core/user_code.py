@@ -252,13 +252,16 @@ def _import_file(path: str) -> ModuleType:
     return sys.modules[key]
 
 
+def _lines_of(error: BaseException, path: str) -> list[tuple[int | None, str]]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(frame.lineno, frame.line or "") for frame in frames if frame.filename == path]
+
+
 def _moved(error: BaseException, path: str) -> str:
     """Return where a module of the suite is by now that a user's file imports from where it was."""
-    lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    named = re.match(r"(?:from|import) ((?:transfer|backbones|tasks)\.([\w.]+))", lines[-1]) if lines else None
-    if not isinstance(error, ModuleNotFoundError) or not named:
-        return ""
-    file = f"{named[2].rpartition('.')[2]}.py"
+    lines = _lines_of(error, path) if isinstance(error, ModuleNotFoundError) else []
+    named = re.match(r"(?:from|import) (?:transfer|backbones|tasks)\.([\w.]+)", lines[-1][1]) if lines else None
+    file = f"{named[1].rpartition('.')[2]}.py" if named else "nothing"
     places = (place for room in ("transfer", "backbones", "tasks") for place in (ROOT / room).rglob(file))
     nearest = min(places, key=lambda place: len(place.parts), default=None)
     return f"; use {'.'.join(nearest.relative_to(ROOT).with_suffix('').parts)}" if nearest else ""
@@ -267,5 +270,5 @@ def _moved(error: BaseException, path: str) -> str:
 def _error_line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f" at line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f" at line {lines[-1]}" if lines else ""
+    lines = _lines_of(error, path)
+    return f" at line {lines[-1][0]}" if lines else ""

@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 MODULES = "_user_part_"
 """Beginning of the names of the modules that are imported from users' files."""
@@ -97,7 +98,7 @@ def forget_changed(contents: dict[Path, bytes], path: Path) -> None:
     imports = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in [*contents][1:]}
     changed = False
     for name, file in imports.items():
-        known = getattr(sys.modules.get(name), "__file__", None)
+        known: Any = getattr(sys.modules.get(name), "__file__", None)
         with suppress(OSError):
             changed |= bool(known) and _imported.get(name, Path(known).read_bytes()) != contents[file]
     for name, file in imports.items():

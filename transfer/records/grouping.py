@@ -70,7 +70,10 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         without: names of options and fields of the backbone that do not separate rows, such as the axes of a map.
     """
     groups, distinguishing = [], machines_of_tasks(records)
-    for members in _members(records, exports, without):
+    of_configuration: dict[str, list[Record]] = {}
+    for record, key in zip(records, configurations(records, exports, without), strict=True):
+        of_configuration.setdefault(key, []).append(record)
+    for members in of_configuration.values():
         chain = lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
@@ -81,15 +84,6 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
     for group, protocol in zip(groups, comparabilities([group.first for group in groups], without), strict=True):
         group.protocol = protocol
     return groups
-
-
-def _members(
-    records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str]
-) -> Iterable[list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for record, key in zip(records, configurations(records, exports, without), strict=True):
-        groups.setdefault(key, []).append(record)
-    return groups.values()
 
 
 def _backbone_name(record: Record, chain: Sequence[Record]) -> str:

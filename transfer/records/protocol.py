@@ -59,7 +59,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **_processes(record, without),
+        **({} if (world := processes(record, without)) is None else {"world_size": world}),
         **_options(record, without),
     }
     return {name: value for name, value in content.items() if name not in without} if without else content
@@ -110,9 +110,9 @@ def _per_process(record: Record, without: Collection[str]) -> list[str]:
     return per_process(record.task, _without(record.options, without), _without(record.backbone, without))
 
 
-def _processes(record: Record, without: Collection[str] = ()) -> dict[str, int]:
-    world = _world(record)
-    return {"world_size": world} if world is not None and _per_process(record, without) else {}
+def processes(record: Record, without: Collection[str] = ()) -> int | None:
+    """Return the number of processes if it belongs to the protocol, see `protocol`; else None."""
+    return _world(record) if _per_process(record, without) else None
 
 
 def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
@@ -273,11 +273,6 @@ def _deciding_facts(record: Record) -> tuple[Any, ...]:
     """
     ranks = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
     return (record.config_digest, record.dataset.get("skipped"), record.weights_id, *ranks)
-
-
-def processes(record: Record) -> int | None:
-    """Return the number of processes if it belongs to the protocol, see `protocol`; else None."""
-    return _processes(record).get("world_size")
 
 
 def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Collection[str]:

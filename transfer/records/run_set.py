@@ -163,16 +163,12 @@ def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
         "folder": str(run.folder),
     }
     for name in record.scores or (record.primary,):
-        yield facts | _score(record, name)
-
-
-def _score(record: Record, name: str) -> dict[str, Any]:
-    metric, details = record.metrics.get(name, {}), record.details.get(name)
-    return {
-        "metric": name,
-        "value": record.scores.get(name, float("nan")),
-        "unit": metric.get("unit", "fraction"),
-        "direction": metric.get("direction", "higher"),
-        "primary": name == record.primary,
-        "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
-    }
+        metric, details = record.metrics.get(name, {}), record.details.get(name)
+        yield facts | {
+            "metric": name,
+            "value": record.scores.get(name, float("nan")),
+            "unit": metric.get("unit", "fraction"),
+            "direction": metric.get("direction", "higher"),
+            "primary": name == record.primary,
+            "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
+        }

@@ -12,8 +12,9 @@ from backbones.backbone import create
 from backbones.weights.export import export
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import method_of, pretraining_recipe, task_names, task_recipe
+from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError
+from transfer.core.settings import config_names
 from transfer.engine.schedule import Schedule
 from transfer.pretrain import main as pretrain
 from transfer.run import main
@@ -24,7 +25,7 @@ STEPS = 40
 
 def read(name: str, *words: str) -> Command:
     argv = ["--backbone", "tiny", *words]
-    if name in task_names():
+    if name in config_names("tasks"):
         command = read_command(task_recipe(name), load_task(name).options, argv)
         command.fit_backbone(command.resolved(from_scratch=False), load_task(name))
         return command
@@ -48,12 +49,7 @@ def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int)
 @pytest.mark.parametrize(
     ("name", "words", "expected", "told"),
     [
-        (
-            "reid",
-            "--epochs 3",
-            {"warmup_epochs": 0.125, "schedule": "step"},
-            "recipe has 120: warmup_epochs 5 -> 0.125",
-        ),
+        ("reid", "--epochs 3", {"warmup_epochs": 0.125, "schedule": "step"}, "120: warmup_epochs 5 -> 0.125"),
         ("reid", "--epochs 6", {"warmup_epochs": 5, "schedule": "epoch"}, ""),
         ("reid", "--epochs 3 --warmup-epochs 1", {"warmup_epochs": 1, "schedule": "epoch"}, ""),
         ("reid", "--epochs 0", {"warmup_epochs": 5, "schedule": "epoch"}, ""),

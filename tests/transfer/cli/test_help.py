@@ -9,8 +9,8 @@ import pytest
 from transfer import pretrain, run
 from transfer.cli.help import COLUMNS, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
-from transfer.cli.recipe import task_names
 from transfer.core.options import Common, noted
+from transfer.core.settings import config_names
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, SpeedOptions
 from transfer.report import __main__ as report
@@ -21,7 +21,7 @@ from transfer.verify import __main__ as verify
 SHARED = (BackboneOptions, LaunchOptions)
 Main = Callable[[list[str]], int]
 PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
-    **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in task_names()},
+    **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in config_names("tasks")},
     "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_task("pretrain-supervised").options, *SHARED)),
     "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_task("pretrain-dino").options, *SHARED)),
     **{f"report {name}": (report.main, [name], (options,)) for name, options in report.COMMANDS.items()},

@@ -15,9 +15,10 @@ from backbones.spec import resolve
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import LaunchOptions, PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe, task_names, task_recipe
+from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, Execution, Needs, Other, noted
+from transfer.core.settings import config_names
 from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import RULE
 from transfer.evaluation.planned_run import PlannedRun
@@ -28,7 +29,7 @@ from transfer.records.record import Record
 from transfer.task import load_task
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
-WORKS = (*task_names(), *RECIPES)
+WORKS = (*config_names("tasks"), *RECIPES)
 CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
                for stem, name in (("conv", "relu"), ("patchify", "softmax")))  # fmt: skip
 

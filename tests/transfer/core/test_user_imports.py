@@ -1,5 +1,7 @@
 """Files that a user's file imports belong to it: to its digest, to the copies in an export, and to what has changed."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.weights.export import export
+from transfer.core import user_code
 from transfer.core.errors import UserError
 from transfer.core.exports import PRETRAIN
 from transfer.core.user_modules import file_digest, imported_files
@@ -65,3 +68,45 @@ def test_an_export_has_their_copies_and_prefers_them(stem: Path, tmp_path: Path)
     assert torch.equal(create(str(folder)).eval()(images), model(images))
     with pytest.raises(UserError, match="the file of stem has changed since they were trained"):
         create("tiny", stem=f"{stem}:Stem", weights=str(folder))
+
+
+MAIN = "import my_helper\n\n\ndef f():\n    return my_helper.VALUE\n"
+CALL = "import sys; from transfer.core.user_code import load; sys.path.insert(0, sys.argv[1]); "
+CALL += "print(load(sys.argv[1] + '/mine.py:f')())"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_helper", raising=False)
+    (tmp_path / "mine.py").write_text(MAIN)
+    (tmp_path / "my_helper.py").write_text("VALUE = 1\n")
+    return tmp_path
+
+
+def replace(path: Path, content: str) -> None:
+    """Write as many other bytes, with the same time."""
+    state = path.stat()
+    assert state.st_size == len(content)
+    path.write_text(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@pytest.mark.nightly
+def test_bytecode_of_an_earlier_file_is_not_taken(folder: Path) -> None:
+    def told() -> str:
+        return subprocess.run([sys.executable, "-c", CALL, folder], capture_output=True, text=True).stdout.strip()
+
+    subprocess.run([sys.executable, "-m", "compileall", "-q", folder], check=True)
+    assert told() == "1"
+    replace(folder / "my_helper.py", "VALUE = 2\n")
+    assert told() == "2"
+
+
+def test_a_helper_that_was_edited_is_imported_anew(folder: Path) -> None:
+    before = user_code.load(f"{folder}/mine.py:f")
+    replace(folder / "my_helper.py", "VALUE = 2\n")
+    after = user_code.load(f"{folder}/mine.py:f")
+    assert (before(), after()) == (1, 2)
+    assert user_code.load(f"{folder}/mine.py:f") is after
+    assert user_code.loaded_digest(f"{folder}/mine.py:f") == user_code.digest(f"{folder}/mine.py:f")

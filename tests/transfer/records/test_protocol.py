@@ -1,9 +1,8 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.transfer.records.recorded import ASIDE, OPTIONS, made, trained
+from tests.transfer.records.recorded import made, trained
 from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,
@@ -14,12 +13,10 @@ from transfer.records.protocol import (
     distinguishing_fields,
     lineage,
     pretraining,
-    protocol,
 )
 from transfer.records.record import Record
 
-CHANGES: dict[str, Any] = dict.fromkeys(OPTIONS, "something else")
-CHANGES |= {"dataset": {"name": "market1501"}, "task_version": 2, "smoke": True, "subset": 8}
+CHANGES: dict[str, Any] = {"dataset": {"name": "market1501"}, "task_version": 2, "smoke": True, "subset": 8, "lr": 9}
 
 
 def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str, list[Any]]:
@@ -51,30 +48,12 @@ def test_backbone_weights_and_seed_do_not_count() -> None:
         assert digest(made(**given)) == digest(made())
 
 
-@pytest.mark.parametrize("name", ASIDE)
-def test_how_a_run_was_executed_or_put_together_does_not_count(name: str) -> None:
-    mine = made()
-    assert digest(replace(mine, options={**mine.options, name: "other"})) == digest(mine)
-
-
-def test_options_without_effect_do_not_count() -> None:
-    assert digest(made(sam_rho=0.1)) == digest(made())
-    assert "sam_rho" not in protocol(made())
-    assert digest(made(sam_rho=0.1, idle=())) != digest(made(idle=()))
-
-
 def test_files_that_options_name_count_by_content() -> None:
     one, same, other = (made(run_key_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
     for record, path in ((one, "/a/fpn.yaml"), (same, "/b/copy.yaml"), (other, "/a/fpn.yaml")):
         record.options["detector"] = path
     assert digest(one) == digest(same)
     assert list(differing([one, other])) == ["detector"]
-
-
-def test_the_digest_does_not_depend_on_order() -> None:
-    mine = made()
-    backwards = replace(mine, options=dict(reversed(mine.options.items())))
-    assert digest(backwards) == digest(mine)
 
 
 def test_differing_names_fields_with_their_values() -> None:

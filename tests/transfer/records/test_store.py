@@ -175,12 +175,6 @@ def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
         pass
 
 
-def test_runs_are_read_without_torch() -> None:
-    modules = "transfer.records.store, transfer.verify.bundle, transfer.report.card"
-    code = f"import sys; import {modules}; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
 def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Path) -> None:
     """It may be whole: the disk fails, as the first byte of this file does, or it is another user's."""
     (tmp_path / "run").mkdir()
