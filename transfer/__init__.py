@@ -52,23 +52,22 @@ if TYPE_CHECKING:
     from transfer.runs import measure_cost as measure_cost
 
 _MODULES = {
-    **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "transfer.core.errors"),
-    **dict.fromkeys(("Run", "RunSet", "compare", "load", "measure_cost"), "transfer.runs"),
-    **dict.fromkeys(("RunsFailed", "evaluate"), "transfer.api"),
+    "transfer.core.errors": ("MachineError", "MissingInput", "UsageError", "UserError"),
+    "transfer.runs": ("Run", "RunSet", "compare", "load", "measure_cost"),
+    "transfer.api": ("RunsFailed", "evaluate"),
 }
-"""Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a package."""
-__all__ = [*_MODULES, "pretrain", "testing"]
+"""Module -> names of the interface; besides `pretrain`, a module that can be called, and the package `testing`."""
+__all__ = [*(name for names in _MODULES.values() for name in names), "pretrain", "testing"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a part of the interface when it is first asked for."""
     if name in ("pretrain", "testing"):
         return importlib.import_module(f"transfer.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+    for module, names in _MODULES.items():
+        if name in names:
+            return globals().setdefault(name, getattr(importlib.import_module(module), name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -8,14 +8,18 @@ from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe
-from transfer.cli.run_weights import check_pretrained, weights_of_run
-from transfer.core.errors import UsageError, errors_together, reject
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, reason_of, reject
+from transfer.core.exports import CONFIG, EXPORT
+from transfer.core.files import parse_json
 from transfer.core.options import Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
+from transfer.engine.outcome import SCORED
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
     from transfer.task import Task
+
+RECORD, OPTIONS = "record.json", "options.yaml"
 
 
 @dataclass
@@ -134,6 +138,7 @@ def _shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
+@errors_together(join=True)
 def read_command(
     recipe: Recipe,
     options: type[Any],
@@ -155,13 +160,6 @@ def read_command(
         UsageError: a layer has a wrong key or value (the layer is named), or backbone or dataset is missing.
         SystemExit: after `--help`.
     """
-    with errors_together(join=True):
-        return _read_command(recipe, options, argv, run, called)
-
-
-def _read_command(
-    recipe: Recipe, options: type[Any], argv: list[str], run: type[RunOptions], called: str | None
-) -> Command:
     user_layers = config_files(argv)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
@@ -188,6 +186,49 @@ def _read_command(
     if not command.run.dataset:
         reject("--dataset is missing; `python -m transfer --list datasets` shows the shipped ones")
     return command
+
+
+def check_pretrained(backbone: str, out: Path) -> None:
+    """Raise MissingInput for a missing export whose pretraining is in the folder of runs: it is written at the end."""
+    missing = "/" in backbone and ":" not in backbone and not Path(backbone).exists()
+    texts = [file.read_text() for file in out.glob(f"pretrain-*/{OPTIONS}")] if missing else []
+    if any(f"\nname: {Path(backbone).name}\n" in text for text in texts):
+        later = "is written after the last seed of its pretraining, which is under way or interrupted"
+        raise MissingInput(f"--backbone {backbone} {later}; wait for it, or rerun the pretraining command to resume")
+
+
+def weights_of_run(weights: str, out: Path) -> str:
+    """Return the exported folder of a run that `weights` names; other weights are returned as they are.
+
+    Args:
+        weights: the value of `--weights`.
+        out: the folder of runs, in which an id is looked for.
+
+    Raises:
+        MissingInput: the run is unfinished, its training failed, it saved no weights, or the id
+            is unknown and near that of a run.
+        UserError: its record cannot be read.
+    """
+    folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
+    run = next((folder for folder in folders if (folder / RECORD).exists() or (folder / OPTIONS).exists()), None)
+    if run is None:
+        ids = (record.parent.name for record in out.glob(f"*/{RECORD}"))
+        plausible = "-" in weights and not {":", "/"} & {*weights} and not Path(weights).exists()
+        if plausible and (near := did_you_mean(weights, ids)):
+            raise MissingInput(f"--weights {weights}: no such run in {out}{near}")
+        return weights
+    if not (run / RECORD).is_file():
+        raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
+    try:
+        record = parse_json((run / RECORD).read_bytes())
+        status = record["outcome"]["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None
+    if (run / EXPORT / CONFIG).is_file():
+        return str(run / EXPORT)
+    other = "its task trains no backbone, or it used --save-weights none"
+    reason = other if status in SCORED else f"its training ended as {status}"
+    raise MissingInput(f"--weights {weights}: the run in {run} saved no weights: {reason}")
 
 
 def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:

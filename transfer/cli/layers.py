@@ -51,26 +51,14 @@ def layer_values(path: Path) -> dict[str, Any]:
 
 def config_files(argv: list[str]) -> list[Path]:
     """Return the YAML files of `--config`: a user's own, or those of configs/schedules by name. Raises UsageError."""
-    return [_config_file(name) for name in flag_values(argv, "--config")]
-
-
-def _config_file(name: str) -> Path:
-    path = Path(name)
-    if path.suffix or path.exists():
-        return path
-    shipped = config_names("schedules")
-    if name not in shipped:
-        known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
-        raise UsageError(f"--config {name}: file or schedule not found{known}")
-    return CONFIGS / "schedules" / f"{name}.yaml"
-
-
-def check_keys(layer: Path, content: Mapping[str, Any], groups: Iterable[type[Any]]) -> None:
-    """Check that each key of a YAML file is an option. Raises UsageError with the nearest names."""
-    known = [item.name for group in groups for item in fields(group)]
-    for key in content:
-        if key.partition(".")[0].replace("-", "_") not in known:
-            raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
+    files, shipped = list[Path](), config_names("schedules")
+    for name in flag_values(argv, "--config"):
+        own = Path(name).suffix or Path(name).exists()
+        if not own and name not in shipped:
+            known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
+            raise UsageError(f"--config {name}: file or schedule not found{known}")
+        files.append(Path(name) if own else CONFIGS / "schedules" / f"{name}.yaml")
+    return files
 
 
 def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
@@ -133,9 +121,12 @@ def combined_options(
         UsageError: a layer has a wrong key or value; the layer is named.
         SystemExit: after `--help`.
     """
+    known = [item.name for group in groups.values() for item in fields(group)]
     words, values, places = list[str](), dict[str, Any](), defaultdict[str, list[Any]](list)
     for layer, content in layers:
-        check_keys(layer, content, groups.values())
+        for key in content:
+            if key.partition(".")[0].replace("-", "_") not in known:
+                raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
         with errors_naming(str(layer)):
             words += as_flags(with_full_paths(layer, content, groups.values()))
         values |= {key.replace("-", "_"): value for key, value in content.items()}

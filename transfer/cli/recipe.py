@@ -40,18 +40,13 @@ class Recipe:
         if self.base is None:
             return own
         skipped = {"method"} if is_in_file(self.name) else set[str]()
-        return _of_options(read_yaml(self.base), known, skipped) | own
+        shipped = {key: value for key, value in read_yaml(self.base).items() if key not in skipped}
+        return {key: value for key, value in shipped.items() if known is None or key in known} | own
 
     def smoke_values(self, known: Collection[str] | None = None) -> dict[str, Any]:
         """Return the sizes of `--smoke`, as `values` does."""
-        shipped = self.base is not None and self.smoke.parent == CONFIGS / "smoke"
-        return _of_options(read_yaml(self.smoke), known if shipped else None)
-
-
-def _of_options(
-    content: dict[str, Any], known: Collection[str] | None, skipped: Collection[str] = ()
-) -> dict[str, Any]:
-    return {key: item for key, item in content.items() if (known is None or key in known) and key not in skipped}
+        own = known is None or self.base is None or self.smoke.parent != CONFIGS / "smoke"
+        return {key: value for key, value in read_yaml(self.smoke).items() if own or key in (known or ())}
 
 
 def task_recipe(name: str) -> Recipe:

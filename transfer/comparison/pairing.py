@@ -11,7 +11,8 @@ from typing import Any
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
 from transfer.records.fields import content_label, order, parts_of, value_label, value_of
-from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, digest_of, displayed_fields, pretraining
+from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, displayed_fields, pretraining
+from transfer.records.record import digest_of
 from transfer.records.store import Record, Run
 
 

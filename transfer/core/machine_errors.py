@@ -90,17 +90,13 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
         place = error.filename or "the output"
         return UserError(f"{place}: cannot be written ({error.strerror}); make room, then give the command again")
     reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
-    frames = list(_frames(error))
-    if own := [frame for frame in frames if frame[0] in _users_files()]:
+    frames, modules = list(_frames(error)), list(sys.modules.items())  # a thread may import while this runs
+    users_files = {str(module.__file__) for name, module in modules if name.startswith(MODULES)}
+    if own := [frame for frame in frames if frame[0] in users_files]:
         return UserError(f"{own[-1][0]} at line {own[-1][1]}: {reason} ({more})")
     ours = [frame for frame in frames if frame[0].startswith(str(ROOT)) and "site-packages" not in frame[0]] or frames
     place = f"{ours[-1][0].removeprefix(f'{ROOT}/')}:{ours[-1][1]}; " if ours else ""
     return UserError(f"{reason} ({place}{more})")
-
-
-def _users_files() -> set[str]:
-    # a thread may import while this runs
-    return {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith(MODULES)}
 
 
 def _reason(error: BaseException) -> str:

@@ -72,17 +72,11 @@ class RankedLists:
     @classmethod
     def load(cls, path: Path) -> "RankedLists":
         """Read a file written by `save`. Raises UserError if it is missing or corrupt."""
-        arrays = read_arrays(path)
-        return cls(**{item.name: arrays[item.name] for item in fields(cls)})
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a .npz file of a run. Raises UserError if it is missing or corrupt."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove the folder to run it again") from None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return cls(**{item.name: file[item.name] for item in fields(cls)})
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise UserError(f"{path}: cannot be read ({error}); remove the folder to run it again") from None
 
 
 def evenly(total: int, count: int) -> list[int]:

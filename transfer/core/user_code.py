@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from transfer.core import live_modules, user_modules
-from transfer.core.errors import UsageError, UserError, did_you_mean
+from transfer.core.errors import UsageError, UserError, did_you_mean, unknown
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
@@ -52,9 +52,7 @@ def check_name(part: str, text: str) -> None:
     """Raise UsageError, with the nearest names, unless `text` is a built-in part or a user's."""
     known = builtin_names(part)
     if text not in known and not is_user_part(text):
-        raise UsageError(
-            f"unknown {part} '{text}'{did_you_mean(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
-        )
+        raise unknown(part, text, known, "; or path/to/file.py:Name")
 
 
 def is_user_part(text: str) -> bool:

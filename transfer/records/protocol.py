@@ -3,8 +3,6 @@
 A configuration is a backbone, the training that its weights come from, and a protocol. Its runs differ only in seeds.
 """
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -18,7 +16,7 @@ from transfer.core.options import Execution, Needs, idle_options, noted
 from transfer.core.user_code import is_user_part
 from transfer.engine.options import RESOLVED, FitOptions
 from transfer.records.per_process import per_process, synchronises
-from transfer.records.store import Record
+from transfer.records.record import Record, digest_of
 
 NOT_RECORDED = "not recorded"
 NO_EFFECT = "no effect"
@@ -128,12 +126,6 @@ def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
 def digest(record: Record, without: Collection[str] = ()) -> str:
     """Return the sha256 of `protocol` in hex, which depends neither on Python's version nor on the options' order."""
     return digest_of(protocol(record, without))
-
-
-def digest_of(content: Any) -> str:
-    """Return the sha256 of plain values in hex."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:

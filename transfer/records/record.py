@@ -54,6 +54,12 @@ def size_and_sha256(path: Path) -> dict[str, Any]:
     return {"sha256": file_sha256(path), "size": path.stat().st_size}
 
 
+def digest_of(content: Any, *, allow_nan: bool = True) -> str:
+    """Return the sha256 of the canonical JSON of plain values in hex."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=allow_nan)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 SCHEMA = 1
 STATUSES: tuple[str, ...] = get_args(Status)
 """How a training can have ended."""
@@ -72,9 +78,8 @@ class RunKey:
 
     @property
     def digest(self) -> str:
-        """The sha256 of the canonical JSON of `content` in hex."""
-        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """The sha256 of `content` in hex."""
+        return digest_of(self.content, allow_nan=False)
 
     def without(self, *keys: str) -> "RunKey":
         """Return the key without some entries."""

@@ -159,19 +159,24 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     started first, so that repeating a run until the result is good changes nothing; then a run made here over a shared
     copy.
     """
+
+    def precedence(run: Run) -> tuple[bool, str, bool]:
+        return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
+
     by_run_key: dict[str, list[Run]] = {}
     for run in runs:
         by_run_key.setdefault(run.record.run_key, []).append(run)
     kept, disputes = [], []
     for copies in by_run_key.values():
-        first, *others = sorted(copies, key=_precedence) if len(copies) > 1 else copies
+        first, *others = sorted(copies, key=precedence)
         kept.append(first)
-        disputes += [_dispute(first, run) for run in others if not same_result(first.record, run.record)]
+        disputes += [
+            f"{difference_text(first, run)}; the first is taken; `python -m transfer.verify` tells whether one was "
+            "changed; delete the wrong one"
+            for run in others
+            if not same_result(first.record, run.record)
+        ]
     return kept, disputes
-
-
-def _precedence(run: Run) -> tuple[bool, str, bool]:
-    return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
 
 def same_result(first: Record, second: Record) -> bool:
@@ -188,11 +193,6 @@ def difference_text(first: Run, second: Run) -> str:
         if ours.get(name) != theirs.get(name)
     ]
     return f"{first.folder} and {second.folder}: two records of one run, with {', '.join(differing)}"
-
-
-def _dispute(first: Run, other: Run) -> str:
-    advice = "the first is taken; `python -m transfer.verify` tells whether one was changed; delete the wrong one"
-    return f"{difference_text(first, other)}; {advice}"
 
 
 def has_state(folder: Path) -> bool:

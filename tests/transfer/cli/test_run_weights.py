@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from transfer.cli.command import read_command
+from transfer.cli.command import check_pretrained, read_command, weights_of_run
 from transfer.cli.recipe import task_recipe
-from transfer.cli.run_weights import check_pretrained, weights_of_run
 from transfer.core.errors import MissingInput, UserError
 from transfer.run import each_weights
 from transfer.task import load_task

@@ -6,8 +6,8 @@ from typing import Any
 
 from transfer.records.evidence import is_seeded
 from transfer.records.grouping import Group, marks
-from transfer.records.protocol import OF_DATA, backbone_of, digest_of, protocol
-from transfer.records.record import Record
+from transfer.records.protocol import OF_DATA, backbone_of, protocol
+from transfer.records.record import Record, digest_of
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import run_ids, score_columns, seed_cells, without_unused
 from transfer.report.tables.scores import standard_error
