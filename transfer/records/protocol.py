@@ -233,30 +233,21 @@ def configurations(
         without: names of options and fields of the backbone to leave out; those of the pretraining have the prefix
             `pretraining.`, and a field of the backbone is left out of the pretraining too.
     """
-    origins: dict[tuple[str, frozenset[str]], str] = {}
-    by_facts: dict[tuple[Any, ...], str] = {}
-    digests = []
-    for record in records:
-        facts = _deciding_facts(record)
-        if not without and facts in by_facts:
-            digests.append(by_facts[facts])
-            continue
-        chain = lineage(record, exports)
-        # The earliest run may itself start from an export, whose lineage leads back to a run of the chain.
-        first = chain[-1] if chain else record
-        origin = first.origin.get("training") or first.weights_id
-        left_out = [without]
-        for _ in chain:
-            left_out.append(in_pretraining(left_out[-1], record.backbone))
-        for depth in range(len(chain), 0, -1):
-            parent = chain[depth - 1]
-            key = (parent.run_key, frozenset(left_out[depth]))
-            if key not in origins:
-                origins[key] = _configuration(parent, left_out[depth], origin, depth < len(chain))
-            origin = origins[key]
-        digests.append(_configuration(record, without, origin, bool(chain)))
-        by_facts[facts] = digests[-1]
-    return digests
+    known: dict[tuple[Any, ...], str] = {}
+
+    def configuration(record: Record, without: Collection[str], seen: frozenset[str]) -> str:
+        facts = (*_deciding_facts(record), frozenset(without))
+        if facts not in known:
+            origin, hidden = record.origin.get("training") or record.weights_id, frozenset(without)
+            parent = pretraining(record, exports)
+            if parent and parent.run_key not in seen:  # an export may lead back to a run that starts from it
+                left_out = in_pretraining(without, record.backbone)
+                origin, hidden = configuration(parent, left_out, seen | {parent.run_key}), hidden | {"name"}
+            backbone = _without(backbone_of(record, without), hidden)
+            known[facts] = digest_of([protocol(record, without), backbone, origin])
+        return known[facts]
+
+    return [configuration(record, without, frozenset([record.run_key])) for record in records]
 
 
 def _deciding_facts(record: Record) -> tuple[Any, ...]:
@@ -271,9 +262,3 @@ def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Col
     """Return the names to leave out of the run that the weights come from, see `configurations`."""
     of_pretraining = {name.removeprefix(PRETRAINING) for name in without if name.startswith(PRETRAINING)}
     return of_pretraining | {name for name in without if name in backbone}
-
-
-def _configuration(record: Record, without: Collection[str], origin: str, has_parent: bool) -> str:
-    hidden = {*without, "name"} if has_parent else without
-    backbone = {name: value for name, value in backbone_of(record, without).items() if name not in hidden}
-    return digest_of([protocol(record, without), backbone, origin])

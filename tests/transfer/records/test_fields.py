@@ -1,7 +1,7 @@
 import pytest
 
 from tests.transfer.records.recorded import made, trained
-from transfer.records.fields import as_value, check_fields, known_fields, value_of
+from transfer.records.fields import as_value, check_fields, known_fields, value_label, value_of
 from transfer.records.protocol import by_export
 
 
@@ -50,3 +50,9 @@ def test_equal_stems_have_one_name(stem: str, patch: int, name: str) -> None:
     parent = trained("sha256:a", stem=stem, patch=patch)
     child, exports = made(weights_id="sha256:a"), by_export([parent])
     assert value_of(child, "pretraining.stem", exports) == as_value(child, "pretraining.stem", stem, exports) == name
+
+
+def test_values_are_for_a_reader() -> None:
+    values = (None, False, 0.05, [1, 2.5], (), "/home/someone/parts/my_stem.py:Stem", "3Conv+1Proj@2,1,1,8")
+    labels = ["none", "no", "0.05", "1 2.5", "none", "Stem", "3Conv+1Proj@2,1,1,8"]
+    assert list(map(value_label, values)) == labels
