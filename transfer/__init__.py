@@ -37,19 +37,10 @@ for _package in ("backbones", "tasks"):
 wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
-    from transfer import testing as testing
-    from transfer.api import RunsFailed as RunsFailed
-    from transfer.api import evaluate as evaluate
-    from transfer.api import pretrain as pretrain
-    from transfer.core.errors import MachineError as MachineError
-    from transfer.core.errors import MissingInput as MissingInput
-    from transfer.core.errors import UsageError as UsageError
-    from transfer.core.errors import UserError as UserError
-    from transfer.runs import Run as Run
-    from transfer.runs import RunSet as RunSet
-    from transfer.runs import compare as compare
-    from transfer.runs import load as load
-    from transfer.runs import measure_cost as measure_cost
+    from transfer import testing
+    from transfer.api import RunsFailed, evaluate, pretrain
+    from transfer.core.errors import MachineError, MissingInput, UsageError, UserError
+    from transfer.runs import Run, RunSet, compare, load, measure_cost
 
 _MODULES = {
     "transfer.core.errors": ("MachineError", "MissingInput", "UsageError", "UserError"),
@@ -57,7 +48,10 @@ _MODULES = {
     "transfer.api": ("RunsFailed", "evaluate"),
 }
 """Module -> names of the interface; besides `pretrain`, a module that can be called, and the package `testing`."""
-__all__ = [*(name for names in _MODULES.values() for name in names), "pretrain", "testing"]
+__all__ = [
+    "MachineError", "MissingInput", "Run", "RunSet", "RunsFailed", "UsageError", "UserError",
+    "compare", "evaluate", "load", "measure_cost", "pretrain", "testing",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

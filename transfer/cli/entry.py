@@ -20,7 +20,10 @@ KINDS: dict[str, Callable[[], Iterable[str]]] = {
     **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
     **{f"{part}s": partial(user_code.builtin_names, part) for part in ("stem", "attention", "ffn")},
     "recipes": partial(config_names, "pretrain"),
-    "steps": lambda: [f"{name}: {' '.join(_steps(name))}" for name in config_names("sweeps")],
+    "steps": lambda: [
+        f"{name}: {' '.join(read_yaml(CONFIGS / 'sweeps' / f'{name}.yaml').get('steps', ()))}"
+        for name in config_names("sweeps")
+    ],
 }
 """Kind of names -> what lists them; `steps` are those of each sweep, for `--set STEP.KEY=VALUE`."""
 
@@ -36,10 +39,6 @@ def listing(kinds: Iterable[str]) -> str:
     parts = [f"{kind}:\n  " + "\n  ".join(KINDS[kind]()) for kind in chosen]
     more = f"--list KIND lists one of {', '.join(KINDS)}. Any of timm's {len(timm_names())} models is a backbone too."
     return "\n".join([*parts, more])
-
-
-def _steps(sweep: str) -> list[str]:
-    return list(read_yaml(CONFIGS / "sweeps" / f"{sweep}.yaml").get("steps", {}))
 
 
 def package_version(name: str) -> str | None:

@@ -137,8 +137,7 @@ def combined_options(
         places[name].append(called)
     errors, checked = list[UserError](), dict[str, Any]()
     with errors_in(errors), kept():
-        schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
-        unchecked = parse(schema, argv, prog=program, below=words)
+        unchecked = parse(flat_schema(**groups), argv, prog=program, below=words)
         checked |= {name: object.__new__(group) for name, group in groups.items()}
         for name, group in checked.items():
             vars(group).update(vars(getattr(unchecked, name)))
@@ -164,8 +163,3 @@ def _with_place(text: str, places: Mapping[str, list[Any]], recipe: Path, called
     if of_flag and text.startswith((f"{flag} must be ", f"{flag} needs ")):
         of_flag.pop()  # the value was passed over for the one of the layer below
     return f"{where}: {text}" if where else text
-
-
-def without_checks(group: type[Any]) -> type[Any]:
-    """Return the same dataclass without its `__post_init__`, which its values pass once they are complete."""
-    return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})

@@ -44,14 +44,12 @@ def make_once(name: str, write: Callable[[Path], None]) -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(".tmp", f".{name}-", final.parent, True) as temporary:
             Path(temporary).chmod(0o755)
-            try:
-                write(Path(temporary))
-                Path(temporary).rename(final)
-            except OSError:
-                if not final.is_dir():
-                    raise
+            write(Path(temporary))
+            Path(temporary).rename(final)
     except OSError as error:
-        raise UserError(f"{name}: cannot be made in {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER") from None
+        if not final.is_dir():  # another process may have been first
+            text = f"{name}: cannot be made in {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER"
+            raise UserError(text) from None
     return final
 
 

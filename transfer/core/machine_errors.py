@@ -14,40 +14,28 @@ from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
 _SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
-_ADVICE = (
-    (
-        r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory",
+# fmt: off
+_ADVICE = {
+    r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory":
         "/dev/shm is full, through which loader processes pass images: set --workers 0, or give it more memory "
         "(docker run --shm-size 8g)",
-    ),
-    (
-        r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)",
+    r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)":
         "a loader process was killed, in most cases because the machine's memory ran out: set fewer --workers",
-    ),
-    (
-        r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED",
+    r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED":
         f"out of memory on the GPU: {_SMALLER}",
-    ),
-    (
-        r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object",
+    r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object":
         f"out of memory on this machine: {_SMALLER}",
-    ),
-    (
-        r"(\S{1,200}\.so[.\d]*): cannot open shared object file",
+    r"(\S{1,200}\.so[.\d]*): cannot open shared object file":
         "a system library is missing: install the package that has it (`apt-get install libgl1 libglib2.0-0` for "
         "libGL and libgthread)",
-    ),
-    (
-        r"NVIDIA driver on your system is too old|driver version is insufficient",
+    r"NVIDIA driver on your system is too old|driver version is insufficient":
         "the NVIDIA driver is too old for this build of torch: update it, install a build of torch for an older CUDA, "
         "or use --device cpu",
-    ),
-    (
-        r"no kernel image is available",
+    r"no kernel image is available":
         "this build of torch has no code for this GPU: install one that has, or use --device cpu",
-    ),
-)
-"""The first text that an error contains, and what to do."""
+}
+# fmt: on
+"""Texts of errors of the machine, and what to do."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
 
 
@@ -65,7 +53,7 @@ def machine_error(error: BaseException, *, saved: bool = False) -> MachineError 
         if isinstance(current, MemoryError):
             return MachineError(f"out of memory on this machine: {_SMALLER}{kept}")
         if isinstance(current, RuntimeError | OSError | ImportError):
-            for pattern, advice in _ADVICE:
+            for pattern, advice in _ADVICE.items():
                 if re.search(pattern, text):
                     line = next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")
                     return MachineError(f"{advice} ({line}){kept}")

@@ -95,7 +95,7 @@ _CORE_SCHEMA = {
     "merge": ("<<", "<"),
     "null": (r"~|null|Null|NULL|", "~nN"),
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "int": (r"[-+]?[0-9]+", "-+0123456789"),
     "float": (
         r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
         "-+.0123456789",
@@ -104,18 +104,13 @@ _CORE_SCHEMA = {
 """Tag -> pattern of its plain scalars, and how they begin (https://yaml.org/spec/1.2.2/#103-core-schema)."""
 
 
-def _integer(loader: Any, node: yaml.ScalarNode) -> int:
-    """Return an integer of the core schema; `010` is ten."""
-    text = loader.construct_scalar(node)
-    return int(text[2:], 8) if text.startswith("0o") else int(text, 16 if text.startswith("0x") else 10)
-
-
 for _side in (_Reader, _Writer):
     _side.yaml_implicit_resolvers = {}
     for _tag, (_pattern, _first) in _CORE_SCHEMA.items():
         _begins = [*_first, ""] if _tag == "null" else list(_first)
         _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), _begins)
-_Reader.add_constructor("tag:yaml.org,2002:int", _integer)
+# `010` is ten
+_Reader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
 def config_names(room: str) -> list[str]:
@@ -289,8 +284,14 @@ def flag(name: str) -> Any:
 
 
 def flat_schema(**groups: type[Any]) -> type[Any]:
-    """Return a dataclass with one field per group of options, whose flags carry no group's name."""
-    # without `help`, tyro would search the groups' source files for it, at every command
-    arguments = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
-    flat = [(name, Annotated[group, arguments[name]]) for name, group in groups.items()]
+    """Return a dataclass with one field per group of options, whose flags carry no group's name.
+
+    The groups are without their `__post_init__`, which their values pass once they are complete.
+    """
+    flat = []
+    for name, group in groups.items():
+        checks_nothing = {"__post_init__": lambda self: None, "__doc__": group.__doc__}
+        unchecked = type(group.__name__, (group,), checks_nothing)
+        # without `help`, tyro would search the groups' source files for it, at every command
+        flat.append((name, Annotated[unchecked, tyro.conf.arg(name="", help=group.__doc__ or "")]))
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
