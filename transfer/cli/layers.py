@@ -10,15 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from transfer.cli.help import print_help
-from transfer.core.errors import (
-    UsageError,
-    UserError,
-    did_you_mean,
-    errors_in,
-    errors_naming,
-    kept,
-    reject,
-)
+from transfer.core.errors import UsageError, UserError, did_you_mean, errors_in, errors_naming, kept, reject
 from transfer.core.options import CommandLine, Files, noted
 from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
 

@@ -162,7 +162,7 @@ def _with_known_flags(kinds: Mapping[str, Any], arguments: list[str]) -> list[st
     """
     given = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
     for name in dict.fromkeys(given):
-        if not {name, name.replace("--no-", "--", 1)} & {*kinds}:
+        if name not in kinds and kinds.get(name.replace("--no-", "--", 1)) is not bool:
             reject(f"unknown option {name}{did_you_mean(name, kinds)}")
             arguments = _without_last(name, arguments)
         elif given.count(name) > 1 and _is_list(kinds.get(name)):

@@ -137,12 +137,8 @@ class Evidence:
             return []
         parent_configurations = set(configurations(parents, self.exports))
         run_keys, dirty = {record.run_key for record in records}, any(record.dirty for record in (*records, *parents))
-        broken = [
-            record
-            for record, configuration in self._breakdowns
-            if configuration in parent_configurations and record.run_key not in run_keys
-        ]
-        return [record for record in broken if dirty or not record.dirty]
+        lost = [run for run, configuration in self._breakdowns if configuration in parent_configurations]
+        return [run for run in lost if run.run_key not in run_keys and (dirty or not run.dirty)]
 
     @cached_property
     def _breakdowns(self) -> list[tuple[Record, str]]:
