@@ -1,17 +1,18 @@
-"""Table of the scores of single runs, in percent."""
+"""Tables of scores in percent: of single runs, of configurations, and means over datasets."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from transfer.records.evidence import Arm, informative
-from transfer.records.grouping import Group, dataset_label
-from transfer.records.record import Record
+from transfer.records.evidence import Arm, informative, is_seeded
+from transfer.records.grouping import Group, dataset_label, marks
+from transfer.records.protocol import OF_DATA, backbone_of, protocol
+from transfer.records.record import Record, digest_of
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import (
     COSTS,
     WITH_FAILED,
     chance_level,
-    count,
     group_cells,
     interval,
     looked_for,
@@ -75,25 +76,19 @@ def standard_error(record: Record, name: str) -> float | None:
 
 
 def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
-    """Return a note for each dataset with fewer images in some classes than shots, or a narrow crop of its images.
+    """Return a note for each dataset with fewer images in some classes than shots.
 
     Args:
         records_of_rows: the runs behind each row of the table.
     """
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, records in enumerate(records_of_rows):
-        for record in records:
-            support, dataset = record.details.get("support"), record.dataset.get("name")
-            fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
-            texts = {
-                f"accuracy_{shots}shot on {dataset}": f"{classes} class{'es have' if classes > 1 else ' has'} fewer "
-                f"than {shots} training images, and the probe takes all of them"
-                for shots, classes in (fewer.items() if isinstance(fewer, dict) else ())
-                if classes
-            }
-            for note in texts.items():
-                places = rows.setdefault(note, [])
-                places += [row] if row not in places else []
+    rows: dict[tuple[str, str], dict[int, None]] = {}
+    for row, record in ((row, record) for row, records in enumerate(records_of_rows) for record in records):
+        support, dataset = record.details.get("support"), record.dataset.get("name")
+        fewer = (support.get("classes_with_fewer") or {}) if isinstance(support, dict) else {}
+        for shots, classes in fewer.items():
+            text = f"{classes} class{'es' * (classes > 1)} with fewer than {shots} training images, all of them used"
+            if classes:
+                rows.setdefault((f"accuracy_{shots}shot on {dataset}", text), {})[row] = None
     return [Note(text, about, tuple(places)) for (about, text), places in rows.items()]
 
 
@@ -112,28 +107,9 @@ def summary(runs: RunSet) -> Table:
     scores = list(dict.fromkeys(name for record in records for name in informative(record)))
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
-    notes = _unit_notes(groups, variants, rates) + unjudged_note(records)
-    notes += image_notes([group.records for group in groups])
+    notes = [Note("failed runs counted at chance level, or at 0 where it is not known", WITH_FAILED)] * rates
+    notes += unjudged_note(records) + image_notes([group.records for group in groups])
     return without_unused(Table.from_rows(rows, score_columns(records), notes))
-
-
-def _unit_notes(groups: Sequence[Group], variants: Sequence[Arm], rates: bool) -> list[Note]:
-    notes = []
-    for row, (group, variant) in enumerate(zip(groups, variants, strict=True)):
-        about = f"{group.first.task} on {group.dataset}, {group.backbone}"
-        scored, units = sum(map(len, variant.units.values())), len(variant.units) - variant.broken
-        if scored > units:
-            text = f"{count(scored, 'run')} count as {count(units, 'seed')}: {_why(variant)}"
-            notes.append(Note(text, about, (row,)))
-    if rates:
-        notes.append(Note("failed runs counted at chance level, or at 0 where it is not known", WITH_FAILED))
-    return notes
-
-
-def _why(variant: Arm) -> str:
-    if all(kind == "weights" for kind, _ in variant.labels) and len(variant.units) == 1:
-        return "the score does not depend on the seed"
-    return "fine-tuning runs from one pretraining are averaged"
 
 
 def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
@@ -154,3 +130,71 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
         if len(errors) == 1:
             row[f"{name} se"] = first.scale(name) * errors[0]
     return row | run_ids(group.records)
+
+
+def over_datasets(runs: RunSet) -> Table:
+    """Return the unweighted mean over datasets of runs that differ in nothing else, where metrics are averaged.
+
+    There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
+    the datasets that all rows of its protocol with several datasets have; notes name them, and those that are left out.
+    Of several records of a dataset (it was stored in another format, or repaired) the latest counts. If the run of a
+    dataset failed, the mean is empty, and `datasets` has the number of failures. The standard error of the mean takes
+    the errors of the datasets as independent.
+    """
+    members: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in sorted(runs.records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
+        if any(metric.get("averaged") for metric in record.metrics.values()):
+            members.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
+    several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
+    common: dict[str, list[str]] = {}
+    for (key, _), of_name in several.items():
+        common[key] = sorted({*common.get(key, of_name)} & {*of_name})
+    sets = {*map(tuple, common.values())}
+    firsts = [next(iter(of_name.values())) for of_name in several.values()]
+    group_of = {id(record): group for group in runs.groups_of(firsts) for record in group.records}
+    rows = []
+    for ((key, _), of_name), first in zip(several.items(), firsts, strict=True):
+        of_common, names = [of_name[name] for name in common[key]], common[key] if len(sets) > 1 else ()
+        rows.append(_mean_row(of_common, first, group_of[id(first)], runs, names))
+    lacking = {name for (key, _), of_name in members.items() if key in common for name in {*of_name} - {*common[key]}}
+    notes = [Note(f"means are over {', '.join(*sets)}")] if len(sets) == 1 and any(sets) else []
+    notes += [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
+    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes)).without_empty()
+
+
+def _mean_row(
+    members: Sequence[Record], first: Record, group: Group, runs: RunSet, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return a row of `over_datasets`.
+
+    Args:
+        members: records of the datasets in common.
+        first: any record of the row, in `members` or not.
+        group: its configuration.
+        runs: all runs.
+        names: names of the datasets, where rows differ in them.
+    """
+    row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
+    row |= {"protocol": group.protocol, **seed_cells(runs, first)}
+    if len(members) < 2:
+        return row | {"datasets": f"{len(members) or 'none'} in common with the other rows"}
+    broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
+    remarks = [*marks(members, runs.exports), *[f"{broken} failed"] * bool(broken)]
+    remarks += [f"completed runs only: {lost} of its pretraining runs failed"] * bool(lost)
+    text = f"mean of {len(members)}" + (f" ({', '.join(remarks)})" if remarks else "")
+    row["datasets"] = f"{text}: {', '.join(names)}" if names else text
+    for name in first.scores if not broken else ():
+        if all(name in record.scores for record in members):
+            row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
+    errors = [standard_error(record, first.primary) for record in members]
+    if first.primary in row and None not in errors:
+        row[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(members)
+    return row | run_ids(members)
+
+
+def _all_but_dataset(record: Record) -> tuple[str, str]:
+    """Return the digest of what the rows of one protocol share, and the digest that identifies the row."""
+    shared = {name: value for name, value in protocol(record).items() if name not in ("dataset", "skipped")}
+    shared = {name: value for name, value in shared.items() if not name.startswith(OF_DATA)}
+    seed = record.seed if is_seeded(record) else None
+    return digest_of(shared), digest_of([shared, backbone_of(record), record.weights_id, seed])

@@ -16,8 +16,7 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.tables.columns import COSTS
-from transfer.report.tables.dataset_means import over_datasets
-from transfer.report.tables.scores import TRAIN_SECONDS, each_run, summary
+from transfer.report.tables.scores import TRAIN_SECONDS, each_run, over_datasets, summary
 from transfer.report.tables.table import RUN, RUN_COLUMNS, Column, Table, holds_number, with_intervals
 from transfer.report.tables.text import constant_columns, note_texts, texts_of
 

@@ -7,7 +7,7 @@ from tests.transfer.records.recorded import run_set
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.tables import costs, dataset_means, scores, stability_map, tokens
+from transfer.report.tables import costs, scores, stability_map, tokens
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table, cell_text
 from transfer.report.tables.text import note_texts
@@ -24,7 +24,7 @@ def summary_of(records: Records, known: Records | None = None) -> Table:
 
 
 def over_datasets_of(records: Records, known: Records | None = None) -> Table:
-    return dataset_means.over_datasets(run_set(records, known))
+    return scores.over_datasets(run_set(records, known))
 
 
 def cost_table_of(records: Records, known: Records | None = None) -> Table:

@@ -177,5 +177,5 @@ def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
     )
     for row, table in ((1, each_run_of([made(), few])), (0, summary_of([made(), few]))):
         (note,) = [note for note in table.notes if note.rows]
-        assert note.text == "7 classes have fewer than 25 training images, and the probe takes all of them"
+        assert note.text == "7 classes with fewer than 25 training images, all of them used"
         assert (note.about, note.rows) == ("accuracy_25shot on toy_cub200", (row,))
