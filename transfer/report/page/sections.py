@@ -25,10 +25,9 @@ from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief, interaction_table
 from transfer.report.tables.cost_ratios import CostRatios, ratio_table
 from transfer.report.tables.costs import cost_table
-from transfer.report.tables.largest_stable import largest_stable
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
-from transfer.report.tables.stability_map import stability_map
+from transfer.report.tables.stability_map import largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
 from transfer.report.tables.text import note_text, note_texts
 from transfer.report.tables.tokens import layer_table, norm_table

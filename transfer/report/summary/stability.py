@@ -8,8 +8,7 @@ from transfer.core.errors import UsageError
 from transfer.records.fields import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import compared_names
-from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import StabilityMap, stability_map
+from transfer.report.tables.stability_map import StabilityMap, largest_stable, stability_map
 from transfer.report.tables.table import is_missing, is_number
 
 AXES = ("lr", "warmup_epochs")

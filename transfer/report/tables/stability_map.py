@@ -3,8 +3,9 @@
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,30 +13,22 @@ from typing import Any
 from transfer.core.errors import UsageError
 from transfer.engine.checkpoint import history
 from transfer.engine.outcome import SCORED
-from transfer.records.comparability import Comparability
-from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Evidence, Unit, chance, ending
+from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
 from transfer.records.fields import check_fields, order, value_of
-from transfer.records.grouping import Group
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
-from transfer.report.tables.table import (
-    RUN,
-    SIGNIFICANT,
-    BreakdownRate,
-    Column,
-    Endings,
-    Note,
-    Row,
-    Table,
-    cell_text,
-    comparability_text,
-)
+from transfer.report.tables.table import RUN, BreakdownRate, Column, Endings, Note, Row, Table, cell_text
 from transfer.statistics.intervals import mean_and_deviation
 
 BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
 """Outcomes of trainings that did not train, the worst first."""
+_AT_CHANCE = ("at_chance", SCORE_AT_CHANCE)
+_ORDER = ("completed", *reversed(BREAKDOWNS))
+"""Statuses from the best to the worst."""
+Point = tuple[float, str]
+"""A value of `x` and how trainings ended there."""
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, identify the map that a cell belongs to."""
 _NAMELESS = ("task", "dataset", "backbone", "pretraining")
@@ -115,74 +108,50 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
     # a field that the pretraining shares may have caused its breakdown
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
     folders = {name: run.folder for name, run in runs.by_id.items()}
-    rows, endings = [], {}
+    rows: list[Row] = []
+    endings: dict[tuple[str, ...], dict[Unit, str]] = {}
     for group in groups:
-        for values, variant in _cells(group, names, runs.evidence, of_before):
+        for values, variant in _cells(group.records, names, runs, of_before):
             ended = _endings(variant, of_before)
-            rows.append(_row(group, names, values, variant, ended, folders))
+            shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
+            axes = dict(zip((*by, x, y), (*shown[2:], *shown[:2]), strict=True))
+            row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, folders)}
+            rows.append(row | _counts(variant, ended) | run_ids(variant.records))
             endings[rows[-1][RUN]] = ended
-    rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
-    notes = _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
-    table = Table.from_rows(rows, _columns(names), notes)
-    return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
-
-
-def _sortable(value: Any) -> Any:
-    return comparability_text(value) if isinstance(value, Comparability) else value
-
-
-def _columns(names: Sequence[str]) -> list[Column]:
-    details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
-    return [*significant(names), Column("last_loss", significant_digits=SIGNIFICANT, detail=1), *details]
-
-
-def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[Note]:
-    notes = []
-    if left_out:
-        notes.append(Note(f"runs without {axes[0]} or {axes[1]}, excluded: {left_out}"))
+    rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
+    left_out = len(runs) - len(placed)
+    notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
     if any(SCORE_AT_CHANCE in dict(row["statuses"].runs) for row in rows):
         text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))
-    return notes
-
-
-def _row(
-    group: Group,
-    names: Sequence[str],
-    values: Sequence[Any],
-    variant: Arm,
-    endings: Mapping[Unit, str],
-    folders: Mapping[str, Path],
-) -> Row:
-    shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
-    panel: Row = {"task": group.first.task, **group_cells(group)}
-    axes = dict(zip([*names[2:], *names[:2]], [*shown[2:], *shown[:2]], strict=True))
-    return panel | axes | _score(variant, folders) | _counts(variant, endings) | run_ids(variant.records)
+    details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
+    columns = [*significant(names), replace(*significant(["last_loss"]), detail=1), *details]
+    table = Table.from_rows(rows, columns, notes + unjudged_note(placed))
+    return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
 
 def _cells(
-    group: Group, names: Sequence[str], evidence: Evidence, of_before: bool
-) -> Iterator[tuple[tuple[Any, ...], Arm]]:
-    """Yield the values of the fields and the variant of each cell of a group.
+    records: Sequence[Record], names: Sequence[str], runs: RunSet, of_before: bool
+) -> list[tuple[tuple[Any, ...], Arm]]:
+    """Return the values of the fields and the variant of each cell of a group.
 
     Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
     """
-    whole = evidence.variant(group.records)
-    cells: dict[tuple[Any, ...], tuple[list[Record], list[Unit]]] = {}
+    whole = runs.evidence.variant(records)
+    cells: dict[tuple[Any, ...], list[tuple[Record, Unit]]] = {}
     for record, label in zip(whole.records, whole.labels, strict=True):
-        records, labels = cells.setdefault(tuple(value_of(record, name, evidence.exports) for name in names), ([], []))
-        records.append(record)
-        labels.append(label)
-    for values, (records, labels) in cells.items():
-        yield values, evidence.variant(records) if of_before else Arm(records, labels, whole.lost, whole.lost_labels)
+        cells.setdefault(tuple(value_of(record, name, runs.exports) for name in names), []).append((record, label))
+    if of_before:
+        return [(values, runs.evidence.variant([record for record, _ in of])) for values, of in cells.items()]
+    lost = whole.lost, whole.lost_labels
+    return [(values, Arm([one for one, _ in of], [label for _, label in of], *lost)) for values, of in cells.items()]
 
 
 def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
     """Return how each seed ended, with `lost` also those whose pretraining failed."""
     endings: dict[Unit, list[str]] = {}
-    for record, label in zip(
-        variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost, strict=True
-    ):
+    records, labels = variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost
+    for record, label in zip(records, labels, strict=True):
         endings.setdefault(label, []).append(ending(record))
     return {label: commonest(of_label) for label, of_label in endings.items()}
 
@@ -232,3 +201,67 @@ def _score(variant: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
 def last_values(folder: Path) -> dict[str, float]:
     """Return the last finite value of each name in a run's history; empty without one, as for probes."""
     return {name: value for entry in history(folder) for name, value in entry.items() if value is not None}
+
+
+def largest_stable(rows: StabilityMap) -> Table:
+    """Return for each panel of a map and each `y` the largest `x`, a number, below the first that fails.
+
+    A value of `x` trains if more than half of the seeds judged there do, whichever these are: they need not be the
+    same at every `x`. Values at chance below the first that trains do not count, as too small a rate ends there too.
+
+    Columns:
+        those of `PANEL`, `by` and `y`;
+        `smallest_stable`: the smallest `x` that trains, where smaller ones are at chance; otherwise nan;
+        `largest_stable`: nan where nothing trains before the first breakdown;
+        `largest_low`, `largest_high`: `largest_stable` if a value of `x` trains only where all seeds judged do, and
+        where any does;
+        `smallest_failed`: the first `x` that fails; nan where none does, so that `largest_stable` is only the
+        largest `x` tried;
+        `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
+        `violations`: the values of `x` above `smallest_failed` that train;
+        `run`: ids of the runs.
+    """
+    lines = []
+    for _, panel in rows.panels():
+        by_y: dict[Any, list[Row]] = {}
+        for cell in sorted(panel.rows, key=lambda cell: float(cell[rows.x])):
+            by_y.setdefault(cell[rows.y], []).append(cell)
+        for cells in by_y.values():
+            named = {name: cells[0][name] for name in (*rows.panel, rows.y)}
+            lines.append(named | _edges(cells, rows.x, rows.endings))
+    notes = [Note("where more than half of the seeds judged train; low to high: where all do, and where any does")]
+    numbers = ("smallest_stable", "largest_stable", "largest_low", "largest_high", "smallest_failed")
+    return Table.from_rows(lines, significant([*rows.by, rows.y, *numbers]), notes)
+
+
+def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mapping[Unit, str]]) -> dict[str, Any]:
+    """Return the columns of one row of a map, whose cells are in ascending order of `x`."""
+    judged = [(float(cell[x]), [one for one in endings[cell[RUN]].values() if one != "not_judged"]) for cell in cells]
+    judged = [(value, statuses) for value, statuses in judged if statuses]
+    points = [(value, commonest(statuses)) for value, statuses in judged]
+    start, largest, broken = _edge(points)
+    low, high = (_edge([(value, of(statuses, key=_ORDER.index)) for value, statuses in judged])[1] for of in (max, min))
+    ends = {"smallest_stable": start, "largest_stable": largest, "largest_low": low, "largest_high": high}
+    ends["smallest_failed"] = broken
+    return {name: value if math.isfinite(value) else math.nan for name, value in ends.items()} | {
+        "cells": len(points),
+        "seeds": max((len(statuses) for _, statuses in judged), default=0),
+        "violations": tuple(value for value, status in points if status == "completed" and value > broken),
+        RUN: tuple(run for cell in cells for run in cell[RUN]),
+    }
+
+
+def _edge(points: Sequence[Point]) -> tuple[float, float, float]:
+    """Return the smallest value that trains, the largest below the first breakdown, and that of the latter.
+
+    Args:
+        points: in ascending order of `x`.
+
+    The first is minus infinity unless all below it is at chance, the second if nothing trains below the breakdown; the
+    third is infinity without a breakdown.
+    """
+    trains = [value for value, status in points if status == "completed"]
+    low = next((value for value, status in points if status not in _AT_CHANCE), math.inf)
+    start = trains[0] if trains and low == trains[0] > points[0][0] else -math.inf
+    failed = next((value for value, status in points if status != "completed" and value >= start), math.inf)
+    return start, max((value for value in trains if value < failed), default=-math.inf), failed

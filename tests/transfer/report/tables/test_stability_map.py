@@ -11,8 +11,7 @@ from tests.transfer.report.tables.of_records import map_of, said, texts
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.report.summary.stability import map_sentence
-from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import commonest, last_values
+from transfer.report.tables.stability_map import commonest, largest_stable, last_values
 from transfer.report.tables.table import BreakdownRate, cell_text
 from transfer.report.tables.terminal import WIDTH, terminal
 
