@@ -285,14 +285,14 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
         a, b: the two values; a ratio is a over b.
 
     Returns:
-        A row per pair of models: `transfer.report.tables.cost_ratios.ratio_table`.
+        A row per pair of models: `transfer.report.tables.costs.ratio_table`.
 
     Raises:
         UsageError: no run has the field, or one of the values.
     """
     from transfer.comparison.pairing import match
     from transfer.doctor.speed_pairs import cost_ratios
-    from transfer.report.tables.cost_ratios import ratio_table
+    from transfer.report.tables.costs import ratio_table
 
     variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
     return ratio_table(match(variants, runs.exports).matches, cost_ratios())

@@ -20,7 +20,7 @@ from transfer.core.process import ALONE
 from transfer.doctor.speed import BATCH
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
 from transfer.records.record import Record
-from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, image_size, step_images
+from transfer.report.tables.costs import CostRatio, CostRatios, Ratio, image_size, step_images
 from transfer.task import load_task
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5

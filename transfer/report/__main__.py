@@ -124,7 +124,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     """Return what the options of a command ask for."""
     from transfer.comparison.selection import which_two
     from transfer.report.page.sections import ReportRequest
-    from transfer.report.tables.cost_ratios import CostRatios
+    from transfer.report.tables.costs import CostRatios
 
     asked = {item.name: getattr(options, item.name) for item in fields(ReportRequest) if hasattr(options, item.name)}
     compare, both = asked.pop("compare", ()), asked.get("interaction")

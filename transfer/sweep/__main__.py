@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transfer.experiments.grid import SweepJob
     from transfer.experiments.sweep_file import SweepFile
     from transfer.launch import Launcher
-    from transfer.report.tables.cost_ratios import CostRatios
+    from transfer.report.tables.costs import CostRatios
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
@@ -171,7 +171,7 @@ def _announce(
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":
     """Return the costs measured earlier for the sweep; with the local launcher, missing ones are measured."""
     from transfer.doctor.speed_pairs import cost_ratios
-    from transfer.report.tables.cost_ratios import CostRatios
+    from transfer.report.tables.costs import CostRatios
 
     ratios = cost_ratios(options.device) if options.launcher == "local" else CostRatios()
     ratios.read(out)

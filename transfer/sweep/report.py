@@ -15,7 +15,7 @@ from transfer.report.formats import as_terminal
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.tables.cost_ratios import CostRatios
+from transfer.report.tables.costs import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
 from transfer.report.tables.terminal import terminal

@@ -23,8 +23,7 @@ from transfer.report.summary.stability import map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief, interaction_table
-from transfer.report.tables.cost_ratios import CostRatios, ratio_table
-from transfer.report.tables.costs import cost_table
+from transfer.report.tables.costs import CostRatios, cost_table, ratio_table
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
 from transfer.report.tables.stability_map import largest_stable, stability_map

@@ -17,7 +17,7 @@ from transfer.report.summary.stability import rate_sentences
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
-from transfer.report.tables.cost_ratios import UNMEASURED, CostRatio, CostRatios, Ratio
+from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.statistics.intervals import FEW_SEEDS
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 

@@ -1,15 +1,20 @@
-"""Scores against their costs: operations and parameters, with the hours of the runs. Imports no torch.
+"""Scores against operations and hours, and what a step of one variant costs beside one of another. Imports no torch.
 
 "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1) plots scores against hours of one kind
-of device; here operations are the cost, which no machine changes.
+of device; here operations are the cost, which no machine changes. Wall times of runs are never compared: they say what
+else the machine did. `transfer.doctor.speed_pairs` measures two models in turns in one process.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from transfer.comparison.pairing import MatchedRuns
+from transfer.core.errors import UserError
+from transfer.core.files import parse_json, write_atomic
 from transfer.records.comparability import comparable_with
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group
@@ -20,20 +25,11 @@ from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 COSTS = ("gflops", "params_million")
-"""Columns in which rows are compared; less is better in each. Hours are not, see `cost_table`."""
-TIE = 1e-9
-"""Largest difference at which two scores, in points, or two costs, relative to their size, count as equal: means that
-are equal in exact arithmetic differ by some 1e-15 as floating-point numbers."""
-HOURS = ("run_hours", "run_hours_sd", "pretrain_hours", "total_hours")
-RATES = ("images_per_second", "images_per_second_sd")
-"""Columns of wall times."""
+HOURS = ("run_hours", "pretrain_hours", "total_hours")
 
 
 def cost_table(runs: RunSet) -> Table:
     """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
-
-    Hours and rates are wall times of the runs, with their standard deviation (n - 1) over these. They depend on what
-    else a machine did, and so say nothing of one row beside another; operations do, and `CostRatios`.
 
     Columns:
         `task dataset backbone pretraining protocol`;
@@ -42,57 +38,34 @@ def cost_table(runs: RunSet) -> Table:
         `failed`: number of seeds without a score, including those whose pretraining failed;
         `gflops`: 10^9 FLOPs of a forward pass of one image, two per multiply-add;
         `params_million`;
-        `run_hours`, `run_hours_sd`: of one run: training, evaluation and feature extraction, even if another run
-        extracted them;
+        `run_hours`: of one run: training, evaluation and feature extraction, even if another run extracted them; nan
+        where that is not known;
         `pretrain_hours`: of all runs that produced the weights; 0 for random weights, nan for unknown ones;
         `total_hours`: their sum;
         `hours_of`: "GPU", "core", or "mixed", for which the hours are nan;
-        `images_per_second`, `images_per_second_sd`: in training;
-        `pareto_<cost>` for each of `COSTS`: whether no comparable row has a better score at no higher cost, or the same
-        score at a lower one; of a row that is comparable with no other, False;
+        `pareto_gflops`: whether no comparable row has a better score at no more FLOPs, or the same score at fewer; of a
+        row that is comparable with no other, False;
         `run`: ids of the runs.
     """
-    evidence, groups = runs.evidence, runs.groups
-    rows = [_row(group, evidence.variant(group.records), evidence) for group in groups]
-    for cost in COSTS:
-        _mark_front(groups, rows, cost)
+    groups = runs.groups
+    rows = [_row(group, runs.evidence.variant(group.records), runs.evidence) for group in groups]
+    fronts: dict[Any, list[dict[str, Any]]] = {}
+    for key, group, row in zip(comparable_with([group.first for group in groups]), groups, rows, strict=True):
+        fronts.setdefault((group.first.primary, key), []).append(row)
+    for front in fronts.values():
+        flags = pareto([row.pop("better") for row in front], [row["gflops"] for row in front])
+        alone = sum(not math.isnan(row["score"]) for row in front) < 2  # one point does not make a front
+        for row, flag in zip(front, flags, strict=True):
+            row["pareto_gflops"] = flag and not alone
     rows = [row | run_ids(group.records) for row, group in zip(rows, groups, strict=True)]
-    notes = _feature_notes(runs.records)
-    return Table.from_rows(rows, significant([*COSTS, *HOURS, *RATES]), notes)
-
-
-def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str) -> None:
-    """Set `pareto_<cost>` of each row: whether it is on the Pareto front of the rows comparable with it."""
-    fronts: dict[Any, list[int]] = {}
-    keys = comparable_with([group.first for group in groups])
-    for place, (key, group) in enumerate(zip(keys, groups, strict=True)):
-        fronts.setdefault((group.first.primary, key), []).append(place)
-    for places in fronts.values():
-        of_primary = (groups[place].first.metrics.get(groups[place].first.primary, {}) for place in places)
-        signs = [-1 if metric.get("direction") == "lower" else 1 for metric in of_primary]
-        scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]
-        flags = pareto(scores, [rows[place][cost] for place in places])
-        alone = sum(not math.isnan(score) for score in scores) < 2  # one point does not make a front
-        for place, flag in zip(places, flags, strict=True):
-            rows[place][f"pareto_{cost}"] = flag and not alone
-
-
-def _feature_notes(records: Sequence[Record]) -> list[Note]:
-    """Return the notes on hours of runs that read their features from a store."""
-    stored = [stored_feature_hours(record) for record in records]
-    unknown, counted = sum(map(math.isnan, stored)), sum(hours > 0 for hours in stored)
-    texts = [f"hours of {counted} runs are with those that other runs took to extract their features"] * bool(counted)
-    why = "their features were in the store, which does not say what they took"
-    texts += [f"hours of {unknown} runs are not known: {why}"] * bool(unknown)
-    return [Note(text) for text in texts]
+    return Table.from_rows(rows, significant([*COSTS, *HOURS]))
 
 
 def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
-    records, first = group.records, group.first
-    metric = first.primary
-    scores = variant.values(metric)
-    mean, deviation = mean_and_deviation(scores)
-    done = [record for record in records if not record.training_failed] or records  # a break-down is short
+    """Return the row of a configuration; `better` is its score, or less it where lower ones are better."""
+    first, metric = group.first, group.first.primary
+    mean, deviation = mean_and_deviation(scores := variant.values(metric))
+    done = [record for record in group.records if not record.training_failed] or group.records  # failed runs are short
     return {
         "task": first.task,
         **group_cells(group),
@@ -101,43 +74,36 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
         "score_sd": deviation,
         "seeds": len(scores),
         "failed": variant.breakdowns[0],
-        "gflops": _mean("gflops", done)[0],
-        "params_million": _mean("params", done)[0] / 1e6,
+        "gflops": _mean("gflops", done),
+        "params_million": _mean("params", done) / 1e6,
         **_hours(done, evidence),
-        **dict(zip(RATES, _mean("images_per_second", done), strict=True)),
+        "better": -mean if first.metrics.get(metric, {}).get("direction") == "lower" else mean,
     }
 
 
 def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
-    of_runs, before, kinds = [], [], set()
+    before, kinds = [], set()
     for record in records:
         chain = evidence.lineage(record)
         kinds |= {kind_of_hours(run) for run in (record, *chain)}
-        of_runs.append(hours(record))
         unknown = (chain[-1] if chain else record).weights_id != "random"
         before.append(math.nan if unknown else math.fsum(hours(run) for run in chain))
-    if len(kinds) > 1:
-        return dict.fromkeys(HOURS, math.nan) | {"hours_of": "mixed"}
-    (mean, deviation), earlier = mean_and_deviation(of_runs), mean_and_deviation(before)[0]
-    return dict(zip(HOURS, (mean, deviation, earlier, mean + earlier), strict=True)) | {"hours_of": kinds.pop()}
+    of_runs, earlier = (mean_and_deviation(values)[0] for values in ([*map(hours, records)], before))
+    found = (math.nan,) * 3 if len(kinds) > 1 else (of_runs, earlier, of_runs + earlier)
+    return dict(zip(HOURS, found, strict=True)) | {"hours_of": "mixed" if len(kinds) > 1 else kinds.pop()}
 
 
 def hours(record: Record) -> float:
     """Return the GPU hours of a run; on CPUs the core hours, over threads and loader processes of each rank.
 
-    The hours in which other runs extracted features that this run read from a store are included.
+    The hours in which other runs extracted features that this run read from a store are included; nan where hours are
+    not recorded.
     """
-    recorded = record.cost.get("device_hours")
-    of_devices = math.nan if recorded is None else float(recorded)
-    environment = record.environment
-    cores = (environment.get("threads") or 1) + (environment.get("workers") or 0)
-    return of_devices * (1 if kind_of_hours(record) == "GPU" else cores) + stored_feature_hours(record)
-
-
-def stored_feature_hours(record: Record) -> float:
-    """Return the hours in which other runs extracted the features of a run; nan where they are not recorded."""
-    recorded = record.cost.get("found_hours", 0.0)
-    return math.nan if recorded is None else float(recorded)
+    own, found = record.cost.get("device_hours"), record.cost.get("found_hours", 0.0)
+    if own is None or found is None:
+        return math.nan
+    cores = (record.environment.get("threads") or 1) + (record.environment.get("workers") or 0)
+    return float(own) * (1 if kind_of_hours(record) == "GPU" else cores) + float(found)
 
 
 def kind_of_hours(record: Record) -> str:
@@ -145,23 +111,153 @@ def kind_of_hours(record: Record) -> str:
     return "GPU" if record.environment.get("device_type") == "cuda" else "core"
 
 
-def _mean(name: str, records: Sequence[Record]) -> tuple[float, float]:
-    """Return mean and standard deviation of a cost over the records that have it."""
-    return mean_and_deviation([float(record.cost[name]) for record in records if record.cost.get(name) is not None])
+def _mean(name: str, records: Sequence[Record]) -> float:
+    """Return the mean of a cost over the records that have it."""
+    return mean_and_deviation([float(record.cost[name]) for record in records if record.cost.get(name) is not None])[0]
 
 
 def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:
     """Return for each point whether it is on the Pareto front; a point with nan never is.
 
-    A point is on the front if no other has a higher score at no higher cost, or the same score at a lower cost. Numbers
-    within `TIE` of each other count as equal.
+    A point is on the front if no other has a higher score at no higher cost, or the same score at a lower cost. Nine
+    digits count: means that are equal in exact arithmetic differ by some 1e-15 as floating-point numbers.
     """
-    score, cost = np.asarray(scores, dtype=float), np.asarray(costs, dtype=float)
-    flags = []
-    for point_score, point_cost in zip(score, cost, strict=True):
-        same_score = np.abs(score - point_score) <= TIE
-        same_cost = np.abs(cost - point_cost) <= TIE * np.abs(point_cost)
-        higher, less = (score > point_score) & ~same_score, (cost < point_cost) & ~same_cost
-        beaten = (higher & (less | same_cost)) | ((same_score | higher) & less)
-        flags.append(not (beaten.any() or np.isnan(point_score) or np.isnan(point_cost)))
-    return flags
+    points = [(float(f"{score:.9g}"), float(f"{cost:.9g}")) for score, cost in zip(scores, costs, strict=True)]
+    return [
+        not math.isnan(score + cost)
+        and not any(s >= score and c <= cost and (s > score or c < cost) for s, c in points)
+        for score, cost in points
+    ]
+
+
+KEPT = "costs.json"
+"""File of a sweep or a folder of runs with what was measured for its report."""
+UNMEASURED = "; measure time: --measure-cost"
+"""What stands in the place of a cost ratio that nobody has measured."""
+RATIOS = ("training", "forward")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of an image in the first variant over that in the second: median and quartiles over rounds A B B A."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    def __str__(self) -> str:
+        """Return "1.04 (quartiles 1.03 to 1.06)"."""
+        return f"{self.median:.2f} (quartiles {self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True)
+class CostRatio:
+    """Cost of the model of one run beside that of another.
+
+    Attributes:
+        forward: of a forward pass.
+        training: of a training step; None where a run trains nothing.
+        batch: images in a step.
+        clock: what was measured, such as "CPU time of one thread".
+        device: name of the processor or GPU.
+    """
+
+    forward: Ratio
+    training: Ratio | None
+    batch: int
+    clock: str
+    device: str
+
+
+@dataclass
+class CostRatios:
+    """Measured cost ratios, each pair of models once; a pair is measured again once `costs.json` is deleted.
+
+    Attributes:
+        measure: measures the first of two runs beside the second; None: only what is known is shown.
+        known: cost ratio by pair of models, or the reason why there is none.
+    """
+
+    measure: Callable[[Record, Record], CostRatio] | None = None
+    known: dict[str, CostRatio | str] = field(default_factory=dict)
+
+    def read(self, folder: Path) -> None:
+        """Take up what was measured for the report of the runs or the sweep in a folder."""
+        kept = parse_json((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
+        for key, values in kept.items():
+            ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
+            self.known[key] = CostRatio(**values | ratios)
+
+    def write(self, folder: Path) -> None:
+        """Keep what was measured, for further reports of the runs or the sweep in a folder."""
+        kept = {key: asdict(ratio) for key, ratio in self.known.items() if isinstance(ratio, CostRatio)}
+        if kept:
+            write_atomic(folder / KEPT, json.dumps(kept, indent=1).encode())
+
+    def of(self, a: Record, b: Record) -> CostRatio | str | None:
+        """Return the cost of one run's model beside another's, `UNMEASURED`, or why it cannot be measured.
+
+        None: both have the same model.
+        """
+        first, second = _model(a), _model(b)
+        key = json.dumps([first, second], sort_keys=True)
+        if key not in self.known and self.measure and first != second:
+            try:
+                self.known[key] = self.measure(a, b)
+            except UserError as error:
+                self.known[key] = str(error).splitlines()[0]
+        return self.known.get(key, UNMEASURED if first != second else None)
+
+    def of_matches(self, matches: Iterable[MatchedRuns]) -> list[tuple[str, CostRatio | str]]:
+        """Return (tasks and datasets, cost ratio or why there is none), equal pairs of models once."""
+        found: dict[int, tuple[list[str], CostRatio | str]] = {}
+        for matched in matches:
+            ratio = self.of(*(runs[0].record for runs in matched.variants))
+            if ratio is not None:
+                found.setdefault(id(ratio), ([], ratio))[0].append(matched.label)
+        return [(", ".join(labels), ratio) for labels, ratio in found.values()]
+
+
+def image_size(record: Record) -> tuple[int, int]:
+    """Return (H, W) in pixels of the images of a run; 224 where the task has no option `size`."""
+    size = record.options.get("size") or 224
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def step_images(record: Record) -> int:
+    """Return the images that a process sends through the model at once: a micro-batch, or what is scored at once."""
+    options = record.options
+    identities = options.get("num_identities", 0) * options.get("num_instances", 0)  # of ReID's sampler
+    batch = options.get("batch_size") or identities
+    if record.environment.get("precision") is None or not batch:
+        return int(options.get("eval_batch_size") or 1)
+    processes = record.environment.get("world_size") or 1
+    return max(1, int(batch) // (processes * (options.get("grad_accum_steps") or 1)))
+
+
+def _model(record: Record) -> list[Any]:
+    """Return what the cost of a run's step depends on, as plain values."""
+    parts = {name: value for name, value in record.backbone.items() if name not in ("name", "weights", "load")}
+    precisions = [record.environment.get(name) for name in ("precision", "eval_precision")]
+    around = record.run_key_content.get("options") if record.task == "detect" else None
+    return [parts, *image_size(record), step_images(record), *precisions, around]
+
+
+def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
+    """Return a row for each pair of models: what a step of the first variant takes, as a multiple of one of the second.
+
+    Columns: `runs of` (tasks and datasets), `batch`, `training` and `forward` (medians over rounds A B B A), their
+    quartiles `... low` and `... high`, `rounds`, `measured` (which time) and `device`.
+    """
+    rows, notes = [], []
+    for label, ratio in ratios.of_matches(matches):
+        if isinstance(ratio, str):
+            notes += [Note(f"not measured: {ratio}", label)] * (ratio != UNMEASURED)
+            continue
+        row: dict[str, Any] = {"runs of": label, "batch": ratio.batch}
+        for name in RATIOS:
+            part: Ratio | None = getattr(ratio, name)
+            row |= {name: part and part.median, f"{name} low": part and part.low, f"{name} high": part and part.high}
+        rows.append(row | {"rounds": ratio.forward.rounds, "measured": ratio.clock, "device": ratio.device})
+    return Table.from_rows(rows, notes=notes)

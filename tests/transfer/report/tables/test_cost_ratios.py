@@ -9,7 +9,7 @@ from backbones.spec import resolve
 from tests.transfer.report.reid_runs import reid_run
 from transfer.records.record import Record
 from transfer.report.__main__ import main
-from transfer.report.tables.cost_ratios import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
+from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
 
 MEASURED = CostRatio(
     Ratio(1.05, 1.04, 1.06, 20), Ratio(1.34, 1.31, 1.36, 20), 16, "CPU time of one thread", "a machine"

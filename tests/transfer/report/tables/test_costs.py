@@ -4,26 +4,25 @@ import numpy as np
 import pytest
 
 from tests.transfer.records.recorded import broken, made, trained
-from tests.transfer.report.tables.of_records import cost_table_of, said
+from tests.transfer.report.tables.of_records import cost_table_of
 from transfer.records.record import Record
-from transfer.report.tables.costs import COSTS, hours, pareto
+from transfer.report.tables.costs import hours, pareto
 
 CPU = {"precision": "bf16", "device_type": "cpu", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device_type": "cuda", "threads": 8, "workers": 16}
 
 
 def run(score: float, gflops: float = 1.0, name: str = "tiny", **given: object) -> Record:
-    cost = {"gflops": gflops, "params": 2_000_000, "device_hours": 0.5, "images_per_second": 200.0}
+    cost = {"gflops": gflops, "params": 2_000_000, "device_hours": 0.5}
     return made(scores={"mAP": score}, **{"cost": cost, "backbone": {"name": name}, "environment": CPU, **given})
 
 
 def test_a_row_says_what_a_configuration_took() -> None:
-    slower = {"gflops": 1.0, "params": 2_000_000, "device_hours": 0.7, "images_per_second": 100.0}
+    slower = {"gflops": 1.0, "params": 2_000_000, "device_hours": 0.7}
     (row,) = cost_table_of([run(0.4), run(0.6, seed=1, cost=slower), broken(seed=2, environment=CPU)]).rows
     assert (row["metric"], row["score"], row["seeds"], row["failed"]) == ("mAP", pytest.approx(50.0), 2, 1)
     assert (row["gflops"], row["params_million"]) == (1.0, 2.0)
-    assert (row["images_per_second"], row["images_per_second_sd"]) == (150.0, pytest.approx(100 / 2**0.5))
-    assert (row["run_hours"], row["run_hours_sd"]) == (pytest.approx(0.6 * 3), pytest.approx(0.2 * 3 / 2**0.5))
+    assert row["run_hours"] == pytest.approx(0.6 * 3)
     assert (row["pretrain_hours"], row["total_hours"], row["hours_of"]) == (0.0, pytest.approx(1.8), "core")
 
 
@@ -79,7 +78,7 @@ def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
 def test_wall_times_put_no_row_before_another() -> None:
     beside_other_work, alone = ({"gflops": 1.0, "params": 1, "device_hours": hours} for hours in (9.0, 1.0))
     table = cost_table_of([run(0.5, name="a", cost=beside_other_work), run(0.5, name="b", cost=alone)])
-    assert {name for name in table.names if name.startswith("pareto")} == {"pareto_gflops", "pareto_params_million"}
+    assert {name for name in table.names if name.startswith("pareto")} == {"pareto_gflops"}
     assert table["pareto_gflops"] == [True, True]
 
 
@@ -92,7 +91,6 @@ def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> N
 
     table = cost_table_of([probe(70, 0.0, 0.1), probe(10, 60 * 3 / 3600, 0.2), probe(10, None, 0.3)])
     assert table["run_hours"] == pytest.approx([70 * 3 / 3600] * 2 + [math.nan], nan_ok=True)
-    assert {"hours of 1 runs are with those that other runs took to extract their features"} < {*said(table)}
 
 
 def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
@@ -110,7 +108,6 @@ def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
 def test_fronts_are_among_rows_that_can_be_compared() -> None:
     runs = [run(0.9, 1.0, "good"), run(0.5, 2.0, "bad"), run(0.5, 2.0, "other", lr=0.1)]
     assert cost_table_of(runs)["pareto_gflops"] == [False, True, False], "one point is no front"
-    assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table_of(runs).names}
     lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
     runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
     assert cost_table_of(runs)["pareto_gflops"] == [True, False]
@@ -119,4 +116,4 @@ def test_fronts_are_among_rows_that_can_be_compared() -> None:
 def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() -> None:
     (row,) = cost_table_of([broken(environment=CPU)]).rows
     assert math.isnan(row["score"])
-    assert not any(row[f"pareto_{cost}"] for cost in COSTS)
+    assert not row["pareto_gflops"]
