@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean
@@ -61,22 +61,21 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     before = runs.select(run for run in runs if run not in after.runs).groups if len(after) else []
     runs = after if len(after) else runs
     groups = sorted(runs.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
-    lost = [all(record.training_failed for record in group.records) for group in before]
-    candidates = [*groups, *(before if any(lost) else [])]
-    short = variant_names(candidates)
-    failed = {name for name, is_lost in zip(short[len(groups) :], lost) if is_lost} - {*short[: len(groups)]}
-    pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups)]
+    lost = [group for group in before if all(record.training_failed for record in group.records)]
+    short = variant_names([*groups, *(before if lost else [])])
+    names, before_names = short[: len(groups)], dict(zip(short[len(groups) :], before))
+    failed = {name: group for name, group in before_names.items() if group in lost and name not in names}
+    pretrained = [f"{name}, {group.pretraining}" for name, group in zip(names, groups)]
     origins = {group.pretraining for group in groups}
-    apart = len({*pretrained}) > len({*short[: len(groups)]}) or (UNTRAINED in origins and len(origins) > 1)
-    names = pretrained if apart else short[: len(groups)]
-    named = [*zip(names, groups), *(one for one in zip(short, candidates) if one[0] in failed)]
-    order = sorted({(not is_baseline(group.first), name) for name, group in named})
+    if len({*pretrained}) > len({*names}) or (UNTRAINED in origins and len(origins) > 1):
+        names = pretrained
+    named = dict(zip(names, groups)) | failed
+    order = sorted(named, key=lambda name: (not is_baseline(named[name].first), name))
     tables = []
     for protocol, part in _parts(_columns(groups, names, scores)):
-        shown = [name for _, name in order if not protocol or any(name in column.groups for column in part)]
+        shown = [name for name in order if not protocol or any(name in column.groups for column in part)]
         tables.append(_table(runs, shown, part, failed))
-    for table in tables if origins == {UNTRAINED} else ():
-        table.notes.append(Note(f"pretraining: {UNTRAINED}"))
+        tables[-1].notes += [Note(f"pretraining: {UNTRAINED}")] if origins == {UNTRAINED} else []
     return tables
 
 
@@ -85,11 +84,10 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
 
     All have the same fields: those that differ between variants, without one that varies only together with others.
     """
-    parts = differing_parts(groups, UNSHOWN) if groups else []
-    for part, group in zip(parts, groups, strict=True):
-        part["name"] = group.name
-    known = [name for name in NAMED_BY_VALUE if parts and name in parts[0]]
-    used = [*known, *(name for name in parts[0] if name not in known)] if parts else []
+    if not groups:
+        return []
+    parts = [part | {"name": group.name} for part, group in zip(differing_parts(groups, UNSHOWN), groups, strict=True)]
+    used = sorted(parts[0], key=lambda name: [*NAMED_BY_VALUE, name].index(name))
     for name in reversed(used):
         fewer = [other for other in used if other != name]
         used = fewer if _count(parts, fewer) == _count(parts, used) else used
@@ -171,13 +169,10 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
     for column in columns:
         cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
         notes += _notes(column)
-    levels = {(chance_level(one.first, of.score), of.heading) for of in columns for one in of.groups.values()}
-    for chance in sorted({level for level, _ in levels if level}):
-        headings = [heading for heading in cells if (chance, heading) in levels]
-        where = "all columns" if len(headings) == len(columns) > 1 else ", ".join(headings)
-        notes.append(Note(f"chance level of {where}: {chance}"))
+        levels = {chance_level(group.first, column.score) for group in column.groups.values()}
+        notes += [Note(f"chance level {level}", column.heading) for level in levels if level]
     records = [record for column in columns for group in column.groups.values() for record in group.records]
-    notes += [Note(note.text, note.about) for note in image_notes([records])]
+    notes += [replace(note, rows=()) for note in image_notes([records])]
     no_run = {name: MeanInterval(mark="failed" if name in failed else "-") for name in names}
     rows = [{heading: of.get(name, no_run[name]) for heading, of in cells.items()} for name in names]
     marks = {cell.mark for row in rows for cell in row.values()}

@@ -1,10 +1,9 @@
 """Tables of the task `tokens`: its diagnostics by layer, and the norms of the first theorem of arXiv 2109.03810."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant, without_unused
 from transfer.report.tables.table import Note, Table
@@ -16,8 +15,6 @@ NORMS = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance"
 
 LayerHistories = Mapping[str, Sequence[Mapping[str, Any]]]
 """Lines with `layers` of each run's history, by run id: diagnostics that were measured during training."""
-Values = dict[tuple[Any, ...], Mapping[str, Any]]
-"""Measured values by epoch (during training alone), and by place or reading of W_c."""
 
 
 def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
@@ -52,49 +49,38 @@ def _table(
     runs: RunSet,
     layer_histories: LayerHistories | None,
     title: str,
-    measured: Callable[[Mapping[str, Any]], dict[str, Any]],
+    measured: Callable[[Mapping[str, Any]], dict[str, Mapping[str, Any]]],
     names: Sequence[str],
     *,
     deviations: bool = False,
 ) -> Table:
-    def values_of(record: Record) -> Values:
-        if layer_histories is None:
-            return {(name,): value for name, value in measured(record.details).items()}
-        lines = layer_histories.get(record.run_id, ())
-        return {(line["epoch"], name): value for line in lines for name, value in measured(line).items()}
+    """Return a row for each configuration, epoch and place: the mean over seeds of each value, nan if a seed has none.
 
-    titles = (title,) if layer_histories is None else ("epoch", title)
-    rows = [
-        group_cells(group)
-        | {"seeds": len(group.records)}
-        | dict(zip(titles, key, strict=True))
-        | _means(several, names, deviations)
-        | run_ids(group.records)
-        for group in runs.groups
-        for key, several in _together(values_of(record) for record in group.records).items()
-    ]
+    Args:
+        runs, layer_histories: see `layer_table`.
+        title: name of the column of places.
+        measured: returns the values at each place from details of a run, or from a line of its history.
+        names: names of the values.
+        deviations: whether there are standard deviations, too.
+    """
+    titles, rows = (title,) if layer_histories is None else ("epoch", title), list[dict[str, Any]]()
+    for group in runs.groups:
+        together: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        for record in group.records:
+            lines = [record.details] if layer_histories is None else layer_histories.get(record.run_id, ())
+            for line in lines:
+                for place, values in measured(line).items():
+                    together.setdefault((line["epoch"], place) if layer_histories else (place,), []).append(values)
+        for key, several in together.items():
+            row = {**group_cells(group), "seeds": len(group.records), **dict(zip(titles, key, strict=True))}
+            for name in names:
+                numbers = [number for values in several if (number := values.get(name)) is not None]
+                mean, deviation = mean_and_deviation(numbers)
+                row[name] = mean if len(numbers) == len(several) else math.nan
+                row |= {f"{name} sd": deviation} if deviations else {}
+            rows.append(row | run_ids(group.records))
     columns = significant(column for name in names for column in (name, f"{name} sd"))
     return without_unused(Table.from_rows(rows, columns))
-
-
-def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
-    by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for values in several:
-        for key, measured in values.items():
-            by_key.setdefault(key, []).append(measured)
-    return by_key
-
-
-def _means(several: Sequence[Mapping[str, Any]], names: Sequence[str], deviations: bool) -> dict[str, float]:
-    """Return the mean over seeds of each value, nan if a seed has none."""
-    cells: dict[str, float] = {}
-    for name in names:
-        values = [value for measured in several if (value := measured.get(name)) is not None]
-        mean, deviation = mean_and_deviation(values)
-        cells[name] = mean if len(values) == len(several) else math.nan
-        if deviations:
-            cells[f"{name} sd"] = deviation
-    return cells
 
 
 def _layers(facts: Mapping[str, Any]) -> dict[str, Any]:
