@@ -22,7 +22,7 @@ from transfer.report.summary.sentences import answer
 from transfer.report.summary.stability import map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
-from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief, interaction_table
+from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import CostRatios, cost_table, ratio_table
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
@@ -231,7 +231,7 @@ class _Report:
     def interaction(self) -> Iterator[Section]:
         if fields := self.request.interaction:
             comparison = crossed(self.runs, *fields, self.request.settings)
-            table = interaction_table(comparison, self.runs).without_empty()
+            table = comparison_table(comparison, self.runs).without_empty()
             table = in_brief(comparison, table)[0] if self.request.brief else table
             yield Section(title=f"Interaction of {' and '.join(fields)}", table=table)
 

@@ -6,7 +6,6 @@ Scores that are fractions are shown in percent, all others in their own unit.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
-from itertools import pairwise
 from typing import Any
 
 from transfer.comparison.compare_arms import (
@@ -34,14 +33,15 @@ from transfer.report.tables.comparison_text import (
     without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, BreakdownRate, Column, Note, Row, Table
+from transfer.report.tables.text import note_text
 from transfer.statistics.intervals import Estimate
 
 ERRORS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
 COUNTS = ("clusters", "method")
-LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
-"""Columns to the right of those that identify the comparison."""
+RESULTS = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
+"""Columns of a difference, in order."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
 FAILED = "failed"
@@ -68,26 +68,31 @@ def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Ta
 
 
 def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the table of a comparison of two variants, see `compare`. Raises UserError if it has no rows."""
-    if not comparison.rows:
-        a, b = (variant.text for variant in comparison.variants)
-        reasons = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
-        raise UserError(f"'{a}' and '{b}' cannot be compared: {_joined(reasons) or 'no task in common'}")
-    variants = [
-        Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
-        for letter, variant in zip("ab", comparison.variants, strict=True)
-    ]
-    matches = [*zip(comparison.matches, _places(comparison), strict=True)]
-    selected = {name for variant in comparison.variants for name in variant.fields}
-    differing = [
-        note
-        for match, rows in matches
-        if not selected.issuperset(match.matched.differing)
-        for note in differing_note(match, "variants", rows)
-    ]
+    """Return the table of a comparison of two variants, see `compare`, or of the effects and the interaction of two
+    fields in each task, dataset and score.
+
+    An interaction is the effect of the first field at the first value of the second less that at its second value.
+
+    Raises:
+        UserError: no task has both variants, or scores in all four corners.
+    """
     excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
-    of_matches = [note for matched, rows in matches for note in notes_of_match(matched, rows)]
-    return _table(comparison, runs, [*variants, *differing, *excluded, *of_matches])
+    what = "'{}' and '{}' cannot be compared" if not comparison.effects else "no interaction in {}, {}, {}, {}"
+    if not comparison.rows:
+        reasons = "; ".join(map(note_text, excluded)) or "no task has all under one protocol"
+        raise UserError(f"{what.format(*(variant.text for variant in comparison.variants))}: {reasons}")
+    notes = [
+        Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
+        for letter, variant in zip("ab", () if comparison.effects else comparison.variants)
+    ]
+    notes += excluded
+    selected = {name for variant in comparison.variants for name in variant.fields}
+    for one in comparison.matches:
+        rows = tuple(place for place, row in enumerate(comparison.rows) if row.matched is one.matched)
+        if comparison.effects or not selected.issuperset(one.matched.differing):
+            notes += differing_note(one, "corners" if comparison.effects else "variants", rows)
+        notes += notes_of_match(one, rows)
+    return _table(comparison, runs, notes)
 
 
 def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
@@ -105,24 +110,6 @@ def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> C
         row.family = row.family if near == min(nearness) else FAMILIES[2]
     judge(comparison.rows, options)
     return comparison
-
-
-def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the simple effects and the interaction of two fields for each task, dataset and score.
-
-    The interaction is the effect of f at the first value of g minus the effect of f at the second.
-
-    Raises:
-        UserError: no task has scores in all four corners.
-    """
-    excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
-    if not comparison.rows:
-        missing = _joined(excluded) or "no task has all four corners under one protocol"
-        raise UserError(f"no {[*comparison.effects][-1]}: {missing}")
-    notes = list(excluded)
-    for matched, rows in zip(comparison.matches, _places(comparison), strict=True):
-        notes += [*differing_note(matched, "corners", rows), *notes_of_match(matched, rows)]
-    return _table(comparison, runs, notes)
 
 
 def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Comparison:
@@ -162,30 +149,18 @@ def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, runs in variants if all(run.record.training_failed for run in runs))
 
 
-def _joined(notes: Sequence[Note]) -> str:
-    return "; ".join(f"{note.about}: {note.text}" for note in notes)
-
-
-def _places(comparison: Comparison) -> list[tuple[int, ...]]:
-    """Return the indices of each match's rows in the table."""
-    ends = [0]
-    for matched in comparison.matches:
-        ends.append(ends[-1] + len(matched.rows))
-    return [tuple(range(start, end)) for start, end in pairwise(ends)]
-
-
 def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table:
     rows = comparison.rows
-    heads = {id(matched.matched): _head(matched.matched, runs) for matched in comparison.matches}
-    cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
-    more = [*unjudged_notes(rows), *adjustment_notes(comparison)]
-    settings = (name for row in rows for name in row.matched.setting)
-    columns = _columns(any(row.percent for row in rows), settings)
-    table = Table.from_rows(cells, columns, [*without_common_rows(notes, len(rows)), *more])
-    later = [name for name in LATER if name in table]
-    last = [name for name in table.names if name.startswith(FAILED)]
-    first = [name for name in table.names if name not in (*later, *last, RUN)]
-    return table.select([*first, *later, *last, RUN])
+    settings = dict.fromkeys(name for row in rows for name in row.matched.setting)
+    heads = {id(match.matched): _head(match.matched, runs, settings) for match in comparison.matches}
+    cells = [
+        heads[id(row.matched)]
+        | (_effect(row) if row.effect else _difference(row))
+        | {RUN: tuple(record.run_id for record in row.matched.records)}
+        for row in rows
+    ]
+    notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
+    return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
 
 def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
@@ -217,20 +192,19 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
 
 
-def _head(matched: MatchedRuns, runs: RunSet) -> Row:
-    records = matched.records
-    made_on = sorted(machines_of_tasks(records)[matched.first.task])
-    head: Row = {"task": matched.first.task, "dataset": dataset_label(records, runs.exports, made_on)}
-    head[RUN] = tuple(record.run_id for record in records)
-    shown = {
-        name: value if isinstance(value, int | float) else value_label(value) for name, value in matched.setting.items()
-    }
-    return head | shown
+def _head(matched: MatchedRuns, runs: RunSet, settings: Iterable[str]) -> Row:
+    """Return the cells that identify a match; `settings` are the fields in which any matches differ."""
+    task = matched.first.task
+    machines = sorted(machines_of_tasks(matched.records)[task])
+    head: Row = {"task": task, "dataset": dataset_label(matched.records, runs.exports, machines)}
+    values = matched.setting.items()
+    shown = {name: value if isinstance(value, int | float) else value_label(value) for name, value in values}
+    return head | dict.fromkeys(settings) | shown
 
 
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two variants."""
-    means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
+    means: Row = {"a": None, "b": None} | {name: row.scale * mean for name, mean in zip("ab", row.means)}
     rates = {f"{FAILED} {variant.variant}": BreakdownRate(*astuple(variant)[1:]) for variant in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), **rates}
 
@@ -244,22 +218,13 @@ def _effect(row: ComparedScore) -> Row:
 
 
 def _numbers(row: ComparedScore) -> dict[str, Any]:
-    estimate: Estimate | None = row.estimate
+    estimate, scale = row.estimate, row.scale
     if estimate is None:
-        return dict.fromkeys(LATER) | {"verdict": row.verdict}
-    return {
-        "difference": row.scale * estimate.estimate,
-        "low": row.scale * estimate.low,
-        "high": row.scale * estimate.high,
-        "verdict": row.verdict,
-        "se of seeds": None if estimate.seed_error is None else row.scale * estimate.seed_error,
-        "se of samples": row.scale * estimate.cluster_error,
-        "p": estimate.p,
-        "adjusted p": row.p,
-        "seeds": _seeds(estimate),
-        "clusters": estimate.clusters,
-        "method": _method(estimate, row.scale),
-    }
+        return dict.fromkeys(RESULTS) | {"verdict": row.verdict}
+    seeds = None if estimate.seed_error is None else scale * estimate.seed_error
+    values = (scale * estimate.estimate, scale * estimate.low, scale * estimate.high, row.verdict, estimate.p, row.p)
+    errors = (_seeds(estimate), seeds, scale * estimate.cluster_error)
+    return dict(zip(RESULTS, (*values, *errors, estimate.clusters, _method(estimate, scale)), strict=True))
 
 
 def _seeds(estimate: Estimate) -> str:

@@ -66,7 +66,7 @@ def compared(runs: Sequence[Run], a: str, b: str, **how: Any) -> Comparison:
 
 def interaction(runs: Sequence[Run], f: str, g: str, **how: Any) -> Table:
     shown_runs = RunSet.of(runs)
-    return comparison.interaction_table(comparison.crossed(shown_runs, f, g, Settings(**how)), shown_runs)
+    return comparison.comparison_table(comparison.crossed(shown_runs, f, g, Settings(**how)), shown_runs)
 
 
 def notes(table: Table) -> str:
