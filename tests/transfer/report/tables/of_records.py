@@ -1,6 +1,6 @@
 """The tables of records whose folders do not matter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.transfer.records.recorded import run_set
@@ -15,28 +15,14 @@ from transfer.report.tables.text import note_texts
 Records = Sequence[Record]
 
 
-def each_run_of(records: Records, known: Records | None = None) -> Table:
-    return scores.each_run(run_set(records, known))
+def _of_records(table: Callable[[RunSet], Table]) -> Callable[..., Table]:
+    return lambda records, known=None: table(run_set(records, known))
 
 
-def summary_of(records: Records, known: Records | None = None) -> Table:
-    return scores.summary(run_set(records, known))
-
-
-def over_datasets_of(records: Records, known: Records | None = None) -> Table:
-    return scores.over_datasets(run_set(records, known))
-
-
-def cost_table_of(records: Records, known: Records | None = None) -> Table:
-    return costs.cost_table(run_set(records, known))
-
-
-def layer_table_of(records: Records) -> Table:
-    return tokens.layer_table(run_set(records))
-
-
-def norm_table_of(records: Records) -> Table:
-    return tokens.norm_table(run_set(records))
+each_run_of, summary_of, over_datasets_of = map(_of_records, (scores.each_run, scores.summary, scores.over_datasets))
+cost_table_of, layer_table_of, norm_table_of = map(
+    _of_records, (costs.cost_table, tokens.layer_table, tokens.norm_table)
+)
 
 
 def map_of(

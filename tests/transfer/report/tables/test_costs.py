@@ -61,25 +61,13 @@ def test_the_front_is_what_nothing_beats() -> None:
 def test_means_that_are_equal_but_for_rounding_tie() -> None:
     assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.0 + 1e-15]) == [True, True]
     assert pareto([50.0, 50.0 + 1e-14], [1.0, 1.1]) == [True, False]
-    assert pareto([50.0, 51.0], [1.0, 1.0 + 1e-15]) == [False, True]
     assert pareto([50.0, 50.001], [1.0, 1.0]) == [False, True]
 
 
-def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
+def test_hours_are_named_by_their_kind() -> None:
     on_gpu, on_cores = {"cost": {"device_hours": 1.0}, "environment": GPU}, {"cost": {"device_hours": 100.0}}
-    (row,) = cost_table_of([run(0.5, **on_gpu), run(0.5, seed=1, **on_cores)]).rows
-    assert row["hours_of"] == "mixed"
-    assert math.isnan(row["run_hours"])
-    assert math.isnan(row["total_hours"])
     table = cost_table_of([run(0.5, name="ours", **on_cores), run(0.4, name="theirs", **on_gpu)])
     assert (table["run_hours"], table["hours_of"]) == ([300.0, 1.0], ["core", "GPU"])
-
-
-def test_wall_times_put_no_row_before_another() -> None:
-    beside_other_work, alone = ({"gflops": 1.0, "params": 1, "device_hours": hours} for hours in (9.0, 1.0))
-    table = cost_table_of([run(0.5, name="a", cost=beside_other_work), run(0.5, name="b", cost=alone)])
-    assert {name for name in table.names if name.startswith("pareto")} == {"pareto_gflops"}
-    assert table["pareto_gflops"] == [True, True]
 
 
 def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> None:
@@ -111,9 +99,3 @@ def test_fronts_are_among_rows_that_can_be_compared() -> None:
     lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
     runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
     assert cost_table_of(runs)["pareto_gflops"] == [True, False]
-
-
-def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() -> None:
-    (row,) = cost_table_of([broken(environment=CPU)]).rows
-    assert math.isnan(row["score"])
-    assert not row["pareto_gflops"]

@@ -42,11 +42,9 @@ def test_a_cell_counts_each_way_of_ending() -> None:
     [
         (["completed", "completed", "diverged", "at_chance"], "diverged"),
         (["completed", "at_chance", "at_chance", "completed", "diverged", "completed"], "at_chance"),
-        (["completed", "diverged", "completed"], "completed"),
         (["nonfinite", "diverged"], "nonfinite"),
         (["completed", "not_judged", "not_judged"], "completed"),
         (["not_judged", "not_judged", "score_at_chance", "not_judged"], "score_at_chance"),
-        (["not_judged", "not_judged"], "not_judged"),
     ],
 )
 def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[str], outcome: str) -> None:
@@ -78,7 +76,6 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
     ]  # fmt: skip
     assert [outcome for (stem, _), outcome in sorted(found.items()) if stem == "conv"][:2] == ["completed"] * 2
     assert found["conv", 0.65] == "score_at_chance"
-    assert {*rows["chance"]} == {10.0}
     shown = terminal(rows.without("run"))
     assert max(map(len, shown.splitlines())) <= WIDTH
     for name in ("stem", "lr", "warmup_epochs", "score", "chance", "outcome"):
@@ -92,22 +89,16 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
     ("cells", "told"),
     [
         ([(0.01, 300, "completed"), (0.65, 300, "completed")], "trains at all 2 learning rates tried, up to 0.65"),
-        (
-            [(0.01, 100, "completed"), (0.65, 0, "at_chance")],
-            "trains at none of the 2 learning rates tried, 0.01 to 0.65",
-        ),
+        ([(0.01, 100, "completed"), (0.65, 0, "at_chance")],
+         "trains at none of the 2 learning rates tried, 0.01 to 0.65"),
         ([(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")], "trains at 0.001, not at 0.1"),
         ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, but not at 1e-06 below it"),
-        (
-            [(0.01, 300, "not_judged"), (0.65, 100, "not_judged")],
-            "was not checked for failure in any of its 2 training runs",
-        ),
-        (
-            [(0.01, 300, "completed"), (0.1, 300, "not_judged"), (0.65, 0, "diverged")],
-            "trains up to 0.01, not at 0.65 (1 of 3 training runs not checked for failure)",
-        ),
+        ([(0.01, 300, "not_judged"), (0.65, 100, "not_judged")],
+         "was not checked for failure in any of its 2 training runs"),
+        ([(0.01, 300, "completed"), (0.1, 300, "not_judged"), (0.65, 0, "diverged")],
+         "trains up to 0.01, not at 0.65 (1 of 3 training runs not checked for failure)"),
     ],
-)
+)  # fmt: skip
 def test_a_sentence_says_where_a_panel_trains(cells: list[tuple[float, int, str]], told: str) -> None:
     rows = map_of([classifier("conv", *cell) for cell in cells])
     assert map_sentence(rows) == f"pretrain-supervised · cifar10 (version 1) · tiny {told}."
@@ -122,9 +113,7 @@ def test_trainings_that_were_not_judged_count_apart() -> None:
     assert note.startswith("2 of 4 training runs not checked for failure: 12 steps, and ")
     older = classifier("conv", 0.1, 400)
     older.outcome["rule"] = 1
-    (row,) = (table := map_of([older])).rows
-    assert (row["outcome"], map_sentence(table).partition(" tiny ")[2][:15]) == ("not_judged", "was not checked")
-    assert "older version of the rule" in said(table)[-1]
+    assert "older version of the rule" in said(map_of([older]))[-1]
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
@@ -152,8 +141,7 @@ def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     ]  # fmt: skip
     assert {*rows["backbone"]} == {"tiny"}
     other = map_of([*runs, made(stem="conv", epochs=5)], by=["stem", "optimizer"])
-    assert {*texts(other, "protocol")} == {"epochs 5", "epochs 20"}
-    assert len(other) == 5
+    assert ({*texts(other, "protocol")}, len(other)) == ({"epochs 5", "epochs 20"}, 5)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +165,6 @@ def test_the_history_gives_the_last_finite_loss_and_the_last_validation(tmp_path
     failed = broken("at_chance")
     (row,) = map_of([failed], folders={failed.run_id: tmp_path}).rows
     assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
-    assert last_values(tmp_path / "nothing") == {}
-    (row,) = map_of([run], folders={}).rows
-    assert np.isnan(row["last_loss"])
 
 
 def edges(trains: dict[float, list[bool]]) -> dict[str, object]:
@@ -213,10 +198,3 @@ def test_runs_of_no_epochs_train_nothing() -> None:
     untrained = made(options={"lr": 0.1, "warmup_epochs": 5, "epochs": 0})
     with pytest.raises(UsageError, match="no run has both"):
         map_of([untrained])
-
-
-def test_the_ends_of_a_map_are_said() -> None:
-    assert np.isnan(edges({0.1: [False], 1.0: [False]})["largest_stable"])
-    row = edges({0.1: [True], 1.0: [True]})
-    assert row["largest_stable"] == 1.0
-    assert np.isnan(row["smallest_failed"])

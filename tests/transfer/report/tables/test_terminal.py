@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from transfer.report.tables.table import RUN, Column, Note, Table
+from transfer.report.tables.table import Column, Note, Table
 from transfer.report.tables.terminal import WIDTH, terminal
 
 WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
@@ -61,10 +61,3 @@ def test_a_mean_and_its_interval_are_one_cell() -> None:
 def test_a_table_that_fits_is_whole() -> None:
     table = Table.from_rows([{"stem": "conv", "mAP": 41.234}, {"stem": "patchify", "mAP": 7.0}])
     assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")
-
-
-def test_runs_have_short_ids_in_a_narrow_table() -> None:
-    ids = [f"reid-toy_market-tiny-{number:012x}" for number in range(2)]
-    rows = [{"stem": f"conv {run} " * 3, "mAP": 1.0, RUN: (run,)} for run in ids]
-    shown = terminal(Table.from_rows(rows))
-    assert "000000000001 |" in shown
