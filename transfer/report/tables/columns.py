@@ -1,6 +1,5 @@
 """Columns and notes that several tables have in common."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text, is_missing
 
-_OF_SIZES = re.compile(r"_(AP[sml]|AR\w*)$")
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
 COSTS = ("gflops", "train_seconds")
@@ -86,10 +84,8 @@ def looked_for(record: Record) -> list[str]:
 
 
 def _detail(name: str, primary: str) -> int:
-    """Return how early a narrow terminal does without a score: the primary one last, sizes and AR first."""
-    if name in (primary, "mask_AP", "rank1"):
-        return -1 if name == primary else 1
-    return 5 if _OF_SIZES.search(name) else 4
+    """Return how early a narrow terminal does without a score: the primary one last."""
+    return -1 if name == primary else 1 if name in ("mask_AP", "rank1") else 4
 
 
 def significant(names: Iterable[str]) -> list[Column]:

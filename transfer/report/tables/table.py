@@ -136,13 +136,13 @@ class Column:
 
     Attributes:
         name: heading, and key of the column in each row.
-        digits: number of decimals of a float; None shows the value as it is.
+        digits: number of decimals of a float.
         significant_digits: number of significant digits of a float; None rounds to `digits` decimals instead.
         detail: 0 for a column that readers look for, more for one that a narrow terminal does without earlier.
     """
 
     name: str
-    digits: int | None = 2
+    digits: int = 2
     significant_digits: int | None = None
     detail: int = 0
 
@@ -190,7 +190,7 @@ class Table:
 
     def __contains__(self, name: object) -> bool:
         """Return whether the table has a column of this name."""
-        return any(column.name == name for column in self.columns)
+        return name in self.names
 
     def __getitem__(self, name: str) -> list[Any]:
         """Return the values of a column."""
@@ -250,7 +250,7 @@ def with_intervals(table: Table) -> Table:
     """Return a table for a terminal, in which a mean and the ends of its interval are one cell with one decimal."""
     ends = {name: (f"{name} low", f"{name} high") for name in table.names} | {"difference": ("low", "high")}
     ends = {name: pair for name, pair in ends.items() if {name, *pair} <= {*table.names}}
-    columns = [replace(column, digits=min(column.digits or 0, 1)) if ends else column for column in table.columns]
+    columns = [replace(column, digits=min(column.digits, 1)) if ends else column for column in table.columns]
     rows = [dict(row) for row in table.rows]
     for column in columns:
         digits = ".1f" if column.significant_digits is None else ".3g"

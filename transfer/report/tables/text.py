@@ -9,7 +9,7 @@ from typing import Any
 from transfer.core.errors import visible
 from transfer.core.files import csv_text
 from transfer.report.tables import table as tables
-from transfer.report.tables.table import Column, MeanInterval, Table, cell_text, holds_number
+from transfer.report.tables.table import RUN_COLUMNS, Column, MeanInterval, Note, Table, cell_text, holds_number
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
@@ -17,7 +17,7 @@ _PIECES = re.compile(r"\S{1,10}(?!\S)|_*[^_\s]{1,9}_?")
 """Words of at most 10 characters; longer ones in pieces that end at an underscore."""
 
 
-def markdown(table: tables.Table) -> str:
+def markdown(table: Table) -> str:
     """Return a Markdown table with its notes below; a cell without a value is empty."""
     columns = []
     for column in table.columns:
@@ -29,7 +29,7 @@ def markdown(table: tables.Table) -> str:
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def csv(table: tables.Table) -> str:
+def csv(table: Table) -> str:
     """Return comma-separated values with all digits, and with the full text of values that Markdown abbreviates.
 
     If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
@@ -40,7 +40,7 @@ def csv(table: tables.Table) -> str:
     return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
 
 
-def note_texts(notes: Iterable[tables.Note]) -> list[str]:
+def note_texts(notes: Iterable[Note]) -> list[str]:
     """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
     subjects: dict[str, list[str]] = {}
     for about, text in dict.fromkeys((note.about, note.text) for note in notes):
@@ -48,17 +48,17 @@ def note_texts(notes: Iterable[tables.Note]) -> list[str]:
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
 
 
-def notes_of_row(table: tables.Table, row: int) -> list[str]:
+def notes_of_row(table: Table, row: int) -> list[str]:
     """Return the sentences of the notes that belong to a row."""
     return note_texts(note for note in table.notes if not note.rows or row in note.rows)
 
 
-def note_text(note: tables.Note) -> str:
+def note_text(note: Note) -> str:
     """Return the sentence of a note, after the rows or settings it is about."""
     return f"{note.about}: {note.text}" if note.about else note.text
 
 
-def values(table: tables.Table, name: str) -> list[Any]:
+def values(table: Table, name: str) -> list[Any]:
     """Return the values of a column for display; if some are floats or missing, integers become floats."""
     column = [None if tables.is_missing(value) and not isinstance(value, str) else value for value in table[name]]
     numbers = [value for value in column if value is not None]
@@ -67,7 +67,7 @@ def values(table: tables.Table, name: str) -> list[Any]:
     return column
 
 
-def constant_columns(table: tables.Table, least: int = 2) -> dict[str, str]:
+def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
     """Return the columns of text with one value in all rows, with that value; not those of runs.
 
     Args:
@@ -78,7 +78,7 @@ def constant_columns(table: tables.Table, least: int = 2) -> dict[str, str]:
         return {}
     constant = {}
     for name in table.names:
-        if name in tables.RUN_COLUMNS or any(map(tables.holds_number, table[name])):
+        if name in RUN_COLUMNS or any(map(holds_number, table[name])):
             continue
         shown = {cell_text(value) for value in table[name]}
         if len(shown) == 1:
@@ -86,18 +86,13 @@ def constant_columns(table: tables.Table, least: int = 2) -> dict[str, str]:
     return constant if len(constant) < len(table.names) else {}
 
 
-def texts_of(table: tables.Table, column: tables.Column) -> list[str]:
+def texts_of(table: Table, column: Column) -> list[str]:
     """Return the texts of a column's cells, with the digits of the column."""
-    return [_text(value, column) for value in values(table, column.name)]
-
-
-def _text(value: Any, column: tables.Column) -> str:
-    """Return the text of a cell."""
-    if isinstance(value, float):
-        if column.significant_digits is not None:
-            return format(value, f".{column.significant_digits}g")
-        return str(value) if column.digits is None else format(value, f".{column.digits}f")
-    return " ".join(value) if column.name in tables.RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
+    digits = f".{column.digits}f" if column.significant_digits is None else f".{column.significant_digits}g"
+    if column.name in RUN_COLUMNS:
+        return [" ".join(value) if isinstance(value, tuple) else cell_text(value) for value in table[column.name]]
+    cells = values(table, column.name)
+    return [format(value, digits) if isinstance(value, float) else cell_text(value) for value in cells]
 
 
 def _one_line(text: str) -> str:
