@@ -33,13 +33,7 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     assert main([runs, "--per-run", "--smoke", "--dirty"]) == 0
     said = capsys.readouterr()
     assert len(re.findall(r"[0-9a-f]{12} \|\n", said.out)) == 3
-    assert "(smoke" in said.out
-    assert "(dirty" in said.out
-
-
-def test_nothing_to_show_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([store(tmp_path / "runs", made(smoke=True))]) == 1
-    assert "no finished runs to show" in capsys.readouterr().err
+    assert all(mark in said.out for mark in ("(smoke", "(dirty"))
 
 
 def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
@@ -54,10 +48,7 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
     assert main([str(runs)]) == 0
     said = capsys.readouterr()
     assert "toy_market" in said.out
-    assert "torn" in said.err
-    assert "schema 99" in said.err
-    assert "update" in said.err
-    assert "failed" in said.err
+    assert [text for text in ("torn", "schema 99", "update", "failed") if text not in said.err] == []
 
 
 def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,10 +57,8 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "nonfinite" in said
     assert "## Stability map: largest stable lr" in said
-    assert "pretraining none (random weights)" in said
-    well = store(tmp_path / "well", made(lr=0.01), made(lr=0.1))
-    assert main(["map", well]) == 0
-    assert "tiny trains at all 2 learning rates tried, up to 0.1." in capsys.readouterr().out
+    assert main(["map", runs]) == 0
+    assert capsys.readouterr().out == said, "rate and warm-up are the default"
 
 
 def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,9 +58,7 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
         "1.34 (quartiles 1.31 to 1.36) for a training step, 1.05 (quartiles 1.04 to 1.06) for a forward pass." in said
     )
     assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "Measured cost: conv vs. patchify" in page
-    assert "1.34" in page
+    assert "Measured cost: conv vs. patchify" in (tmp_path / "page.html").read_text()
     (tmp_path / "costs.json").unlink()
     assert main(words) == 0
     assert "5.00 vs. 5.00 M parameters; measure time: --measure-cost." in " ".join(capsys.readouterr().out.split())
