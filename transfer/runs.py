@@ -217,18 +217,10 @@ def load(*folders: Path | str) -> RunSet:
     """
     import warnings
 
-    runs: list[store.Run] = []
-    problems: list[str] = []
-    for folder in (Path(with_home(str(one))) for one in folders or ("runs",)):
-        if not folder.is_dir():
-            raise MissingInput(f"{folder}: directory not found; use a folder of runs, such as runs or sweeps/NAME")
-        read, wrong = store.store_in(folder).runs()
-        runs += read
-        problems += wrong
-    merged, disputes = store.merged(runs)
-    for problem in [*problems, *disputes]:
+    runs, problems = store.runs_in(Path(with_home(str(one))) for one in folders or ("runs",))
+    for problem in problems:
         warnings.warn(problem, stacklevel=2)
-    return RunSet(tuple(merged), tuple(merged))
+    return RunSet(tuple(runs), tuple(runs))
 
 
 def runs_of(records: Iterable[Record], out: Path) -> RunSet:

@@ -3,7 +3,7 @@
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from transfer.core.errors import UserError
+from transfer.core.errors import MissingInput, UserError
 from transfer.core.exports import EXPORT
 from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
@@ -229,3 +229,21 @@ def is_locked(path: Path) -> bool:
 def store_in(folder: Path) -> Store:
     """Return the store in a folder of runs or in the folder of a sweep."""
     return Store(folder / "runs" if os.path.isdir(folder / "runs") else folder)  # noqa: PTH112 (False where forbidden)
+
+
+def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """Return the finished runs in folders of runs, of sweeps or of single runs, and messages on unreadable records.
+
+    Raises:
+        MissingInput: a folder does not exist.
+    """
+    finished, problems = list[Run](), list[str]()
+    for folder in folders:
+        if not folder.is_dir():
+            raise MissingInput(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
+        single = has_record(folder)
+        runs, wrong = store_in(folder.resolve().parent if single else folder).runs()
+        finished += [run for run in runs if not single or run.folder == folder.resolve()]
+        problems += [] if single else wrong
+    kept, disputes = merged(finished)
+    return kept, problems + disputes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import first_sentence, read_options
-from transfer.core.errors import UsageError, UserError, did_you_mean, print_safe, visible_lines
+from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
 from transfer.report.options import COMMANDS
@@ -53,7 +53,7 @@ def _main(argv: list[str]) -> int:
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
     print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
-    known = read_runs(options.runs)
+    known = _read(options.runs)
     if isinstance(options, kinds.CardOptions):
         return _card(options, known)
     shown = _shown(known, options)
@@ -74,31 +74,14 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def read_runs(folders: "Sequence[Path]") -> "list[Run]":
-    """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs.
+def _read(folders: "Sequence[Path]") -> "list[Run]":
+    """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs."""
+    from transfer.records.store import runs_in, store_in
 
-    Raises:
-        UserError: a folder does not exist.
-    """
-    from transfer.records.store import has_record, merged, store_in
-
-    finished, messages = list["Run"](), list[str]()
-    for folder in folders:
-        if not folder.is_dir():
-            near = did_you_mean(folder, COMMANDS)
-            raise UserError(f"{folder}: directory not found{near}; name a folder of runs, as runs or sweeps/NAME")
-        if has_record(folder):  # one run
-            of_folder, _ = store_in(folder.resolve().parent).runs()
-            finished += [run for run in of_folder if run.folder == folder.resolve()]
-            continue
-        store = store_in(folder)
-        runs, problems = store.runs()
-        finished += runs
-        messages += [f"skipped: {problem}" for problem in problems]
-        for run in store.unfinished():
-            messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
-    runs, disputes = merged(finished)
-    for message in (*messages, *disputes):
+    runs, messages = runs_in(folders)
+    for run in (run for folder in folders for run in store_in(folder).unfinished()):
+        messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+    for message in messages:
         print_safe(message, file=sys.stderr)
     return runs
 
@@ -132,6 +115,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
         raise UsageError(f"--compare: {which_two(compare, runs)}")
     if asked.get("margin") is not None and asked["margin"] <= 0:
         raise UsageError("--margin: a difference in points, above 0")
+    asked |= {"pivot": True} if asked.get("scores") else {}
     ratios = CostRatios()
     if getattr(options, "measure_cost", False):
         from transfer.doctor.speed_pairs import cost_ratios

@@ -59,7 +59,7 @@ class TableOptions(OutputOptions):
     pivot: bool = False
     """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
     scores: tuple[str, ...] = ()
-    """Scores that --pivot shows, as mAP rank1; by default each task's primary one."""
+    """Scores of a pivot, as mAP rank1; by default each task's primary one."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
 
