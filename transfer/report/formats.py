@@ -90,7 +90,7 @@ def file_content(frame: "pd.DataFrame", form: str) -> bytes:
     if form == "parquet":
         return bytes(frame.to_parquet(None, index=False))
     times = frame.select_dtypes("datetimetz").columns
-    frame = frame.astype(object).assign(**{name: frame[name].map(pd.Timestamp.isoformat, "ignore") for name in times})
+    frame = frame.assign(**{name: frame[name].map(pd.Timestamp.isoformat, "ignore") for name in times}).astype(object)
     if form == "csv":
         return f"{csv_text([[*frame], *frame.where(frame.notna(), None).values.tolist()])}\n".encode()
     frame = frame.where(frame.notna() & ~frame.isin([float("inf"), float("-inf")]), None)

@@ -34,6 +34,8 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     said = capsys.readouterr()
     assert len(re.findall(r"[0-9a-f]{12} \|\n", said.out)) == 3
     assert all(mark in said.out for mark in ("(smoke", "(dirty"))
+    assert main(["table", runs, "--per-run", "--format", "jsonl"]) == 0
+    assert '"started": null' in capsys.readouterr().out
 
 
 def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
