@@ -1,15 +1,13 @@
 """The page in a real browser: sorting, filters, records, what it looks like."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.transfer.report.page.browser import Browser
-from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows, table_of
+from tests.transfer.report.page.browser import in_browser
+from tests.transfer.report.page.pages import make_run, ranked_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.stability_map import heat_map
 from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
@@ -17,11 +15,12 @@ from transfer.report.tables.table import Table
 
 pytestmark = pytest.mark.nightly
 ROWS = 500
-SHOWN = "[...document.querySelectorAll('#part-0 tbody tr')]"
-HASHES = f"{SHOWN}.map(row => row.querySelector('a').textContent)"
-OPEN = "document.querySelector('dialog h2')?.textContent.endsWith(%r) && document.querySelector('dialog').open"
-CLOSED = "!document.querySelector('dialog').open && !location.hash"
-VALUES = f"{SHOWN}.map(row => row.cells[2].textContent)"
+HELP = """
+const one = (selector) => document.querySelector(selector);
+const rows = () => [...document.querySelectorAll('#part-0 tbody tr')].map((row) => row.querySelector('a').textContent);
+const later = () => new Promise((done) => setTimeout(done, 500));
+const put = (selector, value, kind) => { one(selector).value = value; one(selector).dispatchEvent(new Event(kind)); };
+"""
 
 
 def many_runs() -> list[Run]:
@@ -44,89 +43,68 @@ def many_rows(runs: list[Run]) -> Table:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with a long table, a map and galleries."""
-    folder = tmp_path_factory.mktemp("page")
-    runs, drawn = many_runs(), ranked_run(folder / "run", draw=2)
-    plot = heat_map(stability_rows())
-    sections = [
-        Section(title="All runs", table=many_rows(runs), note="Of every seed."),
-        Section(title="Map", plot=plot),
-        *picture_sections([drawn], pictures=True),
-    ]
-    (folder / "page.html").write_text(page("A report", sections, RunSet.of([*runs, drawn])), encoding="utf-8")
-    return folder / "page.html"
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with a long table and galleries."""
+    runs, drawn = many_runs(), ranked_run(tmp_path_factory.mktemp("page") / "run", draw=2)
+    sections = [Section(title="All runs", table=many_rows(runs)), *picture_sections([drawn], pictures=True)]
+    return page("A report", sections, RunSet.of([*runs, drawn]))
 
 
-@pytest.fixture
-def opened(browser: Browser, written: Path) -> Browser:
-    browser.open(written)
-    return browser
-
-
-def click_head(browser: Browser, name: str) -> Any:
-    """Clicks a column's title; returns its `aria-sort`."""
-    place = browser.js(f"[...document.querySelectorAll('#part-0 th')].findIndex(head => head.textContent === '{name}')")
-    browser.click(f"#part-0 th:nth-child({place + 1}) button")
-    return browser.js(f"document.querySelector('#part-0 th:nth-child({place + 1})').ariaSort")
-
-
-def test_columns_sort_numbers_as_numbers_and_back_again(opened: Browser) -> None:
+def test_columns_sort_numbers_as_numbers_and_back_again(text: str, tmp_path: Path) -> None:
+    script = """const states = [['none', rows()]];
+        for (const name of ['mAP', 'mAP', 'mAP', 'lr']) {
+            const head = [...document.querySelectorAll('#part-0 th')].find((head) => head.textContent === name);
+            head.querySelector('button').click();
+            states.push([head.ariaSort, rows()]);
+        }
+        return states;"""
     table = many_rows(many_runs()).to_frame()
-    first = opened.js(HASHES)
-    assert first == [run.rpartition("-")[2] for run in table["run"]][: len(first)]
-    for name, ascending in (("ascending", True), ("descending", False)):
-        assert click_head(opened, "mAP") == name
-        expected = table.sort_values("mAP", ascending=ascending, kind="stable", na_position="last")
-        assert opened.js(HASHES) == [run.rpartition("-")[2] for run in expected["run"]][: len(first)]
-    assert click_head(opened, "mAP") == "none"
-    assert opened.js(HASHES) == first
-    assert click_head(opened, "lr") == "ascending"
-    assert opened.js(f"{SHOWN}[0].cells[1].textContent") == "0.02"
-    assert opened.js("document.querySelectorAll('#part-0 th[aria-sort=ascending]').length") == 1
-
-
-def test_tables_are_filtered_by_words_and_by_choices(opened: Browser) -> None:
-    count = "document.querySelector('#part-0 output').value"
-    assert opened.js(count) == f"{ROWS} of {ROWS} rows"
-    opened.click("#part-0 input[type=search]")
-    opened.type("SMOKE conv")
-    assert opened.js(count) == f"250 of {ROWS} rows"
-    opened.type(" 00000000000a")
-    assert opened.js(HASHES) == ["00000000000a"]
-    opened.click("#part-0 .tools button")
-    titles = opened.js("[...document.querySelectorAll('#part-0 select')].map(select => select.title)")
-    assert titles == ["stem", "lr"], "columns with few values"
-    choose = "(() => { const it = document.querySelector('#part-0 select[title=%s]'); it.value = '=%s';"
-    opened.js(choose % ("lr", 10) + " it.dispatchEvent(new Event('change')); })()")
-    assert opened.js(count) == f"166 of {ROWS} rows"
-    opened.js(choose % ("stem", "patchify") + " it.dispatchEvent(new Event('change')); })()")
-    assert opened.js(count) == f"83 of {ROWS} rows"
-    assert opened.js(
-        f"{SHOWN}.every(row => row.cells[0].dataset.v === 'patchify' || row.cells[0].textContent === 'patchify')"
+    rising, falling, by_rate = (
+        table.sort_values(name, ascending=up, kind="stable", na_position="last")
+        for name, up in (("mAP", True), ("mAP", False), ("lr", True))
     )
+    states = in_browser(tmp_path, text, HELP + script)
+    directions = ("none", "ascending", "descending", "none", "ascending")
+    assert [state for state, _ in states] == [*directions]
+    for (_, shown), rows in zip(states, (table, rising, falling, table, by_rate), strict=True):
+        assert shown == [run.rpartition("-")[2] for run in rows["run"]][: len(shown)]
 
 
-def test_a_click_on_a_run_shows_its_record_and_escape_closes_it(opened: Browser) -> None:
-    opened.click("#part-0 tbody tr:nth-child(4) a")
-    opened.until(OPEN % "reid-toy-tiny-000000000003")
-    facts = opened.js("document.querySelector('dialog').innerText")
-    assert "a word of caution" in facts
-    assert "50.00 %" in facts
-    assert opened.js("document.activeElement.textContent") == "Close"
-    opened.click("dialog dd a")
-    opened.until(OPEN % "pretrain-dino-toy-000000000000")
-    opened.key("Escape")
-    opened.until(CLOSED)
+def test_tables_are_filtered_by_words_and_by_choices(text: str, tmp_path: Path) -> None:
+    script = """const counts = [], count = () => counts.push(one('#part-0 output').value);
+        count();
+        put('#part-0 input', 'SMOKE conv', 'input'); count();
+        put('#part-0 input', 'SMOKE conv 00000000000a', 'input'); counts.push(rows());
+        one('#part-0 .tools button').click();
+        counts.push([...document.querySelectorAll('#part-0 select')].map((select) => select.title));
+        put('#part-0 select[title=lr]', '=10', 'change'); count();
+        put('#part-0 select[title=stem]', '=patchify', 'change'); count();
+        return counts;"""
+    numbers = [f"{number} of {ROWS} rows" for number in (500, 250, 166, 83)]
+    expected = [*numbers[:2], ["00000000000a"], ["stem", "lr"], *numbers[2:]]  # columns with few values
+    assert in_browser(tmp_path, text, HELP + script) == expected
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing_else(opened: Browser) -> None:
-    opened.js(
-        "(() => { const script = document.createElement('script'); script.textContent = 'window.broken = 1';"
-        " document.body.append(script); document.body.insertAdjacentHTML('beforeend', '<p onclick=\"broken = 1\">');"
-        " document.body.lastChild.click(); })()"
-    )
-    assert opened.js("window.broken") is None
-    requests = [event["request"]["url"] for event in opened.seen("Network.requestWillBeSent")]
-    assert requests
-    assert all(address.startswith(("file:", "data:image/")) for address in requests)
+def test_a_click_on_a_run_shows_its_record_and_closes_it(text: str, tmp_path: Path) -> None:
+    script = """const told = () => [one('dialog h2').textContent, one('dialog').innerText];
+        const state = () => [one('dialog').open, ...told(), document.activeElement.textContent];
+        one('#part-0 tbody tr:nth-child(4) a').click(); await later();
+        const states = [state()];
+        one('dialog dd a').click(); await later(); states.push(state());
+        one('dialog button').click(); await later(); states.push(state());
+        return states;"""
+    child, parent, closed = in_browser(tmp_path, text, HELP + script)
+    assert child[0]
+    assert child[1].endswith("reid-toy-tiny-000000000003")
+    assert "a word of caution" in child[2]
+    assert "50.00 %" in child[2]
+    assert child[3] == "Close"
+    assert parent[0]
+    assert parent[1].endswith("pretrain-dino-toy-000000000000")
+    assert not closed[0]
+
+
+def test_the_page_asks_for_nothing(text: str, tmp_path: Path) -> None:
+    """Pictures are part of it."""
+    asked = in_browser(tmp_path, text, "return performance.getEntriesByType('resource').map((entry) => entry.name);")
+    assert all(name.startswith("data:image/") for name in asked)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.transfer.report.figures.plots import overlapping
-from tests.transfer.report.page.browser import Browser
+from tests.transfer.report.page.browser import in_browser
 from tests.transfer.report.page.pages import write_history
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
@@ -125,47 +125,49 @@ def test_labels_do_not_overlap_names_are_short_and_nothing_warns(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", [390, 1400])
-def test_nothing_is_cut_and_every_label_is_readable(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_nothing_is_cut_and_every_label_is_readable(tmp_path: Path, width: int) -> None:
     runs = many(tmp_path)
-    (tmp_path / "page.html").write_text(page("t", sections(runs, ReportRequest(everything=True)), runs))
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-    browser.open(tmp_path / "page.html")
-    browser.js("document.querySelectorAll('details').forEach(part => part.open = true)")
-    assert browser.js("document.scrollingElement.scrollWidth") <= width
-    cut = """[...document.querySelectorAll('body *')].filter(one => {
-        const box = one.getBoundingClientRect();
-        return box.width && !one.closest('.scroll table, .skip') && (box.left < -0.5 || box.right > innerWidth + 0.5);
-    }).map(one => one.outerHTML.slice(0, 80))"""
-    assert browser.js(cut) == []
-    unsaid = """[...document.querySelectorAll('.scroll')].filter(room => room.scrollWidth > room.clientWidth + 1)
-        .filter(room => !room.previousElementSibling.matches('.sideways') || !room.previousElementSibling.clientHeight
-            || room.querySelector('td').clientWidth > room.clientWidth / 2).map(room => room.outerHTML.slice(0, 200))"""
-    assert browser.js(unsaid) == [], "a table wider than the page says so, and its first column leaves room for others"
-    fits = "[...document.querySelectorAll('.means')].map(one => one.scrollWidth <= one.parentNode.clientWidth)"
-    assert browser.js(fits) == [True], "all three scores of the pivot are seen"
-    sizes = """[...document.querySelectorAll('figure.plot svg text')].filter(one => one.getBoundingClientRect().width)
-        .map(one => [one.getScreenCTM(), parseFloat(getComputedStyle(one).fontSize)])
-        .map(([scale, size]) => size * Math.hypot(scale.a, scale.b))"""
-    assert min(browser.js(sizes)) >= 9
+    script = """const all = (selector) => [...document.querySelectorAll(selector)];
+        all('details').forEach((part) => (part.open = true));
+        await new Promise((done) => setTimeout(done, 300));
+        const tables = all('.scroll').filter((room) => room.scrollWidth > room.clientWidth + 1);
+        return {
+            width: document.scrollingElement.scrollWidth,
+            cut: all('body *').filter((one) => {
+                const box = one.getBoundingClientRect();
+                const isOut = box.left < -0.5 || box.right > innerWidth + 0.5;
+                return box.width && isOut && !one.closest('.scroll table, .skip');
+            }).map((one) => one.outerHTML.slice(0, 80)),
+            unsaid: tables.filter((room) => !room.previousElementSibling.matches('.sideways')
+                || !room.previousElementSibling.clientHeight
+                || room.querySelector('td').clientWidth > room.clientWidth / 2).map((room) => room.outerHTML),
+            fits: all('.means').map((one) => one.scrollWidth <= one.parentNode.clientWidth),
+            sizes: all('figure.plot svg text').filter((one) => one.getBoundingClientRect().width)
+                .map((one) => [one.getScreenCTM(), parseFloat(getComputedStyle(one).fontSize)])
+                .map(([scale, size]) => size * Math.hypot(scale.a, scale.b)),
+        };"""
+    found = in_browser(tmp_path, page("t", sections(runs, ReportRequest(everything=True)), runs), script, width=width)
+    assert found["width"] <= width
+    assert found["cut"] == []
+    assert found["unsaid"] == [], "a table wider than the page says so, and its first column leaves room for others"
+    assert found["fits"] == [True], "all three scores of the pivot are seen"
+    assert min(found["sizes"]) >= 9
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_axe_finds_no_fault(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_no_fault(tmp_path: Path, width: int, scheme: str) -> None:
     """The rules of axe-core on a page with every part unfolded: names, roles, contrast, landmarks, keyboard."""
     package = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
     made_runs = RunSet.of(runs(tmp_path))
-    file = tmp_path / "page.html"
-    file.write_text(page("t", sections(made_runs, ReportRequest(everything=True)), made_runs))
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    browser.call("Emulation.setEmulatedMedia", features=[scheme])
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-    browser.open(file)
-    browser.js("document.querySelectorAll('details').forEach(part => part.open = true)")
-    browser.js((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8") + "; 0")
-    assert browser.js("document.documentElement.scrollWidth") <= width
-    found = browser.js(
-        "axe.run().then(found => found.violations.map(one => `${one.impact} ${one.id}: ${one.nodes[0].html}`))"
-    )
-    assert found == []
-    assert browser.js("axe.run().then(found => found.passes.length)") > 15, "it has looked at the page"
+    text = page("t", sections(made_runs, ReportRequest(everything=True)), made_runs)
+    axe = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    script = """document.querySelectorAll('details').forEach((part) => (part.open = true));
+        const found = await axe.run();
+        const faults = found.violations.map((one) => `${one.impact} ${one.id}: ${one.nodes[0].html}`);
+        return [faults, found.passes.length, document.documentElement.scrollWidth];"""
+    text = text.replace("</body>", f"<script>{axe}</script></body>")
+    faults, passes, wide = in_browser(tmp_path, text, script, width=width, scheme=scheme)
+    assert faults == []
+    assert passes > 15, "it has looked at the page"
+    assert wide <= width
