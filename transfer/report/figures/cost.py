@@ -14,6 +14,7 @@ from transfer.report.figures.svg import (
     for_both_widths,
     logarithmic,
     mark,
+    number_of,
     plain,
     plot_of,
     wrapped,
@@ -48,15 +49,10 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
     panels = {key: of for key, of in panels.items() if of[-1][COST] >= SPREAD * of[0][COST]}  # sorted by cost
     if not panels:
         return None
-    shapes = dict.fromkeys(names[row["run"][0]] for row in kept.rows)
-    looks = {
-        name: (color_of(name, names), SHAPES[(number + number // len(COLORS)) % len(SHAPES)])
-        for number, name in enumerate(shapes)
-    }
     across = min(len(panels), 2)
     with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         for axes, (key, of_panel) in zip(all_axes, panels.items()):
-            _panel(axes, of_panel, names, looks)
+            _panel(axes, of_panel, names)
             axes.set_title(wrapped(plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
             axes.set_ylabel(plain(key[2], 24))
@@ -65,15 +61,12 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
         return plot_of(figure, csv(kept))
 
 
-def _panel(axes: Any, points: Sequence[Row], names: Mapping[str, str], looks: Mapping[str, tuple[str, str]]) -> None:
-    """Draw the points of a panel.
-
-    Args:
-        looks: color and shape of each variant.
-    """
+def _panel(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> None:
+    """Draw the points of a panel, with the names of the variants of all runs."""
     for row in points:
         name = names[row["run"][0]]
-        color, shape = looks[name]
+        number, color = number_of(name, names), color_of(name, names)
+        shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
         spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
         score = f"{row['score']:.2f}" + f" ± {spread:.2f}" * bool(spread)
         told = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"

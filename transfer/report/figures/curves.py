@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from transfer.engine.checkpoint import history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
@@ -68,9 +70,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     """Return at most `POINTS` finite (step, loss) pairs of a run, including the first and the last."""
     known = [(entry.get("step"), entry.get("loss")) for entry in history(folder)]
     pairs = [(step, float(loss)) for step, loss in known if step is not None and loss is not None]
-    if len(pairs) <= POINTS:
-        return pairs
-    return [pairs[round(place * (len(pairs) - 1) / (POINTS - 1))] for place in range(POINTS)]
+    return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), POINTS))]
 
 
 BACKBONE = {"backbone": "name", "stem": "stem"}

@@ -242,7 +242,12 @@ def color_of(name: str, names: Mapping[str, str]) -> str:
         name: of the variant.
         names: the variant of each run of the report, by its id.
     """
-    return COLORS[sorted({*names.values()}).index(name) % len(COLORS)]
+    return COLORS[number_of(name, names) % len(COLORS)]
+
+
+def number_of(name: str, names: Mapping[str, str]) -> int:
+    """Return the place of a variant among all of a report, see `color_of`."""
+    return sorted({*names.values()}).index(name)
 
 
 def looks(remarks: Mapping[str, str], names: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
-from transfer.statistics.intervals import FEW_SEEDS
+from transfer.statistics.intervals import FEW_SEEDS, Estimate
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 SHOWN = 8
@@ -86,11 +86,13 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
     rates = tuple(rate_sentences(comparison, runs))
+    excluded = count(len(comparison.exclusions), "group")
+    limits = [f"{excluded} of runs not compared: see the notes below the table."] * bool(comparison.exclusions)
     primary = [row for row in comparison.rows if row.primary and row.effect is None]
     rows = [row for row in primary if row.family == FAMILIES[0]]
     a, b = compared_names(comparison, runs)
     if not rows:
-        return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(_excluded(comparison)))
+        return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(limits))
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
         by_word.setdefault(_word(row.verdict, a, b), []).append(row)
@@ -115,10 +117,8 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)
     caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
     others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
-    limits = [
-        f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}{'; not counted: ' * bool(others)}{others}."
-    ]
-    limits += [*_advice(rows), *_excluded(comparison)]
+    counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
+    limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *_advice(rows), *limits]
     cost = _cost(primary, a, b, ratios or CostRatios())
     return Answer(headline, tuple(caveats), tuple(effects), rates, cost, tuple(limits))
 
@@ -147,12 +147,16 @@ def row_name(row: ComparedScore, quote: str = "") -> str:
 
 def _effect(row: ComparedScore, tests: int) -> str:
     """Return the clause on one row, whose p value is adjusted over a number of tests."""
-    verdict, means = row.verdict, " vs. ".join(_score(mean, row) for mean in row.means)
+    verdict, means = (
+        row.verdict,
+        " vs. ".join(f"{100 * mean:.1f} %" if row.percent else f"{mean:.3g}" for mean in row.means),
+    )
     if row.estimate is None:
         return f"{row_name(row, '`')}: {means}" if means else row_name(row, "`")
     said = f"{row_name(row, '`')}: {means}, {interval_text(row)}"
-    if verdict.breakdowns:
-        said += _counting(verdict)
+    if verdict.breakdowns and verdict.counted is not None:  # what remains when failed runs count
+        failed = "failed runs counted at chance level, or at 0 where it is not known"
+        said += f" ({_with_interval(verdict.counted, row.percent)}, {failed})"
     if verdict.kind is Kind.EQUIVALENT:
         return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}{' points' * row.percent}"
     if verdict.kind is Kind.INCONCLUSIVE:
@@ -165,24 +169,14 @@ def _effect(row: ComparedScore, tests: int) -> str:
 
 def interval_text(row: ComparedScore) -> str:
     """Return the difference with its interval: "+1.8 points [0.9, 2.7]", or in the score's own unit."""
-    estimate = row.estimate
-    assert estimate is not None
-    digits = ".1f" if row.percent else ".3g"
-    number, low, high = (row.scale * value + 0.0 for value in (estimate.estimate, estimate.low, estimate.high))
-    return f"{number:+{digits}}{' points' * row.percent} [{low:{digits}}, {high:{digits}}]"
+    assert row.estimate is not None
+    return _with_interval(row.estimate, row.percent)
 
 
-def _counting(verdict: Verdict) -> str:
-    """Return what remains of a difference when failed runs count at chance level."""
-    if (counted := verdict.counted) is None:
-        return ""
-    number, low, high = (PERCENT**verdict.percent * value for value in (counted.estimate, counted.low, counted.high))
-    failed = "failed runs counted at chance level, or at 0 where it is not known"
-    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] {failed})"
-
-
-def _score(mean: float, row: ComparedScore) -> str:
-    return f"{row.scale * mean:.1f} %" if row.percent else f"{mean:.3g}"
+def _with_interval(difference: Estimate, percent: bool) -> str:
+    digits, scale = (".1f", PERCENT) if percent else (".3g", 1.0)
+    number, low, high = (scale * value + 0.0 for value in (difference.estimate, difference.low, difference.high))
+    return f"{number:+{digits}}{' points' * percent} [{low:{digits}}, {high:{digits}}]"
 
 
 def _seeds(rows: Sequence[ComparedScore]) -> str:
@@ -246,19 +240,14 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
         yield f"{told} not checked for failure; the notes of `report --per-run` say why."
 
 
-def _excluded(comparison: Comparison) -> Iterator[str]:
-    if comparison.exclusions:
-        why = "see the notes below the table"
-        yield f"{count(len(comparison.exclusions), 'group')} of runs not compared: {why}."
-
-
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
     """Return what both variants cost: operations of an image, parameters, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     parts = []
     for name, unit, shown in COSTS:
-        pairs = [[_mean([run.record for run in variant], name) for variant in one.variants] for one in matches]
-        if pairs := [pair for pair in pairs if all(pair)]:
+        costs = [[[run.record.cost.get(name) for run in variant] for variant in one.variants] for one in matches]
+        pairs = [[fmean(filter(None, of)) for of in pair] for pair in costs if all(map(any, pair))]
+        if pairs:
             told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, (min(of), max(of))))) for of in zip(*pairs))
             change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{told} {unit}{change}")
@@ -276,11 +265,6 @@ def _times(ratios: Sequence[Ratio]) -> str:
     """Return "1.04 (quartiles 1.03 to 1.06)", or the smallest and largest median of several."""
     medians = [ratio.median for ratio in ratios]
     return str(ratios[0]) if len(ratios) == 1 else f"{min(medians):.2f} to {max(medians):.2f}"
-
-
-def _mean(records: Sequence[Record], name: str) -> float:
-    values = [float(record.cost[name]) for record in records if record.cost.get(name)]
-    return fmean(values) if values else 0.0
 
 
 def _change(ratios: Sequence[float]) -> str:
