@@ -135,13 +135,12 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
 
 
 def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
-    from transfer.report.figures.svg import styled, write_figures
+    from transfer.report.figures.svg import write_figures
     from transfer.report.page.sections import sections
 
-    with styled(options.style):
-        files = write_figures(
-            lambda: [(part.file_name, part.plot) for part in sections(runs, request) if part.plot], options.output
-        )
+    files = write_figures(
+        lambda: [(one.file_name, one.plot) for one in sections(runs, request) if one.plot], options.output
+    )
     print_safe(f"{options.output}: {len(files)} files")
     return 0
 

@@ -159,8 +159,6 @@ class FiguresOptions(EverythingOptions, RunsOptions):
 
     output: Path
     """Folder to write to."""
-    style: Path | None = None
-    """File of matplotlib's settings, over those of the suite."""
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -52,7 +52,6 @@ SHRUNK = {1: 0.75, 2: 0.85}
 """Size of the text in a figure for a paper, of that on the page."""
 SMALLEST = 6.0
 """Smallest text of a figure for a paper, in points."""
-_style: ContextVar[Any] = ContextVar("style", default={})  # noqa: B039 - it is never changed
 _columns: ContextVar[int] = ContextVar("columns", default=0)
 
 
@@ -117,32 +116,13 @@ def _saved(figure: "Figure", kind: str) -> bytes:
 
 
 @contextmanager
-def _during(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Give a variable a value for some statements."""
-    token = variable.set(value)
+def in_columns(columns: int) -> Iterator[None]:
+    """Draw figures in the width of one or two columns of a paper (`PAPER_INCHES`): panels below each other in one."""
+    token = _columns.set(columns)
     try:
         yield
     finally:
-        variable.reset(token)
-
-
-def styled(style: Path | None) -> AbstractContextManager[None]:
-    """Draw figures with a file of matplotlib's settings over those of the suite.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    from matplotlib import rc_params_from_file
-
-    try:
-        return _during(_style, rc_params_from_file(style, True, use_default_template=False) if style else {})
-    except (OSError, ValueError) as error:
-        raise UserError(f"--style {style}: cannot be read: {error}") from None
-
-
-def in_columns(columns: int) -> AbstractContextManager[None]:
-    """Draw figures in the width of one or two columns of a paper (`PAPER_INCHES`): panels below each other in one."""
-    return _during(_columns, columns)
+        _columns.reset(token)
 
 
 def is_narrow() -> bool:
@@ -194,7 +174,6 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # the user's own style must not apply
         matplotlib.rcParams.update(SETTINGS)
-        matplotlib.rcParams.update(_style.get())
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
         wide, high = width / across, height / -(-panels // across)
         if columns := _columns.get():

@@ -24,8 +24,8 @@ from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values, without_tags
 
-CELLS = 6000
-"""Number of cells of all tables that are laid out at once; a click shows the others."""
+ROWS = 50
+"""Number of rows of a table that are laid out at once; a click shows the others."""
 UNBROKEN = r"\d (?=%|s\b|min\b|h\b)|[-+]?[\d.]+( points)? \[[^]]*\]"
 """Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
@@ -45,8 +45,6 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
         runs: whose records the page holds.
     """
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
-    columns = sum(len(section.table.columns) for section in sections if section.table is not None)
-    most = min(max(CELLS // max(columns, 1), 10), 100)
     folder = Path(__file__).parent
     style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -54,7 +52,7 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     return rendered(
         folder / "page.html",
         title=title,
-        parts=[(one, None if one.table is None else _laid_out(one.table, marks, most)) for one in sections],
+        parts=[(one, None if one.table is None else _laid_out(one.table, marks)) for one in sections],
         marks=marks,
         counts=sorted(Counter(mark for of_run in marks.values() for mark in of_run).items()),
         facts=run_facts(runs.runs),
@@ -119,8 +117,8 @@ class _Cell(NamedTuple):
     runs: Sequence[tuple[str, str]] = ()
 
 
-def _laid_out(table: Table, marks: dict[str, list[str]], most: int) -> dict[str, Any]:
-    """Return what the template shows of a table: the first `most` rows, and the others, which are not laid out."""
+def _laid_out(table: Table, marks: dict[str, list[str]]) -> dict[str, Any]:
+    """Return what the template shows of a table: the first rows, and the others, which are not laid out at once."""
     constant = constant_columns(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
     digits = {column.name: column.significant_digits for column in table.columns}
@@ -138,8 +136,8 @@ def _laid_out(table: Table, marks: dict[str, list[str]], most: int) -> dict[str,
         rows.append({"marks": shown, "cells": [first, *cells[1:]]})
     return {
         "heads": [*zip(names, numeric, strict=True)],
-        "first": rows[:most],
-        "rest": rows[most:],
+        "first": rows[:ROWS],
+        "rest": rows[ROWS:],
         "shared": ", ".join(f"{name} {value}" for name, value in constant.items() if value),
         "means": any(isinstance(value, MeanInterval) for row in table.rows for value in row.values()),
         "notes": "\n".join(note_texts(table.notes)),

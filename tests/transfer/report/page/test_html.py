@@ -11,7 +11,7 @@ from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
-from transfer.report.page.html import marks_of, page, run_facts
+from transfer.report.page.html import ROWS, marks_of, page, run_facts
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Note
 
@@ -88,12 +88,8 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
 
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
-    table = table_of({f"column {number}": range(1000) for number in range(10)})
-    text = page("t", [Section(title=title, table=table) for title in "ab"], RunSet.of([]))
-    assert 100 <= text.partition("<template>")[0].count("<tr>") <= 400
-    assert text.count("<tr>") == 2 * 1001
-    waiting = sum(part.count("<td") for part in re.findall("<template>.*?</template>", text, re.DOTALL))
-    assert text.count("<td") - waiting < 7000
+    text = page("t", [Section(title="a", table=table_of({"number": range(1000)}))], RunSet.of([]))
+    assert [part.count("<td") for part in text.split("<template>")] == [ROWS, 1000 - ROWS]
 
 
 def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
