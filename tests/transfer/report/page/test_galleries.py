@@ -1,14 +1,28 @@
+"""Samples one by one: ranked galleries, detections, and where two variants differ most."""
+
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.transfer.report.page.pages import make_run, ranked_run
+from tests.transfer.report.reid_runs import IDENTITIES, reid_run
+from tests.transfer.report.tables.test_comparison import compared, made
+from transfer.comparison.compare_arms import ComparedScore
 from transfer.core.errors import UserError
-from transfer.core.pictures import RANKED
+from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.galleries import drawn, galleries, picture_sections
+from transfer.report.page.galleries import (
+    EACH_WAY,
+    PAIRS_EACH_WAY,
+    differing_samples,
+    drawn,
+    galleries,
+    picture_sections,
+    sample_sections,
+)
 from transfer.report.page.html import page
 
 
@@ -32,13 +46,10 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
     assert [gallery.about[:11] for gallery in found] == ["query/a.png", "query/c.png"]
     assert all(gallery.address.startswith("data:image/jpeg;base64,/9j/") for gallery in found)
     assert len(galleries(run, pictures=False)) == 3
-    (section,) = picture_sections([run], pictures=True)
-    text = page("t", [section], RunSet.of([run]))
-    assert text.count('src="data:image/jpeg;base64,') == 2
-    assert "--save-pictures" not in section.note
-    (section,) = picture_sections([run], pictures=False)
-    assert "data:image" not in page("t", [section], RunSet.of([run]))
-    assert "--save-pictures 12" in section.note
+    for pictures, count in ((True, 2), (False, 0)):
+        (section,) = picture_sections([run], pictures=pictures)
+        assert page("t", [section], RunSet.of([run])).count('src="data:image/jpeg;base64,') == count
+        assert ("--save-pictures 12" in section.note) == (not pictures)
 
 
 def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
@@ -55,14 +66,69 @@ def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
 
 def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> None:
     run = make_run(0, tmp_path, task="detect")
-    assert drawn(run) == []
-    (section,) = picture_sections([run], pictures=True)
-    assert "--save-pictures 8" in section.note
+    assert "--save-pictures 8" in next(picture_sections([run], pictures=True)).note
     (tmp_path / "pictures").mkdir()
     for name in ("b", "a"):
         Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{name}.png")
     (tmp_path / "pictures" / "notes.txt").write_text("no picture")
     assert [picture.about for picture in drawn(run)] == ["a", "b"]
-    (section,) = picture_sections([run], pictures=True)
-    assert page("t", [section], RunSet.of([run])).count('src="data:image/png;base64,') == 2
-    assert next(picture_sections([run], pictures=False)).exhibits == []
+    for pictures, count in ((True, 2), (False, 0)):
+        text = page("t", [*picture_sections([run], pictures=pictures)], RunSet.of([run]))
+        assert text.count('src="data:image/png;base64,') == count
+
+
+def primary(runs: list[Run]) -> ComparedScore:
+    (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
+    return row
+
+
+def test_samples_are_sorted_by_who_finds_them(tmp_path: Path) -> None:
+    """Each variant is right on all images but those named; one image is wrong in one of two seeds."""
+    runs = [made(tmp_path, "conv", seed=0, wrong=[1]), made(tmp_path, "conv", seed=1, wrong=[1, 4])]
+    runs += [made(tmp_path, "patchify", seed=seed, wrong=[2, 3]) for seed in range(2)]
+    table = differing_samples(primary(runs))
+    assert table["sample"] == ["2.png", "3.png", "4.png", "1.png"]
+    assert [*zip(table["a"], table["b"])] == [(100, 0), (100, 0), (50, 100), (0, 100)]
+    assert table["difference"] == [100.0, 100.0, -50.0, -100.0]
+
+
+def test_of_many_the_extremes_of_both_sides_are_shown(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", wrong=list(range(50))), made(tmp_path, "patchify", wrong=list(range(50, 120)))]
+    assert differing_samples(primary(runs))["difference"] == [100.0] * EACH_WAY + [-100.0] * EACH_WAY
+
+
+@pytest.mark.parametrize("broken", ["missing", "damaged"])
+def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path, broken: str) -> None:
+    runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
+    file = runs[0].folder / "outcomes.npz"
+    file.unlink() if broken == "missing" else file.write_bytes(b"no archive")
+    assert len(differing_samples(primary(runs))) == 0
+
+
+def with_lists(run: Run, *, first_right: bool) -> Run:
+    """A run that has kept two places of each query, of which the first is of its identity or not."""
+    people = [(f"{place:04d}_c1s1_000151_00.jpg", place, 1) for place in range(IDENTITIES)]
+    own, other = np.arange(IDENTITIES), (np.arange(IDENTITIES) + 1) % IDENTITIES
+    nearest = np.stack([own, other] if first_right else [other, own], axis=1)
+    values = np.tile(np.array([0.25, 1.5], np.float32), (IDENTITIES, 1))
+    RankedLists.from_ranking(nearest, people, people, values).save(run.folder / RANKED)
+    return run
+
+
+def test_lists_of_both_arms_for_the_queries_that_differ_most(tmp_path: Path) -> None:
+    conv, patchify = (reid_run(tmp_path, stem=stem, signal=of) for stem, of in (("conv", 2.0), ("patchify", 0.5)))
+    runs = [with_lists(conv, first_right=True), with_lists(patchify, first_right=False)]
+    table_part, section = sample_sections(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs), pictures=False)
+    table = differing_samples(primary(runs))
+    assert table_part.table is not None
+    assert table_part.table["sample"] == table["sample"]
+    expected = [*table["sample"][:PAIRS_EACH_WAY], *table["sample"][-PAIRS_EACH_WAY:]]
+    pairs = zip(section.exhibits[::2], section.exhibits[1::2], strict=True)
+    for query, (first, second) in zip(expected, pairs, strict=True):
+        assert first.about.startswith(f"conv: {query} ")
+        assert second.about.startswith(f"patchify: {query} ")
+        assert [right for _, right in first.ranked] == [True, False]
+        assert [right for _, right in second.ranked] == [False, True]
+        assert [about.rpartition(" ")[2] for about, _ in first.ranked] == ["0.25", "1.5"]
+        assert f"AP {table['a'][table['sample'].index(query)]:.1f} %" in first.about
+    assert 'class="galleries pairs"' in page("t", [section], RunSet.of(runs))
