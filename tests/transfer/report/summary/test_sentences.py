@@ -1,7 +1,7 @@
 """The answer in words, for outcomes of every kind: never stronger than the interval, and with what is missing."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,44 +20,54 @@ HEAD = "conv vs. patchify"
 KEY = "Mean of conv over seeds vs. that of patchify, then the difference with its 95 % interval:"
 
 
-def variants(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
+Given = list[dict[str, Any]]
+
+
+def variants(root: Path, a: Given, b: Given, **given: Any) -> list[Run]:
     """k-NN runs of the conv stem and the patchify stem, one for each of what is given."""
     stems = [("conv", one) for one in a] + [("patchify", one) for one in b]
     return [made(root, stem, **{**given, **one}) for stem, one in stems]
 
 
-def seeds(count: int, level: float, first: int = 0, **given: Any) -> list[dict[str, Any]]:
+def seeds(count: int, level: float, first: int = 0, **given: Any) -> Given:
     return [{"seed": first + seed, "level": level, **given} for seed in range(count)]
 
 
-BROKEN = {"broke": True}
-NOT_JUDGED = BROKEN | {"outcome": ended("not_judged")}
+GOOD, BAD, BROKEN = seeds(3, 0.8), seeds(3, 0.5), {"seed": 2, "broke": True}
+ONE, THREE = "1 score of 1 task on 1 dataset", "1 score of 1 task on 1 dataset, 3 seeds"
 TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}
-OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
+OTHER = {"dataset": {"name": "other", "digest": "1"}}
+COSTS = [{"gflops": 5.12, "params": 22.4e6}, {"gflops": 4.0, "params": 22.1e6}]
+OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
     "better": (
-        lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5)),
+        GOOD,
+        BAD,
         [
-            rf"^{HEAD}: better \(1 score of 1 task on 1 dataset, 3 seeds\)\.\n.*\n3 seeds are few: .* low as 85 %\.$",
+            rf"^{HEAD}: better \({THREE}\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
             rf"^{KEY}\n- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %, \+\d+\.\d points \[\d",
         ],
     ),
     "worse": (
-        lambda root: variants(root, seeds(3, 0.4), seeds(3, 0.6)),
+        seeds(3, 0.4),
+        seeds(3, 0.6),
         [rf"^{HEAD}: worse \(", r"^- knn top1 on `toy_market`: [^,]*, -\d+\.\d points \[-\d+\.\d, -\d"],
     ),
     "equal on every sample": (
-        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
+        BAD,
+        BAD,
         [rf"^{HEAD}: inconclusive \(", r"^- .* \+0\.0 points \[-1\.0, 1\.0\], equal on every sample$"],
     ),
     "one seed, better": (
-        lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True, origin={"subset": 60}),
+        seeds(1, 0.8, smoke=True, origin={"subset": 60}),
+        seeds(1, 0.5, smoke=True, origin={"subset": 60}),
         [
-            rf"^Smoke test, not a valid result. {HEAD}: better \(1 score of 1 task on 1 dataset, 1 seed\)\.",
+            rf"^Smoke test, not a valid result. {HEAD}: better \({ONE}, 1 seed\)\.",
             r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
         ],
     ),
     "some of b broke down": (
-        lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
+        GOOD,
+        [*seeds(2, 0.5), BROKEN],
         [
             rf"^{HEAD}: better \(completed runs only\) \(",
             r"failed runs counted at chance level, or at 0 where it is not known\)$",
@@ -65,54 +75,38 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         ],
     ),
     "all of b broke down": (
-        lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
-        [rf"^{HEAD}: patchify failed \(1 score of 1 task on 1 dataset\)\.", "^patchify failed in 2 of 2 training runs"],
+        seeds(2, 0.8),
+        [BROKEN, BROKEN | {"seed": 1}],
+        [rf"^{HEAD}: patchify failed \({ONE}\)\.", "^patchify failed in 2 of 2 training runs"],
     ),
     "both are at chance, and significantly different": (
-        lambda root: variants(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
-        [rf"^{HEAD}: not above chance \(1 score of 1 task on 1 dataset, 3 seeds\)\."],
-    ),
-    "one is at chance": (
-        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
-        [rf"^{HEAD}: better \(1 score of 1 task on 1 dataset, 3 seeds\)\."],
-    ),
-    "all of b were found dead by an older rule": (
-        lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
-        [rf"^{HEAD}: no interval \(", "^2 training runs of patchify not checked"],
+        seeds(3, 0.05, dataset=TEN_CLASSES),
+        seeds(3, 0.12, dataset=TEN_CLASSES),
+        [rf"^{HEAD}: not above chance \({THREE}\)\."],
     ),
     "one of b was found dead by an older rule": (
-        lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **NOT_JUDGED}]),
+        GOOD,
+        [*seeds(2, 0.5), BROKEN | {"outcome": ended("not_judged")}],
         [rf"^{HEAD}: better \(", "^1 training run of patchify not checked"],
     ),
-    "outcomes are gone": (
-        lambda root: without_outcomes(variants(root, seeds(2, 0.8), seeds(2, 0.5))),
-        [rf"^{HEAD}: no interval \(", r"^- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %$"],
-    ),
     "cost": (
-        lambda root: variants(
-            root,
-            [{**one, "cost": {"gflops": 5.12, "params": 22.4e6, "train_seconds": 50.0}} for one in seeds(2, 0.8)],
-            [{**one, "cost": {"gflops": 4.0, "params": 22.1e6, "train_seconds": 120.0}} for one in seeds(2, 0.5)],
-        ),
+        seeds(2, 0.8, cost=COSTS[0]),
+        seeds(2, 0.5, cost=COSTS[1]),
         [r"^Cost: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters; measure time: --measure-cost"],
     ),
-    "better on two datasets": (
-        lambda root: [
-            *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
-            *variants(root / "2", seeds(3, 0.8), seeds(3, 0.5), dataset={"name": "other", "digest": "1"}),
-        ],
-        [rf"^{HEAD}: better on all 2 scores \(1 task on 2 datasets, 3 seeds\)\.", r"(^- .*\]\n){2}"],
-    ),
     "better in one of two datasets": (
-        lambda root: [
-            *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
-            *variants(root / "2", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
-        ],
+        [*GOOD, *seeds(3, 0.5, **OTHER)],
+        [*BAD, *seeds(3, 0.51, first=20, **OTHER)],
         [
             rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task on 2 datasets, 3 seeds\.",
             "^- .*, better$",
             "^- .*, inconclusive$",
         ],
+    ),
+    "better in two datasets": (
+        [*GOOD, *seeds(3, 0.8, **OTHER)],
+        [*BAD, *seeds(3, 0.5, **OTHER)],
+        [rf"^{HEAD}: better on all 2 scores \(1 task on 2 datasets, 3 seeds\)\.", r"(^- .*\]\n){2}"],
     ),
 }
 
@@ -152,21 +146,24 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     assert str(told).splitlines()[1].startswith("One seed per variant"), "below the verdict"
 
 
-def without_outcomes(runs: list[Run]) -> list[Run]:
-    for run in runs:
-        (run.folder / "outcomes.npz").unlink()
-    return runs
-
-
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
-    make, wanted = OUTCOMES[name]
-    runs = make(tmp_path)
+    a, b, wanted = OUTCOMES[name]
+    runs = variants(tmp_path, a, b)
     comparison = compared(runs, "stem=conv", "stem=patchify")
     told = answer(comparison, RunSet.of(runs))
     for pattern in wanted:
         assert re.search(pattern, str(told), re.MULTILINE), f"{pattern}\n{told}"
     check(told, comparison.rows)
+
+
+def test_without_outcomes_there_is_no_interval(tmp_path: Path) -> None:
+    runs = variants(tmp_path, GOOD, BAD)
+    for run in runs:
+        (run.folder / "outcomes.npz").unlink()
+    told = str(answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)))
+    assert told.startswith(f"{HEAD}: no interval (")
+    assert re.search(r"^- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %$", told, re.MULTILINE)
 
 
 def check(told: Answer, rows: Sequence[ComparedScore]) -> None:
