@@ -22,22 +22,11 @@ class Parsed(HTMLParser):
     def __init__(self, text: str):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.cells: list[str] = []
-        self.inside = False
+        self.cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td[^>]*>(.*?)</td>", text)]
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self.inside = tag == "td" or (self.inside and tag in ("a", "span"))
-        if tag == "td":
-            self.cells.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag != "td"
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.cells[-1] += data
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]
