@@ -19,7 +19,7 @@ from transfer.report.page.galleries import picture_sections, sample_sections
 from transfer.report.page.section_types import Section
 from transfer.report.published.table import paper_table
 from transfer.report.summary.sentences import answer
-from transfer.report.summary.stability import map_sentence
+from transfer.report.summary.stability import AXES, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
@@ -32,7 +32,6 @@ from transfer.report.tables.text import note_text, note_texts
 from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
-STABILITY = ("lr", "warmup_epochs")
 NO_COSTS = "report cost: none of these runs has a score"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
@@ -249,9 +248,9 @@ class _Report:
         """Yield stability maps over rate and warm-up of the tasks with several rates."""
         for task in self.runs.tasks:
             of_task = self.runs.of_task(task)
-            rates, warmups = ({record.options.get(name) for record in of_task.records} for name in STABILITY)
+            rates, warmups = ({record.options.get(name) for record in of_task.records} for name in AXES)
             if len(rates - {None}) > 1 and None not in warmups:
-                yield from self.stability(of_task, STABILITY, f"{task}: stability map")
+                yield from self.stability(of_task, AXES, f"{task}: stability map")
 
     def stability(self, runs: RunSet, axes: tuple[str, str], title: str) -> Iterator[Section]:
         rows = stability_map(runs, *axes, self.request.by if self.request.heatmap else ())

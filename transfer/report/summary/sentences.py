@@ -19,7 +19,7 @@ from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.statistics.intervals import FEW_SEEDS, Estimate
-from transfer.statistics.verdicts import POINT, Kind, Verdict
+from transfer.statistics.verdicts import POINT, Kind
 
 SHOWN = 8
 """Scores of one verdict that are told one by one."""
@@ -35,19 +35,18 @@ COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("params", "M parameters", lambda number: f"{number / 1e6:.2f}"),
 )
 """Costs that are told of both variants: the entry of a record, its unit, and the text of its number."""
-ORDER = (
-    *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED),
-    *(Kind.AT_CHANCE, Kind.EQUIVALENT, Kind.INCONCLUSIVE, Kind.NO_INTERVAL),
-)
 WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
+    Kind.A_FAILED: "{a} failed",
+    Kind.B_FAILED: "{b} failed",
     Kind.BOTH_FAILED: "both failed",
     Kind.AT_CHANCE: "not above chance",
     Kind.EQUIVALENT: "equivalent",
     Kind.INCONCLUSIVE: "inconclusive",
     Kind.NO_INTERVAL: "no interval",
 }
+"""What is said of the first variant, in the order in which it is told."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,9 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     if not rows:
         return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(limits))
     by_word: dict[str, list[ComparedScore]] = {}
-    for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
-        by_word.setdefault(_word(row.verdict, a, b), []).append(row)
+    for row in sorted(rows, key=lambda row: [*WORDS].index(row.verdict.kind)):
+        word = WORDS[row.verdict.kind].format(a=a, b=b) + " (completed runs only)" * bool(row.verdict.breakdowns)
+        by_word.setdefault(word, []).append(row)
     tasks = len({row.matched.first.task for row in rows})
     records = [record for row in rows for record in row.matched.records]
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
@@ -130,13 +130,6 @@ def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
     if len(fields) < 2 or fields.keys() <= selected:
         return ""
     return f", which differ in {len(fields)} things ({shortened(fields, 4)})"
-
-
-def _word(verdict: Verdict, a: str, b: str) -> str:
-    """Return the verdict on the first variant in a word or two."""
-    broken = {Kind.A_FAILED: f"{a} failed", Kind.B_FAILED: f"{b} failed"}
-    word = broken.get(verdict.kind) or WORDS[verdict.kind]
-    return f"{word} (completed runs only)" if verdict.breakdowns else word
 
 
 def row_name(row: ComparedScore, quote: str = "") -> str:
