@@ -104,13 +104,9 @@ def _differing(selectors: list[str]) -> list[dict[str, str]]:
 
 
 def _fields(selector: str) -> dict[str, str]:
-    return dict(_parted(part) for part in re.split(r",(?=[\w.]+=)", selector))
+    parts = (part.partition("=") for part in re.split(r",(?=[\w.]+=)", selector))
+    return {name if equal else "backbone": value if equal else name for name, equal, value in parts}
 
 
 def _joined(fields: dict[str, str]) -> str:
     return " + ".join(f"{'' if name in PARTS else name} {value_label(value)}".strip() for name, value in fields.items())
-
-
-def _parted(text: str) -> tuple[str, str]:
-    name, equal, value = text.partition("=")
-    return (name, value) if equal else ("backbone", text)

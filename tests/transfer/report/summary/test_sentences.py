@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runs import ended
-from tests.transfer.report.tables.test_comparison import both, compare, compared, made
+from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -136,9 +136,6 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     assert f"Counted: {COUNTED[0]}; not counted: {excluded}." in told.limits
     named = answer(compared(runs, *(run.record.backbone["name"] for run in runs[::4])), shown)
     assert named.effects == told.effects
-    table = compare(runs, "stem=conv", "stem=patchify")
-    marked = [str(row["dataset"]) for row in table.rows if "dataset of the pretraining" in str(row["dataset"])]
-    assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
     only = answer(compared(alone, "stem=conv", "stem=patchify"), RunSet.of(alone, runs))
     assert "1 score of 1 task" in only.headline
@@ -214,9 +211,6 @@ def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path
     told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
     expected = "conv trains at all 2 learning rates tried, up to 0.2; patchify trains up to 0.1, not at 0.2"
     assert told.rates == (f"knn: {expected} (where more than half of the seeds train).",)
-    assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
     (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify"), RunSet.of(fine)).rates
     assert told_fine.count("trains at all 2 learning rates tried, up to 0.4") == 2
-    once = [*at("conv", 0.5), *at("patchify", 0.5, broke=True)]
-    assert answer(compared(once, "stem=conv", "stem=patchify"), RunSet.of(once)).rates == ()
