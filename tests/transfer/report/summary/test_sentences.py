@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runs import ended
-from tests.transfer.report.tables.test_comparison import both, compared, made
+from tests.transfer.report.tables.test_comparison import both, compare, compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -136,6 +136,9 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     assert f"Counted: {COUNTED[0]}; not counted: {excluded}." in told.limits
     named = answer(compared(runs, *(run.record.backbone["name"] for run in runs[::4])), shown)
     assert named.effects == told.effects
+    named_data = [str(row["dataset"]) for row in compare(runs, "stem=conv", "stem=patchify").rows]
+    marked = {name.partition(" ")[0] for name in named_data if "dataset of the pretraining" in name}
+    assert marked == {"renamed", "toy_digits"}
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
     only = answer(compared(alone, "stem=conv", "stem=patchify"), RunSet.of(alone, runs))
     assert "1 score of 1 task" in only.headline
