@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.archs import ARCHS, POOLS, VITS
 from backbones.stems import find_stem
 from transfer.core import exports
-from transfer.core.files import file_sha256, replace_folder
+from transfer.core.files import file_sha256, rendered, replace_folder
 from transfer.core.user_code import USER_PARTS, is_in_file, sources
 
 if TYPE_CHECKING:
@@ -95,27 +95,13 @@ def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
     Args:
         config: the content of `config.json`.
     """
-    name, needed = config["architecture"], config.get(exports.IMPORT)
-    lines = ["# Weights of a backbone", "", f"Architecture: `{name}`. `model.safetensors` holds the backbone."]
-    if with_head:
-        lines.append("`head.safetensors` holds what was trained on top of it, and `export.json` the run behind both.")
-    code = ["import timm", "", 'model = timm.create_model("local-dir:FOLDER", pretrained=True)']
-    if name.startswith("live:"):
-        text = "The class of this model is not part of timm. Create a model of it, and load the tensors into that:"
-        load = 'model.load_state_dict(load_file("FOLDER/model.safetensors"))'
-        code = ["from safetensors.torch import load_file", "", load]
-    elif needed:
-        text = f"""timm knows this architecture after `import {needed}` (package vit-transfer). Without that import it
-raises `RuntimeError: Unknown model`."""
-        code.insert(1, f"import {needed}")
-    else:
-        text = "timm builds this architecture itself; nothing else is to be imported."
-        way = (config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias")
-        if way != "antialias":
-            text += (
-                f"\nAt other image sizes timm resamples positions in its own way; this model was trained with {way}."
-            )
-    return "\n".join([*lines, "", text, "", "```python", *code, "```", ""])
+    return rendered(
+        Path(__file__).parent / "card.md",
+        name=config["architecture"],
+        needed=config.get(exports.IMPORT),
+        resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
+        with_head=with_head,
+    )
 
 
 CARD = "README.md"

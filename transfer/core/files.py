@@ -11,11 +11,11 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, visible_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,3 +221,27 @@ def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) ->
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator="\n").writerows(rows)
     return text.getvalue().rstrip("\n")
+
+
+def rendered(template: Path, shown: Callable[[str], str] = visible_lines, **content: Any) -> str:
+    """Return a template of jinja2 with its content, whose texts are escaped if it is HTML.
+
+    Args:
+        template: the file.
+        shown: makes a text harmless; by default control characters are shown.
+        content: by names in the template; `Markup` is taken as it is.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        autoescape=template.suffix == ".html",
+        finalize=lambda value: value if isinstance(value, Markup) else shown(str(value)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment.get_template(template.name).render(content)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from backbones.archs import ARCHS
-from transfer.core.errors import visible
+from transfer.core.errors import visible, visible_lines
+from transfer.core.files import rendered
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
-from transfer.report.page.html import rendered
+from transfer.report.tables.text import without_tags
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.verify.bundle import without_paths
 
@@ -51,6 +52,7 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
     return rendered(
         Path(__file__).parent / "card.md",
+        lambda text: without_tags(visible_lines(text)),
         cell=_cell,
         record=record,
         weights=weights,

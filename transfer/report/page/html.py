@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 
 from transfer.core.errors import visible_lines
+from transfer.core.files import rendered
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 from transfer.report.figures.svg import Plot
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
-from transfer.report.tables.text import constant_columns, note_texts, values, without_tags
+from transfer.report.tables.text import constant_columns, note_texts, values
 
 ROWS = 50
 """Number of rows of a table that are laid out at once; a click shows the others."""
@@ -63,25 +64,6 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
         breakable=_breakable,
         drawings=_drawings,
     )
-
-
-def rendered(template: Path, **content: Any) -> str:
-    """Return a template of jinja2 with its content; control characters are shown, and tags in texts are texts."""
-    import jinja2
-
-    is_html = template.suffix == ".html"
-    shown = visible_lines if is_html else lambda text: without_tags(visible_lines(text))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
-        autoescape=is_html,
-        finalize=lambda value: value if isinstance(value, Markup) else shown(str(value)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment.get_template(template.name).render(content)
 
 
 def _blocks(text: str) -> Iterator[tuple[bool, list[Markup]]]:
