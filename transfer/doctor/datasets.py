@@ -19,8 +19,6 @@ from transfer.core.files import check_writable, write_error
 from transfer.data.layouts import Archive
 from transfer.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
 
-MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE ", "broken": "BROKEN     "}
-
 
 @dataclass(frozen=True)
 class CheckResult:
@@ -37,7 +35,8 @@ class CheckResult:
 
     def __str__(self) -> str:
         fix = "".join(f"\n               {line}" for line in self.fix.splitlines())
-        return f"  {MARKS[self.state]}{self.subject}{fix}"
+        mark = self.state if self.state in ("ok", "absent") else self.state.upper()
+        return f"  {mark:11}{self.subject}{fix}"
 
 
 FLAG = "--data"

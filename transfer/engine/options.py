@@ -121,8 +121,6 @@ class FitOptions(Checked):
         falls = self.milestones or ()
         if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
             reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
-        if self.clip_grad_per_param and self.clip_grad is None:
-            reject("--clip-grad-per-param needs a norm to clip to: set --clip-grad")
         if self.schedule == "epoch":
             self._check_held_rates(offset)
         if self.lr and math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
@@ -148,8 +146,6 @@ class FitOptions(Checked):
             reject("--decay-scale schedule divides by the peak rate: --lr and --bias-lr-factor must be positive")
         if self.sam != "none" and self.sam_rho == 0:
             reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
-        if self.sam == "none" and self.sam_sync:
-            reject("--sam-sync has no effect without --sam sam or --sam asam")
 
 
 Precision = Literal["bf16", "fp16", "fp32"]
