@@ -11,7 +11,7 @@ from transfer.cli.recipe import Recipe
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, reason_of, reject
 from transfer.core.exports import CONFIG, EXPORT
 from transfer.core.files import parse_json
-from transfer.core.options import Needs, idle_options, noted, plain, with_value
+from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.engine.outcome import SCORED
 
@@ -78,7 +78,8 @@ class Command:
     def differences(self) -> list[str]:
         """Return a line for each option that differs from the recipe, or from its default where the recipe has none."""
         assert self.recipe is not None
-        usual = plain(type(self.run)()) | plain(BackboneOptions()) | self.recipe.values()
+        later = {name: note.value for name, note in noted(type(self.options), Added).items()}
+        usual = plain(type(self.run)()) | plain(BackboneOptions()) | later | self.recipe.values()
         given = plain(self.run) | plain(self.backbone) | plain(self.options)
         return [
             f"  {name}: {_shown(value)} (recipe: {_shown(usual.get(name))})"

@@ -69,7 +69,9 @@ class Needs:
 
 @dataclass(frozen=True)
 class Added:
-    """The value at which a field that was added later is left out of the identity, so that older runs keep theirs."""
+    """The value at which a field that was added later is left out of the identity, so that older runs keep theirs; the
+    field's default, where recipes do not have it.
+    """
 
     value: Any
 
@@ -109,12 +111,15 @@ class Checked:
 
 @cache
 def _notes(kind: Any) -> list[tuple[str, Any]]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return [(name, note) for name, hint in hints.items() for note in getattr(hint, "__metadata__", ())]
+    bases = [base for base in reversed(kind.__mro__) if dataclasses.is_dataclass(base)]
+    hints = [hint for base in bases for hint in typing.get_type_hints(base, include_extras=True).items()]
+    return [(name, note) for name, hint in hints for note in getattr(hint, "__metadata__", ())]
 
 
 def noted(kind: Any, note: type[Note]) -> dict[str, Note]:
-    """Return the fields of a dataclass that have a kind of note, each with its note."""
+    """Return the fields of a dataclass that have a kind of note, each with its note. One that a derived class declares
+    anew keeps its notes.
+    """
     return {name: found for name, found in _notes(kind) if isinstance(found, note)}
 
 

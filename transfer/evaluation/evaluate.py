@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from transfer.cli.command import Command
-from transfer.core.errors import UsageError, print_safe
+from transfer.core.errors import UsageError, UserError, print_safe, shortened
 from transfer.core.exports import EXPORT
 from transfer.data.spec import resolve_dataset
 from transfer.data.splits.integrity import overlap_notes
@@ -73,6 +73,9 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
     tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
     for training in trained:
         for test in tested:
+            if unknown := [one for one in getattr(test, "classes", ()) if one not in training.classes]:
+                has_none = f"{training.name} has no class {shortened(unknown, 3)}"
+                raise UserError(f"--test-dataset {test.name}: {has_none}; leave these out of the dataset")
             images = test.images() | {"train": training.images()["train"]}
             for line in overlap_notes(f"--test-dataset {test.name}", images, trained=training.name):
                 say(f"{test.name}: {line}")  # the run is the same without a training: no note of it

@@ -1,5 +1,6 @@
 """`--test-dataset`: trained on one set, scored on others."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import transfer
 from transfer.data.spec import generated_root, resolve_dataset
+from transfer.data.toy.coco import GENERATORS as COCO_GENERATORS
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
 SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
@@ -43,6 +45,20 @@ def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_pat
     out = tmp_path / "runs"
     with pytest.raises(transfer.UserError, match=r"1 of .* query images are also training images of toy_market"):
         transfer.evaluate("reid", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
+    assert not out.exists()
+
+
+def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    drawn = generated_root(resolve_dataset("toy_coco"), COCO_GENERATORS)
+    assert drawn
+    folder = tmp_path / "copy"
+    shutil.copytree(drawn, folder)
+    for file in (folder / "annotations").iterdir():
+        file.write_text(re.sub(r'"name": "[^"]+"', '"name": "hexagon"', file.read_text(), count=1))
+    (tmp_path / "copy.yaml").write_text(f"format: coco\nroot: {folder}\n")
+    out = tmp_path / "runs"
+    with pytest.raises(transfer.UserError, match=r"copy: toy_coco has no class hexagon; leave"):
+        transfer.evaluate("detect", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
     assert not out.exists()
 
 

@@ -26,6 +26,9 @@ and with other numbers, images are tensors [C, H, W], of which each channel is r
 BITS, PHOTOMETRIC, SAMPLES, PLANES, SAMPLE_FORMAT = 258, 262, 277, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
 
+Image.MAX_IMAGE_PIXELS = (
+    2**29
+)  # an image of over 2^30 pixels is an error: aerial ones are large, headers may be damaged
 # of half the limit of pixels, of palettes with transparency, of damaged metadata: none is a fault of the pixels
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
@@ -127,6 +130,11 @@ def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
         fault = "signed integers"
     elif tags.get(PLANES) == 2 and tags.get(BITS, (1,))[0] > 8:
         fault = "16 bits in separate planes, which PIL misreads"
+    elif file.format == "JPEG2000" and file.fp:
+        file.fp.seek(0)
+        size = file.fp.read().partition(b"\xff\x4f\xff\x51")[2]  # its main header, ISO 15444-1 A.5.1
+        if max(size[38 : 38 + 3 * len(file.getbands()) : 3], default=0) % 128 > 7:
+            fault = "JPEG 2000 in color of more than 8 bits, which PIL misreads"
     if fault:
         raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
     return file

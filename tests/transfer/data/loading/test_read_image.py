@@ -180,6 +180,15 @@ def test_images_are_as_stored_or_upright(mode, turn):
         assert np.abs(np.asarray(read_image("cat.tif", upright=True), int) - turned).max() <= 2
 
 
+def test_color_of_more_than_8_bits_in_jpeg_2000():
+    """PIL reads the white of these as black; the bits are those that the header states."""
+    for mode, bits in itertools.product(("LA", "RGB", "RGBA"), (8, 10, 16)):
+        content = bytearray(saved(Image.new(mode, (32, 24)), "JPEG2000"))
+        depths = content.index(b"\xff\x4f\xff\x51") + 42
+        content[depths : depths + 3 * len(mode) : 3] = [bits - 1] * len(mode)
+        assert check(bytes(content), np.zeros((24, 32, 3)) if bits == 8 else None, bits) == (bits == 8)
+
+
 def test_pil_does_not_warn():
     """Of a palette whose transparency is bytes, and of an EXIF block that was cut."""
     palette = Image.fromarray(GREY).convert("P")
