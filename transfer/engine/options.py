@@ -114,8 +114,10 @@ class FitOptions(Checked):
         warm, cool, offset = self.warmup_epochs, self.cooldown_epochs, self.schedule_offset
         offset = offset if self.schedule == "epoch" else 0
         if warm + max(cool, -offset if warm else 0) >= self.epochs:
-            spans = f"--warmup-epochs {warm:g}, --cooldown-epochs {cool:g} and --schedule-offset {offset}"
-            reject(f"{spans}: the peak learning rate is never reached in --epochs {self.epochs}; lower or raise them")
+            spans = {"--warmup-epochs": warm, "--cooldown-epochs": cool, "--schedule-offset": offset}
+            told = ", ".join(f"{flag} {value:g}" for flag, value in spans.items() if value)
+            never = f"the peak learning rate is never reached in --epochs {self.epochs}"
+            reject(f"{told}: {never}; lower it or raise --epochs")
         if self.warmup_inclusive and self.schedule != "step":
             reject("--warmup-inclusive counts steps: it needs --schedule step")
         falls = self.milestones or ()
