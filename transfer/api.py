@@ -15,66 +15,59 @@ from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError
 from transfer.runs import RunSet, runs_of
-from transfer.task import Metric as Metric
-from transfer.task import Task as Task
+from transfer.task import Metric, Task
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from backbones.pretrain.accuracy import image_outcomes as image_outcomes
-    from backbones.pretrain.method import PretrainingMethod as PretrainingMethod
-    from backbones.pretrain.method import PretrainOptions as PretrainOptions
-    from backbones.pretrain.method import initial_backbone as initial_backbone
-    from backbones.trained_weights import export_backbone as export_backbone
-    from tasks.labelled_images import Classification as Classification
-    from tasks.labelled_images import FrozenOptions as FrozenOptions
-    from tasks.labelled_images import frozen_backbone as frozen_backbone
-    from transfer.data.loading.augment import eval_transform as eval_transform
-    from transfer.data.loading.loader import shuffled_batches as shuffled_batches
-    from transfer.data.splits.dataset import SplitDataset as SplitDataset
-    from transfer.engine.extract import compute_rows as compute_rows
-    from transfer.engine.extract import extract as extract
-    from transfer.engine.learner import Learner as Learner
-    from transfer.engine.learner import feature_spread as feature_spread
-    from transfer.engine.loop import fit as fit
-    from transfer.engine.optim import parameter_groups as parameter_groups
-    from transfer.engine.outcome import Signs as Signs
+    from backbones.pretrain.accuracy import image_outcomes
+    from backbones.pretrain.method import PretrainingMethod, PretrainOptions, initial_backbone
+    from backbones.trained_weights import export_backbone
+    from tasks.labelled_images import Classification, FrozenOptions, frozen_backbone
+    from transfer.data.loading.augment import eval_transform
+    from transfer.data.loading.loader import shuffled_batches
+    from transfer.data.splits.dataset import SplitDataset
+    from transfer.engine.extract import compute_rows, extract
+    from transfer.engine.learner import Learner, feature_spread
+    from transfer.engine.loop import fit
+    from transfer.engine.optim import parameter_groups
+    from transfer.engine.outcome import Signs
     from transfer.evaluation.planned_run import PlannedRun, RunFailed
-    from transfer.evaluation.users_metrics import metric as metric
+    from transfer.evaluation.users_metrics import metric
 
     BackboneArgument = str | Path | nn.Module | Callable[[], nn.Module]
 
 
 _PARTS = {
-    "Classification": "tasks.labelled_images",
-    "FrozenOptions": "tasks.labelled_images",
-    "Learner": "transfer.engine.learner",
-    "PretrainOptions": "backbones.pretrain.method",
-    "PretrainingMethod": "backbones.pretrain.method",
-    "Signs": "transfer.engine.outcome",
-    "SplitDataset": "transfer.data.splits.dataset",
-    "compute_rows": "transfer.engine.extract",
-    "eval_transform": "transfer.data.loading.augment",
-    "export_backbone": "backbones.trained_weights",
-    "extract": "transfer.engine.extract",
-    "feature_spread": "transfer.engine.learner",
-    "fit": "transfer.engine.loop",
-    "frozen_backbone": "tasks.labelled_images",
-    "image_outcomes": "backbones.pretrain.accuracy",
-    "initial_backbone": "backbones.pretrain.method",
-    "metric": "transfer.evaluation.users_metrics",
-    "parameter_groups": "transfer.engine.optim",
-    "shuffled_batches": "transfer.data.loading.loader",
+    "backbones.pretrain.accuracy": ("image_outcomes",),
+    "backbones.pretrain.method": ("PretrainingMethod", "PretrainOptions", "initial_backbone"),
+    "backbones.trained_weights": ("export_backbone",),
+    "tasks.labelled_images": ("Classification", "FrozenOptions", "frozen_backbone"),
+    "transfer.data.loading.augment": ("eval_transform",),
+    "transfer.data.loading.loader": ("shuffled_batches",),
+    "transfer.data.splits.dataset": ("SplitDataset",),
+    "transfer.engine.extract": ("compute_rows", "extract"),
+    "transfer.engine.learner": ("Learner", "feature_spread"),
+    "transfer.engine.loop": ("fit",),
+    "transfer.engine.optim": ("parameter_groups",),
+    "transfer.engine.outcome": ("Signs",),
+    "transfer.evaluation.users_metrics": ("metric",),
 }
-"""Part that users import -> module that defines it."""
-__all__ = [*_PARTS, "Metric", "Task", "evaluate", "pretrain"]
+"""Module -> its parts that users import."""
+__all__ = [
+    "Classification", "FrozenOptions", "Learner", "Metric", "PretrainOptions", "PretrainingMethod",
+    "Signs", "SplitDataset", "Task", "compute_rows", "eval_transform", "evaluate",
+    "export_backbone", "extract", "feature_spread", "fit", "frozen_backbone", "image_outcomes",
+    "initial_backbone", "metric", "parameter_groups", "pretrain", "shuffled_batches",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Import a part when it is first asked for."""
-    if name not in _PARTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PARTS[name]), name)
+    for module, names in _PARTS.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def evaluate(
