@@ -29,7 +29,7 @@ from transfer.records.record import Record
 from transfer.task import load_task
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
-WORKS = (*config_names("tasks"), *RECIPES)
+WORKS = (*(name for name in config_names("tasks") if task_recipe(name).smoke.is_file()), *RECIPES)
 CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
                for stem, name in (("conv", "relu"), ("patchify", "softmax")))  # fmt: skip
 
