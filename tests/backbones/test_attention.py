@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbones.attention import ATTENTIONS, Attention, make_attention, normalised_pointwise
-from transfer.core.errors import UsageError, UserError
+from tests.backbones.support import users_file
+from transfer.core.errors import UsageError
 
 # the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
 SCALAR = {
@@ -123,41 +124,21 @@ def test_alpha_can_be_learned():
     assert module.alpha.grad != 0
 
 
-USERS = """
-import torch
-from torch import nn
-def linear(q, k, v):
-    return q @ (k.transpose(-2, -1) @ v)
-class Mean(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.out = nn.Linear(dim, dim)
-    def forward(self, x):
-        return self.out(x.mean(1, keepdim=True).expand_as(x))
-class NoModule:
-    def __init__(self, dim, heads):
-        pass
-"""
-
-
 def test_a_users_attention(tmp_path):
-    (tmp_path / "mine.py").write_text(USERS)
-    x = torch.randn(2, 5, 8)
-    function = make_attention(f"{tmp_path}/mine.py:linear", 8, 2)
+    mine, x = users_file(tmp_path), torch.randn(2, 5, 8)
+    function = make_attention(f"{mine}:linear", 8, 2)
     assert isinstance(function, Attention)
     identity = make_attention("identity", 8, 2, alpha=0.0)
     identity.load_state_dict(function.state_dict())
     nn.init.zeros_(identity.proj.bias)
     nn.init.zeros_(function.proj.bias)
     torch.testing.assert_close(function(x), identity(x) * 2)  # sqrt(d) = 2
-    module = make_attention(f"{tmp_path}/mine.py:Mean", 8, 2)
+    module = make_attention(f"{mine}:Mean", 8, 2)
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))
-    with pytest.raises(UserError, match=r"must return an nn\.Module"):
-        make_attention(f"{tmp_path}/mine.py:NoModule", 8, 2)
     with pytest.raises(UsageError, match=r"`alpha: 0\.5` has no effect"):
-        make_attention(f"{tmp_path}/mine.py:linear", 8, 2, alpha=0.5)
+        make_attention(f"{mine}:linear", 8, 2, alpha=0.5)
     with pytest.raises(UsageError, match="do not reach"):
-        make_attention(f"{tmp_path}/mine.py:Mean", 8, 2, gate="sigmoid")
+        make_attention(f"{mine}:Mean", 8, 2, gate="sigmoid")
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])

@@ -6,14 +6,8 @@ import pytest
 import torch
 
 from backbones.backbone import create
+from tests.backbones.support import IMAGES, tiny, users_file
 from transfer.core.errors import UsageError, UserError
-
-IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
-
-
-def tiny(**options):
-    torch.manual_seed(0)
-    return create("tiny", **({"img_size": (64, 32)} | options)).eval()
 
 
 def test_images_are_normalised_inside():
@@ -94,28 +88,8 @@ def test_models_of_timm(name):
     assert backbone.layer_of("head.weight") == backbone.depth + 1 >= max(layers)
 
 
-USERS = """
-import timm
-from torch import nn
-class Net(nn.Module):
-    stride = 8
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Conv2d(3, 6, 8, 8)
-    def forward(self, x):
-        return self.body(x).mean((2, 3))
-def resnet():
-    return timm.create_model("resnet18", num_classes=10)
-def maps():
-    return nn.Conv2d(3, 6, 8, 8)
-def number():
-    return 3
-"""
-
-
 def test_a_users_whole_model(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(USERS)
+    file = users_file(tmp_path)
     backbone = create(f"{file}:Net", img_size=(64, 32))
     assert (backbone.dim, backbone.stride, backbone.spec.name) == (6, 8, "Net")
     torch.testing.assert_close(backbone.pooled(IMAGES), backbone.model((IMAGES - backbone.mean) / backbone.std))

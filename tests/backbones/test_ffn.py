@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from backbones.ffn import make_ffn
-from transfer.core.errors import UserError
+from tests.backbones.support import users_file
 
 
 def count(name: str) -> int:
@@ -47,14 +47,4 @@ def test_algorithm_2(name):
 
 
 def test_a_users_ffn(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "class Wide(nn.Sequential):\n"
-        "    def __init__(self, dim, hidden):\n"
-        "        super().__init__(nn.Linear(dim, 2 * hidden), nn.SiLU(), nn.Linear(2 * hidden, dim))\n"
-        "def wrong(dim, hidden):\n"
-        "    return None\n"
-    )
-    assert make_ffn(f"{tmp_path}/mine.py:Wide", 4, 8)[0].out_features == 16
-    with pytest.raises(UserError, match="got NoneType"):
-        make_ffn(f"{tmp_path}/mine.py:wrong", 4, 8)
+    assert make_ffn(f"{users_file(tmp_path)}:Wide", 4, 8)[0].out_features == 16
