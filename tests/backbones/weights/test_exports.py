@@ -16,19 +16,9 @@ from backbones.build import build
 from backbones.spec import resolve
 from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
+from tests.backbones.support import SIZE, trained
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, image_size, read_config
-
-
-def trained(model):
-    """Weights that differ from every initialisation."""
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for tensor in model.state_dict().values():
-            if tensor.is_floating_point():
-                tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.1 + 0.05)
-    return model.eval()
-
 
 FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
 PLAIN = ({}, {"pool": "gap"}, {"pool": "mean"}, {"cls_pos_embed": False}, {"pos": "sincos2d", "patch": 8, "depth": 3})
@@ -67,21 +57,38 @@ def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
     assert all("Unknown model" in line for line in found[len(PLAIN) :])
 
 
-def test_a_backbone_is_its_own_export(tmp_path):
-    pixels = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
-    backbone = create("tiny", img_size=(64, 32), stem="conv", attention="relu", **pixels)
+EXPORTED = [
+    ("tiny", {"stem": "conv", "attention": "relu", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}),
+    ("tiny", {"in_chans": 1}),
+    ("tiny", {"in_chans": 5}),
+    ("resnet18", {"in_chans": 4}),
+    ("volo_tiny", {"stem": "conv"}),
+    ("volo_tiny", {"ffn": "conv1d_bn", "stem": "1Proj+1ReLU", "patch": 4}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), EXPORTED)
+def test_a_backbone_is_its_own_export(name, options, tmp_path):
+    """With its classifier and without, here and in timm."""
+    backbone = create(name, weights="random", img_size=SIZE, classes=5, **options).eval()
     trained(backbone.model)
-    export(backbone, tmp_path / "out", {"pretrain.json": {"epochs": 3}})
-    again = create(str(tmp_path / "out"), img_size=(64, 32)).eval()
-    images = torch.rand(2, 3, 64, 32)
-    assert torch.equal(again.pooled(images), backbone.eval().pooled(images))
-    assert again.fingerprint == backbone.fingerprint
-    assert again.spec.mean == (0.5, 0.4, 0.3)
-    assert json.loads((tmp_path / "out" / "pretrain.json").read_text())["epochs"] == 3
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES
-    config = timm.create_model(f"local-dir:{tmp_path}/out").pretrained_cfg
-    assert config["mean"] == [0.5, 0.4, 0.3]
-    assert image_size(read_config(tmp_path / "out")) == (64, 32)
+    folder = export(backbone, tmp_path / "out", {PRETRAIN: {"epochs": 3}})
+    images = torch.rand(2, backbone.spec.in_chans, *SIZE)
+    again = create(str(folder), img_size=SIZE, classes="trained").eval()
+    assert (again.classes, again.untrained, again.fingerprint) == (5, [], backbone.fingerprint)
+    parts = ("ffn", "mean", "std", "in_chans")
+    assert [getattr(again.spec, part) for part in parts] == [getattr(backbone.spec, part) for part in parts]
+    assert torch.equal(again.logits(images), backbone.logits(images))
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    assert torch.equal(theirs(backbone.normalised(images)), backbone.logits(images))
+    config = theirs.pretrained_cfg
+    assert (tuple(config["mean"]), config["input_size"][0]) == (backbone.spec.mean, backbone.spec.in_chans)
+    without = create(name, weights=str(folder), img_size=SIZE, **options).eval()
+    assert (without.classes, without.model.num_classes) == (None, 0)
+    assert torch.equal(without.pooled(images), backbone.pooled(images))
+    assert json.loads((folder / PRETRAIN).read_text())["epochs"] == 3
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    assert name == "resnet18" or image_size(read_config(folder)) == SIZE
 
 
 def test_a_failed_export_leaves_the_one_before(tmp_path):

@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.spec import resolve
 from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
+from tests.backbones.support import IMAGES, SIZE, hub
 from transfer.core.errors import UsageError, UserError
-
-SIZE = (64, 32)
-IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
 
 
 def source(seed=1, **options):
@@ -137,20 +134,6 @@ def test_damaged_and_dangerous_files(content, tmp_path, monkeypatch):
     assert not (tmp_path / "made-by-a-pickle").exists()
 
 
-def hub(tmp_path, monkeypatch, repository, state, files=()):
-    """A Hugging Face cache that holds one repository."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    root = tmp_path / f"models--{repository.replace('/', '--')}"
-    (root / "refs").mkdir(parents=True)
-    (root / "refs" / "main").write_text("abc123")
-    snapshot = root / "snapshots" / "abc123"
-    snapshot.mkdir(parents=True)
-    save_file(state, snapshot / "model.safetensors")
-    for name, content in files:
-        (snapshot / name).write_text(content)
-    return snapshot
-
-
 def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
     theirs = timm.create_model("vit_small_patch16_224.dino", depth=1).eval()
     hub(tmp_path, monkeypatch, "timm/vit_small_patch16_224.dino", theirs.state_dict())
@@ -169,7 +152,7 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
     model = source(stem="conv")
     export(model, tmp_path / "out")
     config = (tmp_path / "out" / "config.json").read_text()
-    hub(tmp_path / "cache", monkeypatch, "me/mine", model.state_dict(), [("config.json", config)])
+    hub(tmp_path / "cache", monkeypatch, "me/mine", model.state_dict(), config)
     backbone = create("hf-hub:me/mine", img_size=SIZE).eval()
     torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
     assert backbone.spec.name == "mine"
