@@ -16,7 +16,7 @@ from backbones.build import build
 from backbones.spec import resolve
 from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import SIZE, trained
+from tests.backbones.support import IMAGES, SIZE, tiny, trained, users_file
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, image_size, read_config
 
@@ -27,15 +27,7 @@ OURS = ({"stem": "conv"}, {"attention": "relu"}, {"gate": "sigmoid"}, {"qk_norm"
 """Backbones that need our import, one for each part."""
 
 
-def in_plain_timm(folder):
-    """Whether timm alone builds each export, and the largest difference of the features from those of the backbone."""
-    images = torch.rand(2, 3, 64, 32)
-    for number, fields in enumerate([*PLAIN, *OURS]):
-        backbone = create("tiny", img_size=(64, 32), **fields).eval()
-        trained(backbone.model)
-        export(backbone, folder / str(number))
-        torch.save((backbone.normalised(images), backbone.pooled(images).detach()), folder / f"{number}.pt")
-    code = """
+PROGRAM = """
 import sys, timm, torch
 for number in range(int(sys.argv[2])):
     images, features = torch.load(f"{sys.argv[1]}/{number}.pt")
@@ -47,12 +39,16 @@ for number in range(int(sys.argv[2])):
     assert "backbones" not in sys.modules
     print((model.forward_head(model.forward_features(images), pre_logits=True) - features).abs().max().item())
 """
-    arguments = [sys.executable, "-c", code, str(folder), str(len(PLAIN) + len(OURS))]
-    return subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=folder).stdout.splitlines()
 
 
 def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
-    found = in_plain_timm(tmp_path)
+    for number, fields in enumerate([*PLAIN, *OURS]):
+        backbone = tiny(**fields)
+        trained(backbone.model)
+        export(backbone, tmp_path / str(number))
+        torch.save((backbone.normalised(IMAGES), backbone.pooled(IMAGES).detach()), tmp_path / f"{number}.pt")
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(len(PLAIN) + len(OURS))]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.splitlines()
     assert [float(difference) for difference in found[: len(PLAIN)]] == [0.0] * len(PLAIN)
     assert all("Unknown model" in line for line in found[len(PLAIN) :])
 
@@ -100,17 +96,13 @@ def test_a_failed_export_leaves_the_one_before(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
 
 
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1  # a tensor's value: neither the header nor the shapes tell
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", [WEIGHTS, HEAD])
 def test_a_flipped_bit_is_refused_by_name_unless_it_is_allowed(tmp_path: Path, name: str) -> None:
     folder = export(create("tiny"), tmp_path / "out", {PRETRAIN: {"run": "a"}}, head={"bias": torch.ones(3)})
     whole = create("tiny", weights=str(folder))
-    flip_a_bit(folder / name)
+    content = bytearray((folder / name).read_bytes())
+    content[-5] ^= 1  # a tensor's value: neither the header nor the shapes tell
+    (folder / name).write_bytes(content)
     for weights in (folder, folder / WEIGHTS):
         with pytest.raises(UserError, match=rf"{name}: not the file that was exported.*--allow-modified"):
             create("tiny", weights=str(weights))
@@ -128,69 +120,35 @@ def test_weights_that_are_replaced_after_they_were_found(tmp_path: Path) -> None
         build(spec, located)
 
 
-STEM = """
-from torch import nn
-
-class Stem(nn.Conv2d):
-    def __init__(self, dim, patch):
-        super().__init__(3, dim, patch, patch)
-
-    def forward(self, x):
-        return super().forward(x){after}
-"""
-
-FFN = """
-from torch import nn
-
-class FFN(nn.Linear):
-    def __init__(self, dim, hidden):
-        super().__init__(dim, dim)
-"""
-
-
 def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) -> None:
-    file = tmp_path / "my_stem.py"
-    file.write_text(STEM.format(after=".relu()"))
-    spec = resolve("tiny", stem=f"{file}:Stem")
+    file = users_file(tmp_path)
+    spec = resolve("tiny", stem=f"{file}:Tanh")
     folder = export(create(spec), tmp_path / "out", {PRETRAIN: {"run": "a"}})
-    create("tiny", stem=f"{file}:Stem", weights=str(folder))
-    file.write_text(STEM.format(after=".tanh()"))
-    with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
+    create("tiny", stem=f"{file}:Tanh", weights=str(folder))
+    file.write_text(file.read_text().replace("nn.Tanh()", "nn.ReLU()"))
+    with pytest.raises(UserError, match=r"mine\.py: the file of stem has changed since this command began"):
         create(spec)
     with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
-        create("tiny", weights=str(folder), stem=f"{file}:Stem")
+        create("tiny", weights=str(folder), stem=f"{file}:Tanh")
     create("tiny", weights=str(folder))  # by the copy
-    loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
-    (text,) = changed_parts(loose)
+    (text,) = changed_parts(resolve("tiny", stem=f"{file}:Tanh", weights=str(folder), load="partial"))
     assert text.startswith("the file of stem has changed since they were trained (")
-
-
-NET = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 16, 16)
-
-    def forward(self, x):
-        return self.conv(x).mean((2, 3))
-"""
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["parts", "model"])
 def test_an_export_names_its_copies_of_the_users_files(whole: bool, tmp_path: Path) -> None:
     """It can be moved, and loads when the files are gone, in timm too."""
-    places = [tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"]  # of one name
-    for place, content in zip(places, (NET if whole else STEM.format(after=".relu()"), FFN), strict=True):
-        place.parent.mkdir()
-        place.write_text(content)
-    parts = {} if whole else {"stem": f"{places[0]}:Stem", "ffn": f"{places[1]}:FFN"}
+    places = []
+    for name in ("a", "b"):  # two files of one name
+        (tmp_path / name).mkdir()
+        places.append(users_file(tmp_path / name))
+        places[-1].write_text(places[-1].read_text() + f"# {name}\n")
+    parts = {} if whole else {"stem": f"{places[0]}:Tanh", "ffn": f"{places[1]}:Wide"}
     spec = resolve(f"{places[0]}:Net" if whole else "tiny", weights="random", **parts)
-    trained = create(spec)
-    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a", "options": parts}}).rename(tmp_path / "moved")
+    made = create(spec)
+    folder = export(made, tmp_path / "out", {PRETRAIN: {"run": "a", "options": parts}}).rename(tmp_path / "moved")
     image = torch.rand(1, 3, 64, 64)
-    expected = trained.eval()(image)
+    expected = made.eval()(image)
     for place in places:
         place.unlink()
     assert all(str(tmp_path) not in (folder / name).read_text() for name in ("config.json", PRETRAIN))
@@ -200,23 +158,22 @@ def test_an_export_names_its_copies_of_the_users_files(whole: bool, tmp_path: Pa
         assert model.spec.files == spec.files
         assert torch.equal(model.eval()(image), expected)
     inside = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()
-    assert torch.equal(inside(trained.normalised(image)), expected)
+    assert torch.equal(inside(made.normalised(image)), expected)
 
 
 def test_an_export_cannot_have_code_run_that_the_user_has_not_named(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(STEM.format(after=".relu()"))
-    folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    mine = users_file(tmp_path)
+    folder = export(create("tiny", stem=f"{mine}:Tanh"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
     copy = folder / "mine.py"
     copy.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + copy.read_text())
-    refused = pytest.raises(UsageError, match=rf"code runs only if you name it; read it, then use --stem {copy}:Stem")
+    refused = pytest.raises(UsageError, match=rf"code runs only if you name it; read it, then use --stem {copy}:Tanh")
     for name, given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
         with refused:
             create(name, **given)
     with refused:
         timm.create_model(f"local-dir:{folder}", pretrained=True)
     assert not (tmp_path / "ran").exists()
-    timm.create_model(f"local-dir:{folder}", pretrained=True, stem=f"{copy}:Stem")
+    timm.create_model(f"local-dir:{folder}", pretrained=True, stem=f"{copy}:Tanh")
     assert (tmp_path / "ran").exists()
 
 
