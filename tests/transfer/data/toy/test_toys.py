@@ -1,0 +1,91 @@
+"""The drawn sets."""
+
+import numpy as np
+import PIL
+import pytest
+from PIL import Image
+from pycocotools import mask as masks
+from scipy.ndimage import binary_dilation
+
+from tests.transfer.data.layouts import content
+from transfer.core.cache import make_once
+from transfer.core.errors import UserError
+from transfer.data.classification import open_classification
+from transfer.data.coco.dataset import open_coco
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import dataset_names, resolve_dataset
+from transfer.data.toy import coco
+from transfer.data.toy.digits import TOYS, WRITERS
+from transfer.data.toy.people import Size, write_market
+
+OPEN = {"coco": open_coco, "market1501": open_reid, "msmt17": open_reid}
+SMALL = Size(seed=3, train=2, test=2, cameras=3, seen_by=2, shots=1, distractors=2, junk=1)
+
+
+@pytest.mark.parametrize("name", [name for name in dataset_names() if name.startswith("toy_")])
+def test_shipped_facts_hold(name, private_cache):
+    """Opening a set compares what is drawn with the counts of its YAML file."""
+    spec = resolve_dataset(name)
+    data = OPEN.get(spec.format, open_classification)(spec, None)
+    assert data.notes == ()
+    assert [path.name for path in private_cache.glob("toy*")] == [f"{name}-1-pillow{PIL.__version__}"]
+    if name in TOYS:
+        assert np.bincount(data.train.labels).min() >= 10
+    for query in getattr(data, "query", ()):
+        assert any(one.identity == query.identity and one.camera != query.camera for one in data.gallery)
+
+
+@pytest.mark.parametrize(
+    "write", [WRITERS["cars"], WRITERS["cifar100"], coco._write, lambda root: write_market(root, SMALL)]
+)
+def test_the_same_is_written_every_time(write, tmp_path):
+    """Every byte of every file, MATLAB's and the pickles included."""
+    written = []
+    for root in (tmp_path / "one", tmp_path / "two"):
+        root.mkdir()
+        write(root)
+        written.append(content(root))
+    assert written[0] == written[1]
+    assert len(written[0]) >= 3
+
+
+def test_made_once_for_each_version_of_pillow(monkeypatch):
+    """Another JPEG compressor and resizing give other pixels, and one run would have two results."""
+    written = []
+    here = make_once("toy", written.append)
+    assert make_once("toy", written.append) == here
+    monkeypatch.setattr(PIL, "__version__", "0.0")
+    assert make_once("toy", written.append) != here
+    assert len(written) == 2
+
+
+def test_an_interrupted_writing_leaves_nothing(private_cache):
+    def full(root):
+        (root / "train").mkdir()
+        raise OSError("No space left on device")
+
+    with pytest.raises(UserError, match=r"cannot be made in .*No space left.*XDG_CACHE_HOME"):
+        make_once("toy", full)
+    assert list(private_cache.iterdir()) == []
+
+
+def filled(segmentation, height, width):
+    encoded = masks.frPyObjects(segmentation, height, width)
+    return masks.decode(encoded if isinstance(encoded, dict) else masks.merge(encoded)).astype(bool)
+
+
+def test_masks_fit_boxes_and_what_is_drawn():
+    """Each mask fills its box and area, and its rim is darker than the ground around it."""
+    split, darker = open_coco(resolve_dataset("toy_coco"), None).train, []
+    pixels = [np.asarray(Image.open(path).convert("L"), dtype=float) for path in split.paths()]
+    for row, segmentation in enumerate(split.segmentations):
+        grey = pixels[int(split.image[row])]
+        mask = filled(segmentation, *grey.shape)
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
+        assert split.boxes[row].tolist() == box
+        assert split.areas[row] == mask.sum()
+        grown = binary_dilation(mask, np.ones((3, 3)))
+        edge = mask & np.roll(~mask, 1, 1)
+        darker.append(grey[edge].mean() < grey[grown & ~mask].mean())
+    assert np.mean(darker) > 0.95
