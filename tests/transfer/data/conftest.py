@@ -1,7 +1,5 @@
 import pytest
 
-from transfer.data.toy.people import GENERATORS
-
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
@@ -29,11 +27,3 @@ def arrow_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(socket.socket, "connect", local_only)
     return tmp_path / "arrow"
-
-
-@pytest.fixture(scope="session")
-def drawn(tmp_path_factory):
-    """The drawn datasets, drawn once: {"toy_market": folder, "toy_msmt17": folder}."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("drawn")))
-        return {name: draw() for name, draw in GENERATORS.items()}

@@ -1,3 +1,4 @@
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.transfer.data.reid.layouts import MARKET, draw, market, msmt17, repla
 from transfer.core.errors import UserError
 from transfer.data.reid.dataset import open_reid
 from transfer.data.reid.market1501 import MARKET_FOLDERS
+from transfer.data.toy.people import Size, write_market
 
 
 def names(samples):
@@ -21,12 +23,11 @@ def names(samples):
 def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
     root = market(tmp_path / "set")
     draw(root / "bounding_box_train" / "-1_c1s1_000401_07.jpg")
-    lists = {
-        part: [(str(path), int(path.name.partition("_")[0]), int(path.name.partition("_c")[2][0])) for path in found]
-        for part, found in ((part, (root / folder).glob("*.jpg")) for part, folder in MARKET_FOLDERS.items())
-    }
-    for part, rows in lists.items():
-        (root / f"{part}.txt").write_text("".join(f"{name} {person} {camera}\n" for name, person, camera in rows))
+    lists = {}
+    for part, folder in MARKET_FOLDERS.items():
+        found = [re.match(r".*/(-?\d+)_c(\d)s.*", str(path)) for path in (root / folder).glob("*.jpg")]
+        lists[part] = [(one[0], int(one[1]), int(one[2])) for one in found]
+        (root / f"{part}.txt").write_text("".join(f"{name} {who} {camera}\n" for name, who, camera in lists[part]))
     (tmp_path / "r.py").write_text(f"def read(root):\n    return {lists}\n")
     options = {part: f"{part}.txt" for part in lists} | {"columns": "image identity camera"}
     kinds = {"reid_lists": spec(root, kind, options=options), "reader": spec(root, f"{tmp_path}/r.py:read")}
@@ -141,23 +142,19 @@ def test_the_digest_knows_names_and_contents_and_not_the_place(tmp_path):
         assert open_reid(spec(tmp_path / "two"), None).digest != one.digest
         replaced(Path(split[0].path))
         assert open_reid(spec(tmp_path / "two"), None).digest == one.digest
-    (tmp_path / "one" / "query" / "0003_c1s6_015971_00.jpg").rename(
-        tmp_path / "one" / "query" / "0003_c2s6_015971_00.jpg"
-    )
+    query = tmp_path / "one" / "query"
+    (query / "0003_c1s6_015971_00.jpg").rename(query / "0003_c2s6_015971_00.jpg")
     assert open_reid(spec(tmp_path / "one"), None).digest != one.digest
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "version"), [("train", "test", "V1"), ("mask_train_v2", "mask_test_v2", "V2")]
-)
-def test_msmt17(tmp_path, train, test, version):
-    data = open_reid(spec(msmt17(tmp_path / "set", train=train, test=test), "msmt17"), None)
+@pytest.mark.parametrize(("mask", "end", "version"), [("", "", "V1"), ("mask_", "_v2", "V2")])
+def test_msmt17(tmp_path, mask, end, version):
+    root = msmt17(tmp_path / "set", train=f"{mask}train{end}", test=f"{mask}test{end}")
+    data = open_reid(spec(root, "msmt17"), None)
     assert data.version == version
-    assert [(sample.identity, sample.camera) for sample in data.train] == [(0, 1), (0, 15), (1, 7)]
-    assert [(sample.identity, sample.camera) for sample in data.query] == [(0, 3)]
-    assert [(sample.identity, sample.camera) for sample in data.gallery] == [(0, 14), (1, 3)]
-    assert data.counts["distractors"] == 0
-    assert data.counts["gallery"]["identities"] == 2
+    people = [[(one.identity, one.camera) for one in part] for part in (data.train, data.query, data.gallery)]
+    assert people == [[(0, 1), (0, 15), (1, 7)], [(0, 3)], [(0, 14), (1, 3)]]
+    assert (data.counts["distractors"], data.counts["gallery"]["identities"]) == (0, 2)
 
 
 def test_msmt17_without_the_validation_list(tmp_path):
@@ -185,8 +182,9 @@ def test_damaged_images(tmp_path):
     root = market(tmp_path / "set")
     whole = open_reid(spec(root), None)
     cut = root / "bounding_box_test" / "0005_c4s1_000401_03.jpg"
+    empty = root / "bounding_box_train" / "0007_c2s3_070952_01.jpg"
     cut.write_bytes(cut.read_bytes()[:200])
-    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").write_bytes(b"")
+    empty.write_bytes(b"")
     with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--drop-corrupt"):
         open_reid(spec(root), None)
     data = open_reid(spec(root), None, drop_corrupt=True)
@@ -194,48 +192,45 @@ def test_damaged_images(tmp_path):
     assert cut.name not in names(data.gallery)
     assert data.counts["train"] == {"images": 2, "identities": 1, "cameras": 2}
     cut.unlink()
-    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").unlink()
+    empty.unlink()
     assert open_reid(spec(root), None).digest == data.digest != whole.digest
 
 
-def drawn_spec(drawn, name):
-    return spec(drawn[name], {"toy_market": "market1501", "toy_msmt17": "msmt17"}[name])
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    root = tmp_path_factory.mktemp("crowd")
+    write_market(root, Size(seed=1, train=8, test=6, cameras=4, seen_by=3, shots=2, distractors=10, junk=2))
+    return root
 
 
-def test_subset_keeps_whole_identities_and_the_share_of_distractors(drawn):
-    whole = open_reid(drawn_spec(drawn, "toy_market"), None)
-    part = open_reid(drawn_spec(drawn, "toy_market"), None, subset=6)
-    assert part.counts["train"] == {"images": 48, "identities": 6, "cameras": part.counts["train"]["cameras"]}
-    assert part.counts["query"]["images"] == 12
-    assert part.counts["gallery"]["identities"] == 6
-    assert part.counts["distractors"] == 10  # 40 * 6 / 24
+def test_subset_keeps_whole_identities_and_the_share_of_distractors(crowd):
+    whole, part = open_reid(spec(crowd), None), open_reid(spec(crowd), None, subset=3)
     chosen = {sample.identity for sample in part.query}
-    assert [sample for sample in whole.gallery if sample.identity in chosen] == [
-        sample for sample in part.gallery if sample.identity
-    ]
-    assert {sample.identity for sample in part.train} == set(range(6))
+    assert {sample.identity for sample in part.train} == set(range(3))
+    assert part.counts["train"]["images"] == 3 * 6
+    assert (len(chosen), part.counts["gallery"]["identities"], part.counts["distractors"]) == (3, 3, 10 * 3 / 6)
+    for split in ("query", "gallery"):
+        kept = [sample for sample in getattr(part, split) if sample.identity]
+        assert kept == [sample for sample in getattr(whole, split) if sample.identity in chosen]
     assert part.digest != whole.digest
 
 
-def test_subset_depends_on_content_alone(drawn, tmp_path):
+def test_subset_depends_on_content_alone(crowd, tmp_path):
     """The same people are chosen after every identity got another number (and order), file by file."""
-    root = tmp_path / "renamed"
-    for path in sorted(drawn["toy_market"].rglob("*.jpg")):
-        identity, rest = path.name.split("_", 1)
-        label = f"{1000 - int(identity):04d}" if int(identity) > 0 else identity
-        target = root / path.parent.name / f"{label}_{rest}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    here = open_reid(drawn_spec(drawn, "toy_market"), None, subset=5)
-    there = open_reid(spec(root), None, subset=5)
+    root = shutil.copytree(crowd, tmp_path / "renamed")
+    for path in root.rglob("*.jpg"):
+        identity, _, rest = path.name.partition("_")
+        if int(identity) > 0:
+            path.rename(path.with_name(f"{1000 - int(identity):04d}_{rest}"))
+    here, there = (open_reid(spec(folder), None, subset=3) for folder in (crowd, root))
     for split in ("train", "query", "gallery"):
         contents = [sorted(Path(sample.path).read_bytes() for sample in getattr(data, split)) for data in (here, there)]
         assert contents[0] == contents[1]
 
 
-def test_what_cannot_be_chosen_is_refused(drawn, tmp_path):
-    with pytest.raises(UserError, match="48 training and 24 test identities"):
-        open_reid(drawn_spec(drawn, "toy_market"), None, subset=25)
+def test_what_cannot_be_chosen_is_refused(crowd, tmp_path):
+    with pytest.raises(UserError, match="8 training and 6 test identities"):
+        open_reid(spec(crowd), None, subset=7)
     root = msmt17(tmp_path / "set")
     with pytest.raises(UserError, match="V1, but V2 was asked for"):
         open_reid(spec(root, "msmt17", version="V2"), None)
