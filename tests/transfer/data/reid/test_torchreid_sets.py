@@ -44,7 +44,6 @@ SETS = {
     "sensereid": [f"sensereid/SenseReID/test_{part}/{n:05d}_{cam}.jpg"
                   for part, cam in {"probe": 0, "gallery": 1}.items() for n in range(4)],
 }  # fmt: skip
-SPLITS = {"viper": 20, "grid": 10}
 
 
 def drawn(name, root, *, backwards=False):
@@ -60,66 +59,52 @@ def drawn(name, root, *, backwards=False):
     return root
 
 
-def torchreid(name, **options):
-    return DatasetSpec(name=name, format="torchreid", options={"set": name, **options})
+def opened(name, root, **options):
+    pytest.importorskip("torchreid")
+    return open_reid(DatasetSpec(name=name, format="torchreid", options={"set": name, **options}), root)
 
 
 def generator_states():
     return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-def offline(*args, **options):
-    raise AssertionError("reaches for the network")
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_every_machine_scores_the_same_split_and_nothing_is_written_beside_the_data(tmp_path, name):
-    pytest.importorskip("torchreid")
-    opened = []
+@pytest.mark.parametrize(("name", "splits"), [("viper", 20), ("grid", 10)])
+def test_every_machine_scores_the_same_split_and_nothing_is_written_beside_the_data(tmp_path, name, splits):
+    data = []
     for copy in (False, True):
         root = drawn(name, tmp_path / str(copy), backwards=copy)
+        if copy:
+            (root / name / "splits.json").write_text("[]")  # drawn before, and not used
         before = sorted(root.rglob("*"))
         random.seed(int(copy))
         np.random.seed(int(copy))  # noqa: NPY002
         states = generator_states()
-        opened.append(open_reid(torchreid(name), root))
+        data.append(opened(name, root))
         assert generator_states() == states
         assert sorted(root.rglob("*")) == before
-    assert opened[0].digest == opened[1].digest
-    assert opened[0].notes[0].startswith(f"test split 0 of {SPLITS[name]} (`split: N` in a YAML file)")
-    last = open_reid(torchreid(name, split=SPLITS[name] - 1), root)
-    assert [sample.path for sample in last.query] != [sample.path for sample in opened[1].query]
-
-
-def test_splits_drawn_before_are_not_used(tmp_path):
-    pytest.importorskip("torchreid")
-    root = drawn("viper", tmp_path)
-    one = open_reid(torchreid("viper"), root)
-    (root / "viper" / "splits.json").write_text("[]")
-    two = open_reid(torchreid("viper"), root)
-    assert one.digest == two.digest
-    with pytest.raises(UsageError, match="`split` is 20; it must be a number from 0 to 19"):
-        open_reid(torchreid("viper", split=20), root)
+    assert data[0].digest == data[1].digest
+    assert data[0].notes[0].startswith(f"test split 0 of {splits} (`split: N` in a YAML file)")
+    last = opened(name, root, split=splits - 1)
+    assert [sample.path for sample in last.query] != [sample.path for sample in data[1].query]
+    with pytest.raises(UsageError, match=f"`split` is {splits}; it must be a number from 0 to {splits - 1}"):
+        opened(name, root, split=splits)
 
 
 def test_test_images_are_not_trained_on(tmp_path):
-    pytest.importorskip("torchreid")
-    data = open_reid(torchreid("sensereid"), drawn("sensereid", tmp_path))
+    data = opened("sensereid", drawn("sensereid", tmp_path))
     assert (data.train, len(data.query), len(data.gallery)) == ([], 4, 4)
     assert "torchreid uses the test images as training images" in data.notes
 
 
 @pytest.mark.parametrize("name", ["market1501", "university1652"])
 def test_nothing_is_downloaded(tmp_path, monkeypatch, name):
-    pytest.importorskip("torchreid")
-    monkeypatch.setattr("socket.socket.connect", offline)
-    monkeypatch.setattr("socket.getaddrinfo", offline)
+    for function in ("socket.socket.connect", "socket.getaddrinfo"):
+        monkeypatch.setattr(function, lambda *args, **options: pytest.fail("reaches for the network"))
     with pytest.raises(MissingInput, match=f"{name}: directory not found; set `--data` to its parent folder"):
-        open_reid(torchreid(name), tmp_path)
+        opened(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_set(tmp_path):
-    pytest.importorskip("torchreid")
     with pytest.raises(UsageError, match="did you mean 'market1501'"):
-        open_reid(resolve_dataset("torchreid:markt1501"), tmp_path)
+        opened("markt1501", tmp_path)
