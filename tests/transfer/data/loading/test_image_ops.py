@@ -22,19 +22,15 @@ def encoded(image, kind="JPEG", **values):
     return stream.getvalue()
 
 
-def rotated():
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: a quarter turn
-    return encoded(picture(), exif=exif)
-
-
+EXIF = Image.Exif()
+EXIF[0x0112] = 6  # orientation: a quarter turn
 FILES = {
     "plain": lambda: encoded(picture()),
     "4:4:4": lambda: encoded(picture(), subsampling=0, quality=95),
     "odd sides": lambda: encoded(picture(97, 61)),
     "CMYK": lambda: encoded(picture().convert("CMYK")),
     "grey": lambda: encoded(picture().convert("L")),
-    "rotated by EXIF": rotated,
+    "rotated by EXIF": lambda: encoded(picture(), exif=EXIF),
     "progressive": lambda: encoded(picture(), progressive=True),
     "WebP": lambda: encoded(picture(), "WEBP"),
     "animated GIF": lambda: encoded(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
@@ -44,9 +40,18 @@ DITHERED = ("palette with transparency", "animated GIF")
 """Neighbouring pixels differ so much there that rounding in the two passes of a resize grows."""
 
 
+def same(got, expected, kind):
+    difference = (got.int() - expected.int()).abs()
+    assert got.shape == expected.shape
+    assert difference.max() <= (8 if kind in DITHERED else 2)
+    assert difference.float().mean() < 0.5
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_decodes_crops_and_resizes_like_pil(kind):
-    """Odd files give the same image within 2 of 255, before and after the crop."""
+    """Within 2 of 255, before and after the crop; a scored view for sizes that are and are not those of the file,
+    smaller and larger ones.
+    """
     content = FILES[kind]()
     image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
     assert pixels.dtype == torch.uint8
@@ -60,26 +65,11 @@ def test_decodes_crops_and_resizes_like_pil(kind):
             with seeded(key):
                 expected = slow(image)
             with seeded(key):
-                got = fast(pixels)
-            difference = (got.int() - expected.int()).abs()
-            assert difference.max() <= (8 if kind in DITHERED else 2)
-            assert difference.float().mean() < 0.5
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_a_scored_view_is_that_of_pil(kind):
-    """By either decoder, for sizes that are and are not those of the file, smaller and larger ones."""
-    content = FILES[kind]()
-    image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
-    fast_view = eval_transform(48, 57, view="fast")
-    assert torch.equal(fast_view(to_pixels(image)), fast_view(image))
+                same(fast(pixels), expected, kind)
     for size, resize in ((48, 57), (32, 61), (80, 80), (56, 140)):
-        expected = eval_transform(size, resize)(image)
-        got = eval_transform(size, resize, view="fast")(pixels)
-        assert got.shape == expected.shape == (3, size, size)
-        difference = (got.int() - expected.int()).abs()
-        assert difference.max() <= (8 if kind in DITHERED else 2)
-        assert difference.float().mean() < 0.5
+        view = eval_transform(size, resize, view="fast")
+        same(view(pixels), eval_transform(size, resize)(image), kind)
+        assert torch.equal(view(to_pixels(image)), view(image))
 
 
 COLORS = {

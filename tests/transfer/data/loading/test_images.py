@@ -6,7 +6,7 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torchvision import transforms as v1
 
 from transfer.core.seeding import seeded
-from transfer.data.loading.images import RandomErasing, reid_test_transform, reid_train_transform
+from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.loading.read_image import read_image
 
 
@@ -20,7 +20,7 @@ def paths(tmp_path):
     return files
 
 
-@pytest.mark.parametrize("size", [(256, 128), (64, 32)])
+@pytest.mark.parametrize("size", [(256, 128), (64, 32), (224, 224)])
 def test_train_transform_equals_the_published_pipeline(paths, size):
     """The same draws as TransReID's composition of torchvision and timm, which normalises before it erases."""
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
@@ -50,23 +50,3 @@ def test_test_transform_equals_torchvision(paths):
     for path in paths:
         got = reid_test_transform((256, 128))(read_image(path))
         torch.testing.assert_close(got, expected(Image.open(path)), atol=1e-6, rtol=0)
-
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-@pytest.mark.parametrize("size", [(256, 128), (64, 32), (224, 224)])
-def test_equals_erasing_after_normalising(size):
-    """Normalised afterwards, the image is what timm's erasing makes of the normalised image."""
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
-    ours, theirs = RandomErasing(0.7, MEAN, STD), TimmErasing(0.7, mode="pixel", max_count=1, device="cpu")
-    changed = 0
-    for key in range(40):
-        image = torch.rand(3, *size, generator=torch.Generator().manual_seed(key))
-        with seeded(key):
-            expected = theirs((image - mean) / std)
-        with seeded(key):
-            got = ours(image.clone())
-        torch.testing.assert_close((got - mean) / std, expected, atol=1e-5, rtol=1e-5)
-        changed += not torch.equal(got, image)
-    assert 18 <= changed <= 37  # 28 expected
