@@ -18,12 +18,16 @@ def spec(kind, root, name="mine", counts=None, **options):
     return DatasetSpec(name=name, format=kind, root=(str(root),), counts=counts, options=options)
 
 
+def saved(image, kind="JPEG", **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
 def encoded(*key):
     """A JPEG of 12 x 16 pixels that no other key gives."""
     pixels = np.random.default_rng(key).integers(0, 256, (12, 16, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "JPEG", quality=90)
-    return stream.getvalue()
+    return saved(Image.fromarray(pixels), quality=90)
 
 
 def content(folder: Path) -> list[tuple[str, bytes]]:

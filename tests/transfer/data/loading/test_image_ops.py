@@ -10,31 +10,25 @@ from PIL import Image
 
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
+from tests.transfer.data.layouts import saved
 from transfer.core.seeding import seeded
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.images import read_pixels, to_pixels
 from transfer.data.loading.read_image import read_image
 
-
-def encoded(image, kind="JPEG", **values):
-    stream = io.BytesIO()
-    image.save(stream, kind, **values)
-    return stream.getvalue()
-
-
 EXIF = Image.Exif()
 EXIF[0x0112] = 6  # orientation: a quarter turn
 FILES = {
-    "plain": lambda: encoded(picture()),
-    "4:4:4": lambda: encoded(picture(), subsampling=0, quality=95),
-    "odd sides": lambda: encoded(picture(97, 61)),
-    "CMYK": lambda: encoded(picture().convert("CMYK")),
-    "grey": lambda: encoded(picture().convert("L")),
-    "rotated by EXIF": lambda: encoded(picture(), exif=EXIF),
-    "progressive": lambda: encoded(picture(), progressive=True),
-    "WebP": lambda: encoded(picture(), "WEBP"),
-    "animated GIF": lambda: encoded(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
-    "palette with transparency": lambda: encoded(picture().convert("P"), "PNG", transparency=0),
+    "plain": lambda: saved(picture()),
+    "4:4:4": lambda: saved(picture(), subsampling=0, quality=95),
+    "odd sides": lambda: saved(picture(97, 61)),
+    "CMYK": lambda: saved(picture().convert("CMYK")),
+    "grey": lambda: saved(picture().convert("L")),
+    "rotated by EXIF": lambda: saved(picture(), exif=EXIF),
+    "progressive": lambda: saved(picture(), progressive=True),
+    "WebP": lambda: saved(picture(), "WEBP"),
+    "animated GIF": lambda: saved(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
+    "palette with transparency": lambda: saved(picture().convert("P"), "PNG", transparency=0),
 }
 DITHERED = ("palette with transparency", "animated GIF")
 """Neighbouring pixels differ so much there that rounding in the two passes of a resize grows."""

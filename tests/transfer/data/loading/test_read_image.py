@@ -12,6 +12,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from tests.transfer.data.layouts import saved
 from transfer.core.errors import UserError
 from transfer.data.loading.images import read_pixels
 from transfer.data.loading.read_image import is_image, orientation, read_image
@@ -43,12 +44,6 @@ def check(content, expected, case):
         with pytest.raises(UserError, match=r"^cat\.tif: cannot be read as an image \([^<)]"):
             read()
     return False
-
-
-def saved(image, kind, **options):
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
 
 
 def pil_image(mode):

@@ -1,5 +1,4 @@
 import hashlib
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +9,14 @@ from PIL import Image
 
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.test_augment import options
+from tests.transfer.data.layouts import saved
 from transfer.core.errors import UsageError, UserError
 from transfer.data.formats.users_reader import ArraySplit
 from transfer.data.loading.augment import View, eval_transform, train_transform
 from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.integrity import content_digests
-from transfer.data.splits.split import FileSplit, image_digest, pixel_digest
+from transfer.data.splits.split import FileSplit, image_digest
 
 SIDE = 24
 
@@ -103,28 +103,18 @@ def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
 
 
-def stored(kind, pixels=PIXELS, **options):
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, kind, **options)
-    return stream.getvalue()
+IMAGE = Image.fromarray(PIXELS)
+LOSSLESS = [("PNG", {}), ("PNG", {"compress_level": 0}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"})]
+LOSSY = [("JPEG", {}), ("WEBP", {}), ("WEBP", {"lossless": True})]
 
 
-def test_lossless_images_agree_whatever_stores_them():
+@pytest.mark.parametrize(("kind", "options"), [*LOSSLESS, ("BMP", {}), ("PPM", {})])
+def test_lossless_images_agree_whatever_stores_them(kind, options):
     expected = hashlib.sha256(b"16x12\0" + PIXELS.tobytes()).hexdigest()
-    assert pixel_digest(PIXELS) == expected
-    for content in (
-        stored("PNG"),
-        stored("PNG", compress_level=0),
-        stored("TIFF"),
-        stored("TIFF", compression="tiff_lzw"),
-        stored("BMP"),
-        stored("PPM"),
-    ):
-        assert image_digest(content, name="image") == expected
-    assert len({stored("PNG"), stored("PNG", compress_level=0)}) == 2
+    assert image_digest(saved(IMAGE, kind, **options), name="image") == expected
 
 
-@pytest.mark.parametrize(("kind", "options"), [("JPEG", {}), ("WEBP", {}), ("WEBP", {"lossless": True})])
+@pytest.mark.parametrize(("kind", "options"), LOSSY)
 def test_lossy_formats_count_as_their_bytes(kind, options):
-    content = stored(kind, **options)
+    content = saved(IMAGE, kind, **options)
     assert image_digest(content, name="image") == hashlib.sha256(content).hexdigest()
