@@ -194,36 +194,16 @@ def test_what_is_wrong_with_files_is_named(root, tmp_path):
         opened(tmp_path)
 
 
-@pytest.fixture
-def hub(tmp_path):
-    """A hub cache that holds one revision of one dataset."""
+def test_a_cached_revision_of_the_hub(tmp_path):
     snapshot = tmp_path / "hub" / "datasets--lab--animals" / "snapshots" / REVISION
     write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
     write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))
-    return snapshot
-
-
-def hub_opened(**keys):
-    return opened("", "hf", **{"hub": "lab/animals", "revision": REVISION, **keys})
-
-
-@pytest.mark.usefixtures("hub")
-def test_a_cached_revision_of_the_hub(capfd):
-    data = hub_opened()
+    keys = {"hub": "lab/animals", "revision": REVISION}
+    data = opened("", "hf", **keys)
     assert data.classes == ("bird", "cat", "dog")
     assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
     assert len(data.val) == 6
-    assert len(hub_opened(train="validation", val="train").train) == 6
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.usefixtures("hub")
-def test_what_the_hub_lacks_is_named():
-    other = "f" * 40
-    with pytest.raises(UserError, match=f"hf download --repo-type dataset lab/animals --revision {other}"):
-        hub_opened(revision=other)
-    with pytest.raises(UserError, match=r"dev not found \(key `val`\)"):
-        hub_opened(val="dev")
-    for keys, part in (({"revision": "main"}, "`revision` 'main'"), ({"hub": None}, "`hub` is None")):
+    assert len(opened("", "hf", **keys, train="validation", val="train").train) == 6
+    for wrong, part in (({"revision": "main"}, "`revision` 'main'"), ({"hub": None}, "`hub` is None")):
         with pytest.raises(UsageError, match=part):
-            hub_opened(**keys)
+            opened("", "hf", **keys | wrong)

@@ -29,15 +29,21 @@ def pairs(split, classes):
     return [(name, classes[label]) for name, label in zip(split.names, split.labels.tolist(), strict=True)]
 
 
+def drawn(name, listed):
+    """[training, validation] images of a toy set; `listed` gives one's name and class name from place and image."""
+    everything = list(enumerate(toy_images(name)))
+    return [[listed(*one) for one in everything if one[1].for_training is trained] for trained in (True, False)]
+
+
 def test_cub200(tmp_path):
     data = opened("cub200", write_toy("cub200", tmp_path))
     assert data.classes == tuple(f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES))
-    listed = {True: [], False: []}
-    for number, one in enumerate(toy_images("cub200"), start=1):
-        folder = f"{one.digit + 1:03d}.{NAMES[one.digit].capitalize()}"
-        listed[one.for_training].append((f"{folder}/{folder[4:]}_{one.number + 1:04d}_{number}.jpg", folder))
-    assert pairs(data.train, data.classes) == listed[True]
-    assert pairs(data.val, data.classes) == listed[False]
+
+    def listed(place, one):
+        kind = data.classes[one.digit]
+        return f"{kind}/{kind[4:]}_{one.number + 1:04d}_{place + 1}.jpg", kind
+
+    assert [pairs(split, data.classes) for split in (data.train, data.val)] == drawn("cub200", listed)
 
 
 def test_the_order_is_that_of_the_lists(tmp_path):
@@ -87,12 +93,8 @@ def test_oxford_pets(tmp_path):
     lists.write_text("#Image CLASS-ID SPECIES BREED ID\n" + lists.read_text())
     data = opened("pets", root)
     assert data.classes == tuple(name if digit % 2 else name.capitalize() for digit, name in enumerate(NAMES))
-    listed = {True: [], False: []}
-    for one in toy_images("pets"):
-        kind = data.classes[one.digit]
-        listed[one.for_training].append((f"{kind}_{one.number + 1}.jpg", kind))
-    assert pairs(data.train, data.classes) == listed[True]
-    assert pairs(data.val, data.classes) == listed[False]
+    listed = drawn("pets", lambda _, one: (f"{data.classes[one.digit]}_{one.number + 1}.jpg", data.classes[one.digit]))
+    assert [pairs(split, data.classes) for split in (data.train, data.val)] == listed
 
 
 @pytest.mark.parametrize("below", ["", "101_ObjectCategories"])

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.transfer.data.layouts import write_toy
+from tests.transfer.data.layouts import write_parquet, write_toy
 from transfer.core.errors import UserError
 from transfer.core.settings import CONFIGS
 from transfer.data.classification import open_classification
 from transfer.data.spec import resolve_dataset
+from transfer.data.toy.digits import WRITERS
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
-SHIPPED = (
-    *("cub200", "caltech101", "stanford_cars", "cifar100", "dtd"),
-    *("colorectal_histology", "oxford_pets", "uc_merced"),
-)
-TOYS = {"stanford_cars": "cars", "colorectal_histology": "colorectal", "oxford_pets": "pets"}
+FULL = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets"}
+TOYS = {FULL.get(toy, toy): toy for toy in WRITERS}
 QUICK = ("dtd", "uc_merced", "cifar100")
 ONE_SPLIT = ("colorectal_histology", "uc_merced")
 
@@ -26,7 +24,7 @@ ONE_SPLIT = ("colorectal_histology", "uc_merced")
 def facts(name, tmp_path, **changes):
     """The shipped file of a set, with the counts of its toy set."""
     content = yaml.safe_load((CONFIGS / "datasets" / f"{name}.yaml").read_text())
-    toy = yaml.safe_load((CONFIGS / "datasets" / f"toy_{TOYS.get(name, name)}.yaml").read_text())
+    toy = yaml.safe_load((CONFIGS / "datasets" / f"toy_{TOYS[name]}.yaml").read_text())
     content |= {key: toy[key] for key in ("counts", "train_images") if key in toy}
     hub = {**content.pop("hub"), **changes.pop("hub", {})}
     path = tmp_path / f"{name}.yaml"
@@ -35,25 +33,17 @@ def facts(name, tmp_path, **changes):
 
 
 def as_published(name, tmp_path):
-    root = write_toy(TOYS.get(name, name), tmp_path / "published" / name)
+    root = write_toy(TOYS[name], tmp_path / "published" / name)
     return open_classification(facts(name, tmp_path)[0], root)
 
 
-def write_rows(path, rows, classes, *, image="image", label="label"):
+def write_rows(path, rows, classes, columns):
     """Rows of (bytes, path, class name), mixed, with classes in another order and a column more of labels."""
-    from datasets import ClassLabel, Dataset, Features
-    from datasets import Image as ImageFeature
-
     order = np.random.default_rng(0).permutation(len(rows))
     names = sorted(classes, key=str.lower, reverse=True)
-    columns = {
-        "coarse": [place % 2 for place in order],
-        image: [{"bytes": rows[place][0], "path": rows[place][1]} for place in order],
-        label: [names.index(rows[place][2]) for place in order],
-    }
-    kinds = {"coarse": ClassLabel(num_classes=2), image: ImageFeature(), label: ClassLabel(names=names)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Dataset.from_dict(columns, features=Features(kinds)).to_parquet(str(path))
+    mixed = [rows[place] for place in order]
+    listed = [({"bytes": content, "path": file}, names.index(name)) for content, file, name in mixed]
+    write_parquet(path, listed, names, **columns, coarse=[place % 2 for place in order])
 
 
 def rows_of(data, split, *, paths=True):
@@ -65,14 +55,12 @@ def rows_of(data, split, *, paths=True):
 
 def write_hub(data, name, hub, folder, **given):
     """The splits in files as the hub lays them out."""
-    columns = {"image": hub["image"], "label": hub["label"]}
+    splits = {"train": rows_of(data, data.train, **given), "val": rows_of(data, data.val, **given)}
     if name in ONE_SPLIT:
-        rows = rows_of(data, data.train, **given) + rows_of(data, data.val, **given)
-        write_rows(folder / f"{hub['train']}-00000-of-00001.parquet", rows, data.classes, **columns)
-        return
-    for split, key in ((data.train, "train"), (data.val, "val")):
-        rows = rows_of(data, split, **given)
-        write_rows(folder / f"{hub[key]}-00000-of-00001.parquet", rows, data.classes, **columns)
+        splits = {"train": splits["train"] + splits["val"]}
+    for split, rows in splits.items():
+        path = folder / f"{hub[split]}-00000-of-00001.parquet"
+        write_rows(path, rows, data.classes, {"image": hub["image"], "label": hub["label"]})
 
 
 def snapshot(tmp_path, hub, revision=REVISION):
@@ -91,7 +79,7 @@ def contents(data):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in SHIPPED]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in TOYS]
 )
 def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     published = as_published(name, tmp_path)

@@ -11,7 +11,7 @@ from tests.documents import files_in
 from tests.runs import record
 from tests.transfer.data.layouts import encoded, spec, write_images
 from transfer.core.errors import UserError
-from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset
@@ -41,15 +41,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def opened() -> ClassificationData:
-    """The dataset of the user's, as a run opens it."""
-    return open_classification(resolve_dataset("my_data.yaml"), None)
-
-
-def reads(folder: Path, result: str, yaml: str = "") -> None:
-    """Write a reader that returns this, in Python."""
-    (folder / "my_reader.py").write_text(f"def read(root):\n    return {result}\n")
-    (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n" + yaml)
+def reads(folder: Path, result: Any) -> None:
+    """Write a reader that returns this."""
+    (folder / "my_reader.py").write_text(f"def read(root):\n    return {result!r}\n")
+    (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n")
 
 
 @pytest.mark.nightly
@@ -72,18 +67,13 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert "complete, train 48, val 12 images" in capsys.readouterr().out
 
 
-def test_people_are_read(folder: Path) -> None:
-    rows = [(f"red_{n:04}.png", n // 4 % 2, n % 2) for n in range(16)]
-    reads(folder, repr({"train": rows[:8], "query": rows[8:10], "gallery": rows[10:]}))
-    data = open_reid(resolve_dataset("my_data.yaml"), None)
-    assert [(sample.identity, sample.camera) for sample in data.train[:2]] == [(0, 0), (0, 1)]
-    assert data.counts["query"] == {"images": 2, "identities": 1, "cameras": 2}
-    assert data.name_of(data.train[0]) == "red_0000.png"
-    reads(folder, repr({"query": [row[:2] for row in rows], "gallery": [row[:2] for row in rows]}))
+def test_people_are_read_without_cameras(folder: Path) -> None:
+    rows = [(f"red_{n:04}.png", n // 4 % 2) for n in range(16)]
+    reads(folder, {"query": rows, "gallery": rows})
     data = open_reid(resolve_dataset("my_data.yaml"), None)
     assert data.counts["query"] == data.counts["gallery"] == {"images": 16, "identities": 2, "cameras": 0}
-    assert [sample.camera for sample in data.query] == [sample.camera for sample in data.gallery]
-    assert data.train == []
+    assert data.name_of(data.query[0]) == "red_0000.png"
+    assert (data.cameras, data.train) == (False, [])
 
 
 def test_objects_are_read(folder: Path) -> None:
@@ -92,13 +82,13 @@ def test_objects_are_read(folder: Path) -> None:
         "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 10, 12], "area": 120, "iscrowd": 0}],
         "categories": [{"id": 3, "name": "spot"}],
     }
-    reads(folder, repr({"val": (annotations, "")}))
+    reads(folder, {"val": (annotations, "")})
     data = open_coco(resolve_dataset("my_data.yaml"), None)
     assert data.classes == ("spot",)
     assert data.val is not None
     assert data.val.boxes.tolist() == [[1, 2, 10, 12]]
     annotations["annotations"][0]["image_id"] = 7
-    reads(folder, repr({"val": (annotations, "")}))
+    reads(folder, {"val": (annotations, "")})
     with pytest.raises(UserError, match=r"my_reader\.py: "):
         open_coco(resolve_dataset("my_data.yaml"), None)
 
@@ -130,14 +120,12 @@ def test_a_mistake_is_one_line(
 ONE, TWO = "caf\u00e9", "cafe\u0301"
 
 
-@pytest.mark.parametrize(("listed", "stored"), [(ONE, TWO), (TWO, ONE), (ONE, ONE), (TWO, TWO)])
+@pytest.mark.parametrize("listed", [ONE, TWO])
+@pytest.mark.parametrize("stored", [ONE, TWO])
 def test_a_list_and_the_disk_write_accents_in_different_forms(tmp_path, listed, stored):
-    write_images(tmp_path / "im" / "bar", 1, 0)
     write_images(tmp_path / "im" / stored, 2, 1)
     (tmp_path / "im" / stored / "1.jpg").rename(tmp_path / "im" / stored / f"{listed}.jpg")
-    (tmp_path / "r.py").write_text(
-        f"def read(root):\n    return {{'train': [('bar/0.jpg', 'bar'), ('{listed}/0.jpg', 'cup'), "
-        f"('{listed}\\\\{stored}.jpg', 'cup')]}}\n"
-    )
+    rows = [(f"{listed}/0.jpg", "cup"), (f"{listed}\\{stored}.jpg", "cup")]
+    (tmp_path / "r.py").write_text(f"def read(root):\n    return {{'train': {rows}}}\n")
     data = open_classification(spec(f"{tmp_path}/r.py:read", tmp_path / "im"), None)
-    assert [data.train.encoded(index) for index in range(3)] == [encoded(0, 0), encoded(1, 0), encoded(1, 1)]
+    assert [data.train.encoded(index) for index in range(2)] == [encoded(1, 0), encoded(1, 1)]
