@@ -11,11 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from transfer.cli.command import Command, read_command
+from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
+from transfer.core.settings import config_names
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.options import FitOptions
 from transfer.engine.step import Stepper
+from transfer.task import load_task
 
 PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,
@@ -33,6 +38,14 @@ PLAIN = {
 def fit_options(**given: Any) -> FitOptions:
     """Options of a short plain SGD run, with some replaced."""
     return FitOptions(**{**PLAIN, **given})
+
+
+def command(name: str, *words: str) -> Command:
+    """A command of a shipped task or recipe, with what its words say."""
+    if name in config_names("tasks"):
+        return read_command(task_recipe(name), load_task(name).options, [*words])
+    recipe = pretraining_recipe(name)
+    return read_command(recipe, load_task(method_of(recipe)).options, [*words], PretrainRunOptions)
 
 
 def context(folder: Path | None = None, **given: Any) -> Context:

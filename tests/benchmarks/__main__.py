@@ -12,15 +12,14 @@ from tests.benchmarks.catalogue import BENCHMARKS
 from transfer.core.errors import UserError, did_you_mean
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """List the benchmarks, or run the one that is named; return the exit status."""
-    arguments = [*(sys.argv[1:] if argv is None else argv)]
-    if not arguments or arguments[0] in ("-h", "--help", "--list"):
+    if not argv or argv[0] in ("-h", "--help", "--list"):
         print(__doc__)
         for one in BENCHMARKS.values():
             print(f"{one.name}\n  {one.summary}\n  needs: {one.needs}\n  GPU: {one.gpu}\n")
         return 0
-    name, *others = arguments
+    name, *others = argv
     if name not in BENCHMARKS:
         near = did_you_mean(name, BENCHMARKS)
         print(f"error: unknown benchmark {name!r}{near} (benchmarks: {', '.join(BENCHMARKS)})", file=sys.stderr)
@@ -34,4 +33,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

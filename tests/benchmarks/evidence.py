@@ -1,15 +1,13 @@
 """How often comparisons are wrong: data with a known truth, drawn again and again, cell by cell.
 
-python -m tests.benchmarks evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
+python -m tests.benchmarks evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000]
 Each cell draws outcomes of samples in clusters for two variants (or four, of an interaction, or one) whose true scores
-are
-known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
+are known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
 smallest size that are shown, equivalences said of a difference as large as the margin (with a published number: of one
 that is as far from the truth). About ten minutes on one core.
 Shapes: C clusters, S seeds.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -20,6 +18,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from tests.benchmarks.options import read
 from transfer.experiments.published_rows import Value
 from transfer.report.published.verdicts import Counts, PublishedKind
 from transfer.report.published.verdicts import judged as judged_published
@@ -241,28 +240,18 @@ def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float |
     return {"smallest": typical, "power": 100 * float(np.mean([one.shown for one in again]))}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="")
-    parser.add_argument("--repeats", type=int, default=3000)
-    parser.add_argument("--only", default="", help="cells whose text has this word")
-    options = parser.parse_args(argv)
+def main(argv: Sequence[str]) -> int:
+    options = read(argv, __doc__, out="", repeats=3000)
     rows = []
     for cell in cells():
-        if options.only in repr(cell):
-            rows.append(judged(cell, options.repeats))
-            print(" ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values()),
-                  file=sys.stderr, flush=True)  # fmt: skip
+        rows.append(judged(cell, options.repeats))
+        shown = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values())
+        print(*shown, file=sys.stderr, flush=True)
     frame = pd.DataFrame(rows)
     if options.out:
         frame.to_csv(options.out, index=False, float_format="%.5g")
-    for name, worst in (
-        ("rejected", "max"),
-        ("covered", "min"),
-        ("power", "min"),
-        ("power", "max"),
-        ("equivalent", "max"),
-    ):
+    for text in ("max rejected", "min covered", "min power", "max power", "max equivalent"):
+        worst, name = text.split()
         of = frame[name].astype(float).dropna()
         if len(of):
             print(f"{worst} {name}: {frame.loc[getattr(of, f'idx{worst}')()].to_dict()}")

@@ -14,7 +14,6 @@ setting, and kept. All longer trainings were run whose score was below 20 % (ReI
 The script that trained them is in the history of this repository, as tests/benchmarks/outcome_trainings.py.
 """
 
-import argparse
 import itertools
 import math
 from collections import Counter
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from tests.benchmarks.options import read as read_options
 from transfer.engine.outcome import Signs, judge, window_steps
 from transfer.statistics.intervals import wilson
 
@@ -163,8 +163,7 @@ def _share(found: Counter[tuple[str, str]], truth: str, call: str) -> str:
     return f"{wrong} of {of}, {100 * wrong / max(of, 1):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args(argv)
+def main(argv: Sequence[str]) -> int:
+    read_options(argv, __doc__)
     print("\n".join(table(read())))
     return 0

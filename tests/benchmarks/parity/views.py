@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import transfer
+from tests.benchmarks.options import read
 from tests.benchmarks.speed.feed import by_pil, by_torchvision
 from transfer.data.loading.augment import eval_transform
 from transfer.data.toy.digits import TOYS, draw_jpegs
@@ -53,13 +54,9 @@ def pixels() -> tuple[int, float]:
     return max(int(one.max()) for one in differences), float(np.mean(means))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", default="tiny")
-    parser.add_argument("--weights", required=True, help="an export that `classify` can score on --images")
-    parser.add_argument("--images", required=True, help="the YAML file of a dataset")
-    given = parser.parse_args(argv)
+    given = read(argv, __doc__, backbone="tiny", weights=str, images=str)
     largest = 0.0
     print("| task | data | images | `bicubic` | `fast` | points | images that differ |")
     print("|---|---|---|---|---|---|---|")

@@ -1,13 +1,12 @@
 """Point-wise attention against torch's softmax attention and against the formula written out, in one table.
 
-    python -m tests.benchmarks attention [--lengths 197 785 1024 4096] [--device cuda] [--threads 2]
+    python -m tests.benchmarks attention [--device cpu] [--threads 2] [--rounds 5]
     python -m tests.benchmarks attention --models        training steps of S/16 and S/8, softmax against ReLU, and the
                                                          cost of gate, norms, learned alpha and normalised weights
     python -m tests.benchmarks attention --tune          on a GPU: the fastest tiles of the kernels
 
-Heads of 64; relu in bfloat16 unless --h and --precision say otherwise. Medians over interleaved rounds. The share of
-peak counts 4 operations per pair of tokens and channel forward and 10 backward, over the rate of a large matrix product
-on the same machine.
+Heads of 64, in bfloat16. Medians over interleaved rounds. The share of peak counts 4 operations per pair of tokens and
+channel forward and 10 backward, over the rate of a large matrix product on the same machine.
 """
 
 import argparse
@@ -23,32 +22,36 @@ from torch import Tensor
 from backbones.backbone import create
 from backbones.flops import flops
 from backbones.kernels.functions import SCORE_FUNCTIONS, pointwise
-from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
-from transfer.engine.device import DTYPES
+from tests.benchmarks.options import read
+from tests.benchmarks.speed.timing import Step, finish, matrix_throughput, measure
+from transfer.core.process import ALONE, usable_cores
+from transfer.engine.device import choose_device
 
 HEADS, HEAD_DIM = 6, 64
+LENGTHS = (197, 785, 1024, 4096)
+STEPS = {"cpu": 10, "cuda": 20}  # in a round
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch
 NOMINAL = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16 operations a second, by the makers' sheets
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def written_out(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu") -> Tensor:
-    """The formula as a product, h in place where it can be, and a product; scores are kept for the backward pass."""
+def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The formula as a product, relu in place where it can be, and a product; scores are kept for the backward pass."""
     scores = torch.baddbmm(q.new_empty(1, 1, 1), q.flatten(0, 1), k.flatten(0, 1).mT, beta=0, alpha=HEAD_DIM**-0.5)
-    return torch.bmm(SCORE_FUNCTIONS[h](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
+    return torch.bmm(SCORE_FUNCTIONS["relu"](scores), v.flatten(0, 1)).view(q.shape) * k.shape[2] ** -1.0
 
 
 CONTESTANTS: dict[str, Core] = {
     "softmax": F.scaled_dot_product_attention,  # torch chooses its fastest
     "eager": written_out,
-    "ours": pointwise,
+    "ours": partial(pointwise, h="relu"),
 }
 
 
-def steps_of(core: Core, sizes: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> dict[str, Step]:
+def steps_of(core: Core, sizes: tuple[int, ...], device: torch.device) -> dict[str, Step]:
     """A forward pass without, and one with the backward pass behind it."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(sizes, generator=generator).to(device, dtype) for _ in range(4))
+    q, k, v, grad = (torch.randn(sizes, generator=generator).to(device, torch.bfloat16) for _ in range(4))
     tracked = [x.clone().requires_grad_() for x in (q, k, v)]
 
     def forward() -> None:
@@ -61,7 +64,7 @@ def steps_of(core: Core, sizes: tuple[int, ...], device: torch.device, dtype: to
 def peak_mib(step: Callable[[], object], device: torch.device) -> float:
     """Memory that a step takes beyond what lies there before, on a GPU."""
     step()
-    torch.cuda.synchronize()
+    finish(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     step()
@@ -72,13 +75,11 @@ def table(options: argparse.Namespace, device: torch.device, peak: float) -> Non
     """One row for each length and pass."""
     print(f"{'L':>5} {'images':>6} {'pass':8} {'softmax ms':>10} {'eager ms':>9} {'ours ms':>8}", end="")
     print(f" {'x softmax':>9} {'x eager':>8} {'of peak':>8} {'MiB ours':>9} {'eager':>8}")
-    for length in options.lengths:
-        images = max(options.tokens // length, 1)
-        sizes = (images, HEADS, length, HEAD_DIM)
-        cores = CONTESTANTS | {name: partial(CONTESTANTS[name], h=options.h) for name in ("eager", "ours")}
-        steps = {name: steps_of(core, sizes, device, DTYPES[options.precision]) for name, core in cores.items()}
+    for length in LENGTHS:
+        images = max(TOKENS[device.type] // length, 1)
+        steps = {name: steps_of(core, (images, HEADS, length, HEAD_DIM), device) for name, core in CONTESTANTS.items()}
         for part, factor in (("forward", 4), ("both", 14)):
-            rates = measure({n: s[part] for n, s in steps.items()}, options.rounds, options.steps, 1, device)
+            rates = measure({n: s[part] for n, s in steps.items()}, options.rounds, STEPS[device.type], 1, device)
             share = factor * images * HEADS * length**2 * HEAD_DIM * rates["ours"] / peak
             memory = ["-", "-"]
             if device.type == "cuda":
@@ -101,7 +102,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def models(options: argparse.Namespace, device: torch.device, peak: float) -> None:
     """Images per second of training steps of whole models."""
     for patch in (16, 8):
-        images = options.images or ({16: 512, 8: 128} if device.type == "cuda" else {16: 8, 8: 2})[patch]
+        images = ({16: 512, 8: 128} if device.type == "cuda" else {16: 8, 8: 2})[patch]
         batch = torch.rand(images, 3, 224, 224, device=device)
         steps, counts = {}, {}
         for name, parts in VARIANTS.items():
@@ -129,15 +130,15 @@ def training_step(backbone: torch.nn.Module, batch: Tensor) -> Callable[[], obje
     return step
 
 
-def tune(options: argparse.Namespace, device: torch.device) -> None:
+def tune(device: torch.device) -> None:
     """The five fastest tiles of each pass and length; put the best first in `fused.TILES`."""
     from triton.runtime.errors import OutOfResources
 
     from backbones.kernels import fused
 
     sides, warps, stages = (32, 64, 128), (4, 8), (1, 2, 3, 4)
-    for length in options.lengths:
-        sizes = (max(options.tokens // length, 1), HEADS, length, HEAD_DIM)
+    for length in LENGTHS:
+        sizes = (TOKENS["cuda"] // length, HEADS, length, HEAD_DIM)
         q, k, v, grad = (torch.randn(sizes, device=device, dtype=torch.bfloat16) for _ in range(4))
         for part in ("forward", "backward"):
             found: dict[Any, float] = {}
@@ -146,39 +147,23 @@ def tune(options: argparse.Namespace, device: torch.device) -> None:
                 run = fused.forward if part == "forward" else partial(fused.backward, grad)
                 step = partial(run, q, k, v, "relu", 1 / length)
                 try:
-                    found[tile] = 1e3 / measure({"step": step}, 3, options.steps, 1, device)["step"]
+                    found[tile] = 1e3 / measure({"step": step}, 3, STEPS["cuda"], 1, device)["step"]
                 except (OutOfResources, RuntimeError):
                     continue
             for tile in sorted(found, key=lambda tile: found[tile])[:5]:
                 print(f"L {length:5} {part:8} {found[tile]:8.3f} ms  {tile}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[197, 785, 1024, 4096])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
-    parser.add_argument("--tokens", type=int, default=0, help="of all images of a batch; 0: as fills the device")
-    parser.add_argument("--images", type=int, default=0, help="of a training step; 0: as fills the device")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=0, help="in a round; 0: 10 on a CPU, 20 on a GPU")
-    parser.add_argument("--h", choices=tuple(SCORE_FUNCTIONS), default="relu")
-    parser.add_argument("--precision", choices=tuple(DTYPES), default="bf16")
-    parser.add_argument("--models", action="store_true")
-    parser.add_argument("--tune", action="store_true")
-    options = parser.parse_args(argv)
-    device = torch.device(options.device)
-    options.tokens = options.tokens or TOKENS[device.type]
-    options.steps = options.steps or (10 if device.type == "cpu" else 20)
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    peak = matrix_throughput(device, DTYPES[options.precision])
+def main(argv: Sequence[str]) -> int:
+    options = read(argv, __doc__, device="auto", threads=usable_cores(), rounds=5, models=False, tune=False)
+    device = choose_device(options.device, ALONE)
+    peak = matrix_throughput(device, torch.bfloat16)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     nominal = next((rate for chip, rate in NOMINAL.items() if chip in name), None)
     share = f", {peak / nominal:.0%} of the nominal peak" if nominal else ""
     print(f"{device.type}, {name}, torch {torch.__version__}; matrix product: {peak / 1e12:.2f} T operations/s{share}")
     if options.tune:
-        tune(options, device)
+        tune(device)
     elif options.models:
         models(options, device, peak)
     else:

@@ -6,8 +6,7 @@
 average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimizer and average in the plain
 loop: with the settings of DeiT's repository (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16
 autocast; on a GPU both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios,
-and the share of the throughput that a matrix product reaches in the same precision. Where others use the machine too,
-`--threads 1 --clock cpu` counts this process's own seconds.
+and the share of the throughput that a matrix product reaches in the same precision.
 """
 
 from collections.abc import Sequence
@@ -24,12 +23,8 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.flops import flops
 from backbones.pretrain.supervised.learner import SupervisedLearner
-from backbones.pretrain.supervised.method import METHOD
-from tests.benchmarks.speed.timing import Step
-from tests.benchmarks.speed.training_steps import arguments, contest
-from transfer.cli.command import read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe
+from tests.benchmarks.speed.timing import Step, contest, own_step, read
+from tests.support import command
 from transfer.engine.context import Context
 from transfer.engine.device import choose_precision
 from transfer.engine.step import Stepper
@@ -66,24 +61,19 @@ def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled
 
 def ours(batch: Batch, device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
     """The suite's own step, its context, and the operations of one image in it."""
-    flag = "--compile" if compiled else "--no-compile"
-    words = ["--backbone", "vit_s", "--stem", stem, flag]
-    options = read_command(pretraining_recipe("deit"), METHOD.options, words, PretrainRunOptions).options
+    options = command("deit", "--backbone", "vit_s", "--compile" if compiled else "--no-compile").options
     context = Context(device, choose_precision("auto", device))
     backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, classes=CLASSES, drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
     operations = 3 * flops(backbone, (SIZE, SIZE))["total"]
     learner = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
-    stepper = Stepper(learner, options, context)
-    stepper.model.train()
-    count = iter(range(1, 10**9))
-    return lambda: (stepper.step(next(count), 6.0, batch, 1250), None)[1], context, operations
+    return partial(own_step(Stepper(learner, options, context), 6.0), batch), context, operations
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = arguments(argv, __doc__, batch_size=16, steps=2)
+    given, device = read(argv, __doc__, batch_size=16, steps=2)
     images = torch.rand(given.batch_size, 3, SIZE, SIZE, device=device)
     batch = images, torch.randint(CLASSES, (given.batch_size,), device=device)
     return contest(partial(peer, batch, device), partial(ours, batch, device, given.stem), given)

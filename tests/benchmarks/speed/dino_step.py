@@ -1,6 +1,6 @@
-"""A DINO step of ViT-S/16 on two crops of 224 px and local ones of 96 px, side by side.
+"""A DINO step of ViT-S/16 on two crops of 224 px and eight of 96 px, side by side.
 
-    python -m tests.benchmarks dino_step [--batch-size 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
+    python -m tests.benchmarks dino_step [--batch-size 2] [--rounds 3] [--steps 1] [--stem patchify]
 
 `ours` is the recipe `dino` as it resolves on this machine. The peers are timm's ViT-S in the plain loop that the
 method's repository writes: separate losses for each pair of crops, clipping and averaging parameter by parameter; with
@@ -21,12 +21,8 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.flops import flops
 from backbones.pretrain.dino.learner import DinoLearner
-from backbones.pretrain.dino.method import METHOD
-from tests.benchmarks.speed.timing import Step
-from tests.benchmarks.speed.training_steps import arguments, contest
-from transfer.cli.command import read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe
+from tests.benchmarks.speed.timing import Step, contest, own_step, read
+from tests.support import command
 from transfer.engine.context import Context
 from transfer.engine.device import choose_precision
 from transfer.engine.step import Stepper
@@ -98,22 +94,20 @@ def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, c
 
 def ours(crops: list[Tensor], device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
     """The suite's own step, its context, and the operations of one image in it, those of the heads left out."""
-    words = ["--backbone", "vit_s", "--stem", stem, "--compile" if compiled else "--no-compile", "--no-sync-bn"]
-    options = read_command(pretraining_recipe("dino"), METHOD.options, words, PretrainRunOptions).options
+    flag = "--compile" if compiled else "--no-compile"
+    options = command("dino", "--backbone", "vit_s", flag, "--no-sync-bn").options
     context = Context(device, choose_precision("auto", device))
     make = partial(create, "vit_s", weights="random", stem=stem, img_size=GLOBAL)
     student, teacher = make(drop_path=options.drop_path), make(drop_path=0.0)
     whole, part = (flops(student, (side, side))["total"] for side in (GLOBAL, LOCAL))
     stepper = Stepper(DinoLearner(student, teacher, options, epoch_steps=1250), options, context)
-    stepper.model.train()
-    batch, count = [crops, torch.zeros(len(crops[0]), device=device)], iter(range(1251, 10**9))
     operations = 3 * (2 * whole + (len(crops) - 2) * part) + 2 * whole
-    return lambda: (stepper.step(next(count), 20.0, batch, 1250), None)[1], context, operations
+    return partial(own_step(stepper, 20.0), [crops, torch.zeros(len(crops[0]), device=device)]), context, operations
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = arguments(argv, __doc__, batch_size=2, locals=8, steps=1)
-    sizes = [GLOBAL] * 2 + [LOCAL] * given.locals
+    given, device = read(argv, __doc__, batch_size=2, steps=1)
+    sizes = [GLOBAL] * 2 + [LOCAL] * 8
     crops = [torch.rand(given.batch_size, 3, side, side, device=device) for side in sizes]
     return contest(partial(peer, crops, device), partial(ours, crops, device, given.stem), given)

@@ -1,9 +1,9 @@
 """Images per second from JPEG bytes to views, beside decoding alone and the pipelines of timm and of DINO.
 
-    python -m tests.benchmarks feed [--dino CHECKOUT] [--processes 1 2] [--rounds 5] [--images 32]
+    python -m tests.benchmarks feed [--dino CHECKOUT] [--images 32]
 
 Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) from memory to floats, with equal seeds,
-in one process with one thread, or in several side by side. Rates are medians over interleaved rounds, in images per
+in one process with one thread, then in two side by side. Rates are medians over interleaved rounds, in images per
 second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
 without color operations.
 """
@@ -25,6 +25,7 @@ from timm.data import create_transform
 from torchvision.transforms import v2
 
 from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.benchmarks.options import read
 from tests.benchmarks.speed.timing import Step, measure
 from transfer.core.seeding import seeded
 from transfer.data.loading.augment import FastCrop, eval_transform, train_transform
@@ -57,7 +58,7 @@ def after(decode: Callable[[bytes], Any], transform: Callable[[Any], Any]) -> Vi
     return lambda content: transform(decode(content))
 
 
-def contestants(dino: str | None) -> dict[str, View]:
+def contestants(dino: str) -> dict[str, View]:
     """Every pipeline by its title."""
     timm = partial(create_transform, SIZE, mean=MEAN, std=STD, interpolation="bicubic")
     training = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, re_mode="pixel", color_jitter=None)
@@ -100,18 +101,13 @@ def rates(given: argparse.Namespace, process: int) -> dict[str, float]:
                 view(content)
 
     steps: dict[str, Step] = {title: partial(step, view, count()) for title, view in contestants(given.dino).items()}
-    return measure(steps, given.rounds, 1, given.images, torch.device("cpu"), time.process_time)
+    return measure(steps, 5, 1, given.images, torch.device("cpu"), time.process_time)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measures in one process, then in several at once, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dino", help="checkout of facebookresearch/dino")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--images", type=int, default=32)
-    given = parser.parse_args(argv)
-    for processes in given.processes:
+def main(argv: Sequence[str]) -> int:
+    """Measures in one process, then in two at once, and prints a table."""
+    given = read(argv, __doc__, dino="", images=32)
+    for processes in (1, 2):
         with get_context("spawn").Pool(processes) as pool:
             results = pool.starmap(rates, [(given, process) for process in range(processes)], chunksize=1)
         mean = {title: sum(result[title] for result in results) / processes for title in results[0]}

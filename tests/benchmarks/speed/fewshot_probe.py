@@ -1,13 +1,13 @@
 """Seconds that all few-shot probes of one dataset take from stored features, and their memory.
 
-    python -m tests.benchmarks fewshot_probe [--draws 3] [--channels 384]
+    python -m tests.benchmarks fewshot_probe
 
-A set of CUB-200-2011's size (200 classes, 5,994 and 5,794 images), shots 1, 5, 10 and 25: reading the features from the
-store, then every probe, with a fixed l2 and with the best of 30 for each probe, chosen on 5 more images per class. Peak
-memory: the same with 200 MB of features (100 classes, 50,000 and 15,104 images, 768 channels).
+A set of CUB-200-2011's size (200 classes, 5,994 and 5,794 images, 384 channels), 3 draws of 1, 5, 10 and 25 shots:
+reading the features from the store, then every probe, with a fixed l2 and with the best of 30 for each probe, chosen on
+5 more images per class. Peak memory: the same with 200 MB of features (100 classes, 50,000 and 15,104 images, 768
+channels).
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from tasks.fewshot.features import Stored, read_stored, write_stored
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
+from tests.benchmarks.options import read
 from tests.support import context
 from transfer.core.process import ALONE
 from transfer.engine.context import auto_threads
@@ -28,24 +29,21 @@ SHOTS = (1, 5, 10, 25)
 SEVERAL = tuple(2.0**power for power in range(-10, 20))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Prints seconds and MiB."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--channels", type=int, default=384)
-    given = parser.parse_args(argv)
+    read(argv, __doc__)
     torch.set_num_threads(auto_threads(None, torch.device("cpu"), ALONE, 0).count)
     with tempfile.TemporaryDirectory() as folder:
-        labels, truth = write(Path(folder), 200, 5994, 5794, given.channels)
-        run(Path(folder), labels, truth, given.draws, (1024.0,))  # warm-up: threads, and memory of the libraries
+        labels, truth = write(Path(folder), 200, 5994, 5794, 384)
+        run(Path(folder), labels, truth, (1024.0,))  # warm-up: threads, and memory of the libraries
         for name, strengths in (("fixed l2", (1024.0,)), ("30 values of l2", SEVERAL)):
             start = time.perf_counter()
-            run(Path(folder), labels, truth, given.draws, strengths)
+            run(Path(folder), labels, truth, strengths)
             print(f"{name:16} {time.perf_counter() - start:6.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         labels, truth = write(Path(folder), 100, 50_000, 15_104, 768)
         before = fresh_peak()
-        size = run(Path(folder), labels, truth, given.draws, (1024.0,)) / 2**20
+        size = run(Path(folder), labels, truth, (1024.0,)) / 2**20
         print(f"peak memory {peak() - before:.0f} MiB for {size:.0f} MiB of features: {(peak() - before) / size:.2f}")
     return 0
 
@@ -74,11 +72,11 @@ def write(store: Path, classes: int, images: int, tests: int, channels: int) -> 
     return labels, truth
 
 
-def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strengths: tuple[float, ...]) -> int:
+def run(store: Path, labels: np.ndarray, truth: np.ndarray, strengths: tuple[float, ...]) -> int:
     """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
     found = {name: torch.from_numpy(read_stored(store / f"{name}.safetensors").features) for name in ("train", "test")}
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
-    orders = tuple(permuted(groups, draw) for draw in range(draws))
+    orders = tuple(permuted(groups, draw) for draw in range(3))
     sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())
     train, test = ((found[name], torch.from_numpy(of)) for name, of in (("train", labels), ("test", truth)))
     names = [[*map(str, range(len(of)))] for of in (labels, truth)]

@@ -1,17 +1,15 @@
 """Time and memory of ranking and re-ranking, beside the matrix product alone and beside torchreid's re-ranking.
 
-python -m tests.benchmarks ranking [--skip-torchreid] [--repeats 5]
+python -m tests.benchmarks ranking [--skip-torchreid]
 The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" ones stand near their identity's centre,
 "random" ones anywhere. torchreid's part takes some minutes and 10 GiB.
 """
 
-import argparse
 import resource
-import subprocess
-import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from torch.nn.functional import normalize
 
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank
+from tests.benchmarks.options import read
 from tests.benchmarks.speed.timing import measure
 
 MARKET = {"queries": 3_368, "gallery": 15_913, "identities": 750, "distractors": 2_798, "cameras": 6, "dim": 768}
@@ -49,17 +48,11 @@ def draw_features(sizes: dict[str, int], ids: tuple[np.ndarray, ...], noise: flo
     return drawn
 
 
-def seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def rank_beside_product(kind: str, noise: float | None, repeats: int) -> None:
+def rank_beside_product(kind: str, noise: float | None) -> None:
     names = draw_labels(MARKET)
     query, gallery = draw_features(MARKET, names[:2], noise)
     functions = {"product": lambda: query @ gallery.T, "rank": lambda: rank(query, gallery, *names)}
-    times = {name: 1 / rate for name, rate in measure(functions, repeats, 1, 1, torch.device("cpu")).items()}
+    times = {name: 1 / rate for name, rate in measure(functions, 5, 1, 1, torch.device("cpu")).items()}
     score = rank(query, gallery, *names).mAP
     print(
         f"Market-1501, {kind} features (mAP {score:.3f}): "
@@ -96,27 +89,23 @@ def memory(name: str) -> None:
     names = draw_labels(sizes)
     query, gallery = draw_features(sizes, names[:2], None)
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    taken = seconds(lambda: rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names))
+    start = time.perf_counter()
+    rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names)
+    taken = time.perf_counter() - start
     above = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident
     size = f"{sizes['queries']:,} x {sizes['gallery']:,} x {sizes['dim']}"
     print(f"{name} of {size}: {taken:.1f} s, peak {above / 2**20:.0f} MiB above the inputs", flush=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--skip-torchreid", action="store_true")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--memory", choices=["rank", "rerank"], help="measure peak memory only, in this process")
-    options = parser.parse_args(argv)
-    if options.memory:
-        memory(options.memory)
-        return 0
+def main(argv: Sequence[str]) -> int:
+    given = read(argv, __doc__, skip_torchreid=False)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}", flush=True)
     for name in ("rank", "rerank"):
-        subprocess.run([sys.executable, "-m", "tests.benchmarks", "ranking", "--memory", name], check=True)
+        with get_context("spawn").Pool(1) as pool:
+            pool.apply(memory, [name])
     for kind, noise in (("trained", 2.0), ("poorly trained", 4.0), ("random", None)):
-        rank_beside_product(kind, noise, options.repeats)
-    if not options.skip_torchreid:
+        rank_beside_product(kind, noise)
+    if not given.skip_torchreid:
         warnings.simplefilter("ignore")
         torchreid_rerank()
     return 0

@@ -16,12 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from backbones import create
-from tasks.reid.task import TASK, ReidOptions
 from tasks.reid.training import ReidLearner, train_loader
-from tests.benchmarks.speed.timing import measure
-from tests.benchmarks.speed.training_steps import arguments, show
-from transfer.cli.command import read_command
-from transfer.cli.recipe import task_recipe
+from tests.benchmarks.speed.timing import measure, own_step, read, show
+from tests.support import command
 from transfer.core.process import ALONE
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset
@@ -51,32 +48,18 @@ def peer(classes: int, device: torch.device, bf16: bool) -> Callable[[Batch], No
     return step
 
 
-def ours(options: ReidOptions, classes: int, context: Context, stem: str) -> Callable[[Batch], None]:
-    """The suite's own step."""
-    backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, drop_path=options.drop_path)
-    stepper = Stepper(ReidLearner(backbone, classes, options), options, context)
-    stepper.model.train()
-    count = iter(range(1, 10**9))
-
-    def step(batch: Batch) -> None:
-        stepper.step(next(count), 0.0, batch)
-
-    return step
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = arguments(argv, __doc__, steps=4)
+    given, device = read(argv, __doc__, steps=4)
     context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
-    options = read_command(task_recipe(TASK.name), TASK.options, ["--backbone", "vit_s"]).options
+    options = command("reid", "--backbone", "vit_s").options
     data = open_reid(resolve_dataset("toy_market"), None)
     classes = len({sample.identity for sample in data.train})
-    spec_of_pixels = create("vit_s", weights="random", img_size=SIZE)
-    loader = train_loader(data.files(data.train), spec_of_pixels, options, context)
-
+    backbone = create("vit_s", weights="random", stem=given.stem, img_size=SIZE, drop_path=options.drop_path)
+    loader = train_loader(data.files(data.train), backbone, options, context)
     stream = (batch for _, batch in loader.stream(0, 0, 10**6))
     ready = next(stream)
-    mine = ours(options, classes, context, given.stem)
+    mine = own_step(Stepper(ReidLearner(backbone, classes, options), options, context), 0.0)
     contestants: dict[str, Callable[[], None]] = {
         "timm, fp32": partial(peer(classes, device, False), ready),
         "timm, bf16 autocast": partial(peer(classes, device, True), ready),

@@ -1,13 +1,32 @@
 """Rates of several steps side by side, and of a matrix product, for the benchmarks."""
 
+import argparse
 import statistics
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
+from tests.benchmarks import options
+from transfer.core.process import ALONE, usable_cores
+from transfer.engine.context import Context
+from transfer.engine.device import DTYPES, choose_device
+from transfer.engine.step import Stepper
+
 Step = Callable[[], object]
 Clock = Callable[[], float]
+Peer = Callable[[torch.dtype | None, bool], Step]
+"""The plain loop under autocast to a type, or without; compiled or not."""
+Ours = Callable[[bool], tuple[Step, Context, float]]
+"""The suite's step, compiled or not, its context, and the operations of one image in it."""
+
+
+def finish(device: torch.device) -> None:
+    """Wait until a GPU has done what it was asked to."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def measure(
@@ -25,22 +44,62 @@ def measure(
             begin = clock()
             for _ in range(steps):
                 step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
+            finish(device)
             if turn:
                 rates[name].append(steps * images / (clock() - begin))
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def matrix_throughput(device: torch.device, dtype: torch.dtype, clock: Clock = time.perf_counter) -> float:
+def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of a large matrix product, the best of some."""
     side = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    best = 0.0
-    for _ in range(6):
-        begin = clock()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = max(best, 2 * side**3 / (clock() - begin))
-    return best
+    return 2 * side**3 * max(measure({"product": lambda: a @ b}, 1, 1, 1, device)["product"] for _ in range(5))
+
+
+def read(argv: Sequence[str], doc: str | None, **numbers: int) -> tuple[argparse.Namespace, torch.device]:
+    """The command line of a benchmark of training steps, and the device."""
+    warnings.simplefilter("ignore")
+    given = options.read(argv, doc, rounds=3, stem="patchify", threads=usable_cores(), **numbers)
+    return given, choose_device("auto", ALONE)
+
+
+def own_step(stepper: Stepper, epoch: float, epoch_steps: int = 1250) -> Callable[[Any], None]:
+    """The suite's step on a batch, from an epoch on."""
+    stepper.model.train()
+    numbers: Iterator[int] = iter(range(int(epoch * epoch_steps) + 1, 10**9))
+
+    def step(batch: Any) -> None:
+        stepper.step(next(numbers), epoch, batch, epoch_steps)
+
+    return step
+
+
+def contest(peer: Peer, ours: Ours, given: argparse.Namespace) -> int:
+    """Run the contestants in turn and print images per second, ratios, and shares of a matrix product's operations.
+
+    The peer's own settings are fp32 on a CPU, and fp16 autocast with a scaler on a GPU, where both are also compiled.
+    """
+    mine, context, operations = ours(False)
+    contestants = {
+        "the repository's settings": peer(torch.float16 if context.on_gpu else None, False),
+        "timm, bf16": peer(torch.bfloat16, False),
+        "ours": mine,
+    }
+    if context.on_gpu:
+        contestants |= {"timm, bf16, compiled": peer(torch.bfloat16, True), "ours, compiled": ours(True)[0]}
+    rates = measure(contestants, given.rounds, given.steps, given.batch_size, context.device)
+    peak = matrix_throughput(context.device, DTYPES[context.precision])
+    print(f"{context.device.type}, {given.threads} threads, {context.precision}, batch {given.batch_size}")
+    show(rates)
+    for name in (name for name in rates if name.startswith("ours")):
+        achieved = rates[name] * operations
+        print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
+    return 0
+
+
+def show(rates: dict[str, float]) -> None:
+    """Print images per second, and ratios to all others."""
+    for name, rate in rates.items():
+        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
+        print(f"{name:26} {rate:8.2f} images/s  {against}")
