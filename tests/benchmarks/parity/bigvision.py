@@ -23,7 +23,8 @@ import torch
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
-from tests.benchmarks.parity.checks import Check, checkout_parser, importing, report
+from tests.benchmarks.options import read
+from tests.benchmarks.parity.checks import Check, importing, report
 from tests.support import context
 
 SHOTS, SEEDS = (1, 5, 10, 25), 3
@@ -33,9 +34,9 @@ FILE = "big_vision/evaluators/fewshot_lsr.py"
 LEFT_OUT = ("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision.pp.builder")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
-    peer = load_peer(checkout_parser(__doc__).parse_args(argv).checkout)
+    peer = load_peer(read(argv, __doc__, checkout=Path).checkout)
     import jax
 
     checks = []

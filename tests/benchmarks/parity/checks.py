@@ -1,6 +1,6 @@
 """What parity scripts share: their checkouts, the line for each compared quantity, and stochastic depth as in peers."""
 
-import argparse
+import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor
 
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from transfer.core.errors import UserError
 from transfer.data.loading.images import to_floats
 from transfer.engine.dist import SampleDropPath
@@ -78,16 +79,16 @@ class Batches:
             yield batch
 
 
-def normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalised(images: Tensor, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> Tensor:
     """Images, as bytes or in [0, 1], as a peer's model gets them; our backbone normalises inside."""
     return (to_floats(images) - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
 
 
-def checkout_parser(doc: str | None) -> argparse.ArgumentParser:
-    """The command line of a parity script."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkout", type=lambda text: Path(text).resolve(), required=True, help="see above")
-    return parser
+def furthest(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    """The largest difference of numbers or tensors; infinite if names differ."""
+    if ours.keys() != theirs.keys():
+        return math.inf
+    return max(float(torch.as_tensor(ours[name] - theirs[name]).abs().max()) for name in ours)
 
 
 @contextmanager
@@ -112,14 +113,14 @@ def importing(
 
     before = take()
     sys.modules.update(stand_ins)
-    sys.path.insert(0, str(checkout))
+    sys.path.insert(0, folder := str(checkout.resolve()))
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     except ModuleNotFoundError as error:
         raise UserError(f"{checkout} imports {error.name}: pip install {error.name}") from None
     finally:
-        sys.path.remove(str(checkout))
+        sys.path.remove(folder)
         for name in stand_ins:
             del sys.modules[name]
         take()

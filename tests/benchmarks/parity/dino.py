@@ -12,29 +12,151 @@ Positions are resampled for the local crops by each side itself. Our stochastic 
 compared, because the two differ on purpose: the peer's fp16.
 """
 
+import importlib
+import io
 import random
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
+import torch.distributed
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.learner import DinoLearner, Network
 from backbones.pretrain.dino.method import DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
-from tests.benchmarks.parity.dino_peer import Peer, take_weights
-from tests.support import context
-from transfer.cli.command import Command, read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe
+from tests.benchmarks.options import read
+from tests.benchmarks.parity.checks import (
+    Batches,
+    Check,
+    draws_of_torch,
+    importing,
+    normalised,
+    report,
+)
+from tests.support import command, context
+from transfer.core.seeding import seed_torch
 from transfer.engine.schedule import Schedule
 from transfer.engine.step import Stepper
+
+ROOMS = ("utils", "vision_transformer", "main_dino")
+Crops = list[Tensor]
+
+
+class Peer:
+    """The peer's modules, and the pair of networks, loss and optimizer that its `train_dino` makes.
+
+    Args:
+        checkout: of the peer's repository.
+        options: ours; the peer gets the same values.
+        steps: per epoch.
+
+    Raises:
+        UserError: `checkout` is not the peer's repository.
+    """
+
+    def __init__(self, checkout: Path, options: DinoOptions, steps: int) -> None:
+        self.modules, self.options, self.steps = _import(checkout), options, steps
+        schedule = self.modules["utils"].cosine_scheduler
+        epochs, o = options.epochs, options
+        self.rates = schedule(o.lr, o.cosine_end, epochs, steps, warmup_epochs=int(o.warmup_epochs))
+        self.decays = schedule(o.weight_decay, o.weight_decay_end, epochs, steps)
+        self.momenta = schedule(o.teacher_momentum, 1, epochs, steps)
+
+    def network(self, dim: int, depth: int, heads: int, patch: int, drop: float, norm_last_layer: bool) -> Any:
+        """A vision transformer with its head, as the peer wraps them."""
+        vit = self.modules["vision_transformer"].VisionTransformer(
+            img_size=[self.options.size], patch_size=patch, embed_dim=dim, depth=depth, num_heads=heads, qkv_bias=True,
+            norm_layer=lambda width: nn.LayerNorm(width, eps=1e-6), drop_path_rate=drop,
+        )  # fmt: skip
+        with warnings.catch_warnings(action="ignore"):  # its weight norm is deprecated
+            made = self.modules["vision_transformer"].DINOHead
+            head = made(dim, self.options.out_dim, norm_last_layer=norm_last_layer)
+        return self.modules["utils"].MultiCropWrapper(vit, head)
+
+    def loss(self) -> Any:
+        """Its criterion, with the center."""
+        o = self.options
+        return self.modules["main_dino"].DINOLoss(
+            o.out_dim, 2 + o.local_crops, o.warmup_teacher_temp, o.teacher_temp, o.warmup_teacher_temp_epochs,
+            o.epochs, o.student_temp, o.center_momentum,
+        )  # fmt: skip
+
+    def crops(self) -> Any:
+        """Its augmentation, PIL image -> crops as normalised."""
+        main = self.modules["main_dino"]
+        return main.DataAugmentationDINO(self.options.global_area, self.options.local_area, self.options.local_crops)
+
+    def train(self, student: Any, teacher: Any, batches: Sequence[Crops]) -> SimpleNamespace:
+        """Trains in place with the peer's own loop; what it went through, step by step.
+
+        Args:
+            batches: the crops of every step, as normalised.
+        """
+        main, criterion = self.modules["main_dino"], self.loss()
+        trace = SimpleNamespace(losses=[], rates=[], decays=[])
+        optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
+
+        def noted(student_output: Tensor, teacher_output: Tensor, epoch: int) -> Tensor:
+            loss = criterion(student_output, teacher_output, epoch)
+            trace.losses.append(loss.item())
+            trace.rates.append(optimizer.param_groups[0]["lr"])
+            trace.decays.append(optimizer.param_groups[0]["weight_decay"])
+            return loss
+
+        arguments = SimpleNamespace(**vars(self.options))
+        with self._on_a_cpu():
+            wrapped = nn.parallel.DistributedDataParallel(student)
+            for epoch in range(-(-len(batches) // self.steps)):
+                start = epoch * self.steps
+                crops = [(crops, None) for crops in batches[start : start + self.steps]]
+                loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0), start + 1)  # as our steps
+                main.train_one_epoch(
+                    wrapped, teacher, teacher, noted, loader, optimizer, self.rates, self.decays, self.momenta, epoch,
+                    None, arguments,
+                )  # fmt: skip
+        trace.center = criterion.center[0]
+        return trace
+
+    @contextmanager
+    def _on_a_cpu(self) -> Iterator[None]:
+        """One gloo process; tensors stay where they are."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(Tensor, "cuda", lambda tensor, **_: tensor),
+            mock.patch.object(torch.cuda, "synchronize"),
+            mock.patch.object(self.modules["utils"].MetricLogger, "synchronize_between_processes"),
+            warnings.catch_warnings(action="ignore"),
+            redirect_stdout(io.StringIO()),
+        ):
+            torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=0, world_size=1)
+            try:
+                yield
+            finally:
+                torch.distributed.destroy_process_group()
+
+
+def take_weights(theirs: Any, ours: Network) -> None:
+    """Our weights in the peer's network; both sides have timm's names but for the weight norm's."""
+    state = {name: value.detach().clone() for name, value in ours.state_dict().items()}
+    renamed = {name.replace("backbone.model.", "backbone."): value for name, value in state.items()}
+    renamed.setdefault("head.last_layer.weight_g", torch.ones(len(renamed["head.last_layer.weight_v"]), 1))
+    theirs.load_state_dict(renamed)
+
+
+def _import(checkout: Path) -> dict[str, ModuleType]:
+    with importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
+        return {name: importlib.import_module(name) for name in ROOMS}
+
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
 SMALL = [
@@ -44,9 +166,9 @@ SMALL = [
 ]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
-    checkout = checkout_parser(__doc__).parse_args(argv).checkout
+    checkout = read(argv, __doc__, checkout=Path).checkout
     checks = [*compare_schedules(checkout), *compare_crops(checkout)]
     for stem in ("patchify", "conv"):
         for free in (False, True):
@@ -56,13 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def recipe(*words: str) -> DinoOptions:
     """The shipped recipe with some values replaced."""
-    options: DinoOptions = command(*words).options
+    options: DinoOptions = command("dino", "--backbone", "tiny", *words).options
     return options
-
-
-def command(*words: str) -> Command:
-    """The shipped recipe, as a command."""
-    return read_command(pretraining_recipe("dino"), DinoOptions, ["--backbone", "tiny", *words], PretrainRunOptions)
 
 
 def compare_schedules(checkout: Path) -> Iterator[Check]:
@@ -102,7 +219,7 @@ def compare_crops(checkout: Path) -> Iterator[Check]:
             random.seed(seed)
             torch.manual_seed(seed)
             sides.append(transform(image))
-        ours = (normalised(crop, IMAGENET_MEAN, IMAGENET_STD) for crop in sides[1])
+        ours = (normalised(crop) for crop in sides[1])
         largest = max(largest, *(float((a - b).abs().max()) for a, b in zip(sides[0], ours, strict=True)))
     yield Check("crops: pixels", largest, 1e-5, f"{draws} images, {options.local_crops + 2} crops each")
 
@@ -114,7 +231,7 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     peer, learner = Peer(checkout, options, STEPS), make_learner(options, stem, STEPS)
     batches = [random_crops(step, options) for step in range(EPOCHS * STEPS)]
     networks = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
-    trace = peer.train(**networks, batches=[[normalised(c, IMAGENET_MEAN, IMAGENET_STD) for c in b] for b in batches])
+    trace = peer.train(**networks, batches=[[normalised(c) for c in b] for b in batches])
     ours = train(learner, options, batches)
     note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
     losses = max(abs(a - b["loss"]) for a, b in zip(trace.losses, ours, strict=True))
@@ -160,7 +277,7 @@ def make_learner(options: DinoOptions, stem: str, steps: int) -> DinoLearner:
     """Ours, from a seed."""
     torch.manual_seed(0)
     shape: dict[str, Any] = {"stem": stem, "patch": PATCH, "weights": "random", "img_size": options.size}
-    shape["pos_embed_interp"] = command().resolved(from_scratch=True).pos_embed_interp
+    shape["pos_embed_interp"] = command("dino", "--backbone", "tiny").resolved(from_scratch=True).pos_embed_interp
     return DinoLearner(create("tiny", drop_path=options.drop_path, **shape), create("tiny", **shape), options, steps)
 
 

@@ -7,7 +7,7 @@ VERSION is that of the installed timm. The tests that timm runs on each of its m
 ours, and some that it runs on a few models alone; three models of timm's own run beside them. Ends with pytest's
 summary, where XFAIL is a failure of ours for one of `REASONS`, or of timm's own; exits with 1 where ours fail for no
 reason, or pass in spite of one. Takes three minutes on a core. `vit_b` and `vit_l`, which differ from `vit_s` in
-nothing but numbers, take longer, and run where `--models` names them.
+nothing but numbers, take longer and are left out.
 """
 
 import itertools
@@ -27,8 +27,8 @@ from torch import nn
 
 import backbones.vit  # noqa: F401  (registers them)
 from backbones.archs import ARCHS
-from tests.benchmarks.parity.checks import checkout_parser
-from transfer.core.errors import UserError, did_you_mean
+from tests.benchmarks.options import read
+from transfer.core.errors import UserError
 
 ALSO = (
     "test_forward_after_prune_intermediate_layers",
@@ -95,10 +95,7 @@ def list_models(filter: str | Iterable[str] = "*", *, pretrained: bool = False, 
 
 
 class Plugin:
-    """Of pytest: has the tests run on certain models, and tells it which failures have a reason."""
-
-    def __init__(self, models: Sequence[str]) -> None:
-        self.models = models
+    """Of pytest: has the tests run on `USUAL` models, and tells it which failures have a reason."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_generate_tests(self, metafunc: Any) -> None:
@@ -115,7 +112,7 @@ class Plugin:
         """Leave out the cases of other models, and the tests that run on none of ours."""
         cases = [(one, one.callspec.params.get("model_name")) for one in items if hasattr(one, "callspec")]
         generic = {one.originalname for one, model in cases if model in OURS}
-        items[:] = [one for one, model in cases if model in self.models and one.originalname in generic]
+        items[:] = [one for one, model in cases if model in USUAL and one.originalname in generic]
         for one in items:
             model = one.callspec.params["model_name"]
             known = (
@@ -127,18 +124,14 @@ class Plugin:
                 one.add_marker(pytest.mark.xfail(reason=why, strict=True))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the tests; return the exit status, 1 if one of ours fails for no known reason."""
-    parser = checkout_parser(__doc__)
-    parser.add_argument("--models", nargs="+", default=USUAL, help=f"patterns of names: of {', '.join(OURS)}")
-    parser.add_argument("--tests", default="", help="a part of the names of tests, as pytest's -k takes it")
-    given = parser.parse_args(argv)
-    file, models = source_file(given.checkout), named_models(given.models)
+    file = source_file(read(argv, __doc__, checkout=Path).checkout)
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(timm, "list_models", list_models):
         shutil.copy(file, folder)  # away from a package `tests` that is not ours
         options = ["-q", "--tb=no", "-rfEx", "--disable-warnings", "-p", "no:cacheprovider"]
-        words = [folder, "-c", "/dev/null", "--rootdir", folder, "-k", given.tests, *options]
-        return int(pytest.main(words, plugins=[Plugin(models)]))
+        words = [folder, "-c", "/dev/null", "--rootdir", folder, *options]
+        return int(pytest.main(words, plugins=[Plugin()]))
 
 
 def source_file(checkout: Path) -> Path:
@@ -148,12 +141,3 @@ def source_file(checkout: Path) -> Path:
         fetch = f"pip download --no-binary :all: --no-deps timm=={timm.__version__}, and unpack it"
         raise UserError(f"{checkout} is no source package of timm {timm.__version__}, which is installed; {fetch}")
     return file
-
-
-def named_models(patterns: Sequence[str]) -> list[str]:
-    """Return our models and timm's that patterns name. Raises UserError for a pattern without any."""
-    names = [*OURS, *CONTROLS]
-    for pattern in patterns:
-        if not any(fnmatch(name, pattern) for name in names):
-            raise UserError(f"no model is called {pattern}{did_you_mean(pattern, names)}")
-    return [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]

@@ -7,45 +7,161 @@ One Mask R-CNN of mmdetection, once around our maps and simple pyramid and once 
 weights, images, boxes and masks, in float64: a small ViT with windows of 14 tokens, two global blocks, relative
 positions and positions made for 14 x 14 places, as `configs/tasks/detect.yaml` has them but for the sizes, padded as in
 ViTDet (`--window-padding keys`). Compares the levels, all losses and the gradient of every parameter; exits with 1
-where a difference is above its limit. A minute for 24 x 24 tokens; `--side 1024` takes
-the recipe's 64 x 64.
+where a difference is above its limit. A minute for 24 x 24 tokens; `--side 1024` takes the recipe's
+64 x 64.
 """
 
+import copy
+import importlib
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backbones.backbone import create
+from backbones.backbone import Backbone, create
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, VitMaps
 from tasks.detect.task import resolve_detector
-from tests.benchmarks.parity.checks import Check, checkout_parser, report
-from tests.benchmarks.parity.vitdet_peer import Peer
-from transfer.cli.command import read_command
-from transfer.cli.recipe import task_recipe
-from transfer.task import load_task
+from tests.benchmarks.options import read
+from tests.benchmarks.parity.checks import Check, importing, report
+from tests.support import command
+from transfer.core.errors import UserError
+
+ROOMS = ("detectron2", "detectron2.layers", "detectron2.modeling", "detectron2.modeling.backbone")
+LAYERS = {"wrappers": "Conv2d", "batch_norm": "get_norm", "blocks": "CNNBlockBase", "shape_spec": "ShapeSpec"}
+
+
+class Levels(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> the peer's five levels, in the place of our backbone and neck."""
+
+    def __init__(self, pyramid: Any, backbone: Backbone) -> None:
+        super().__init__()
+        self.pyramid = pyramid
+        self.normalised = partial(_normalised, backbone.mean.clone(), backbone.std.clone())
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.pyramid(self.normalised(images)).values())
+
+
+def _normalised(mean: Tensor, std: Tensor, images: Tensor) -> Tensor:
+    return (images - mean.to(images.dtype)) / std.to(images.dtype)
+
+
+class Peer:
+    """The peer's modules. Raises UserError where the checkout is not its repository."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.vit, self.fpn = _import(checkout)
+
+    def detector(self, ours: Any, side: int) -> tuple[Any, dict[str, str]]:
+        """A copy of our detector around the peer's backbone and pyramid, and its names of our parameters.
+
+        Args:
+            ours: with `VitMaps` and the simple pyramid. side: of the square images, in pixels.
+        """
+        maps: VitMaps = ours.backbone.maps
+        model: Any = maps.backbone.model
+        window = maps.options.window
+        net = self.vit.ViT(
+            img_size=side, patch_size=maps.backbone.stride, embed_dim=maps.backbone.dim, depth=len(model.blocks),
+            num_heads=model.blocks[0].attn.num_heads, norm_layer=partial(nn.LayerNorm, eps=1e-6),
+            use_rel_pos=maps.options.relative, window_size=window,
+            window_block_indexes=[number for number, windowed in enumerate(maps.windowed) if windowed],
+            pretrain_img_size=model.patch_embed.img_size[0],
+        )  # fmt: skip
+        first = next(iter(ours.neck.neck.levels[0].body.parameters()))
+        top = self.fpn.LastLevelMaxPool()
+        pyramid = self.vit.SimpleFeaturePyramid(net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), top, "LN", 0)
+        theirs = copy.deepcopy(ours)
+        theirs.backbone, theirs.neck = Levels(pyramid, maps.backbone), nn.Identity()
+        theirs.to(first.dtype)
+        names = _names(ours, theirs)
+        _take_weights(theirs, ours, names)
+        return theirs, names
+
+
+def _names(ours: Any, theirs: Any) -> dict[str, str]:
+    """The peer's name of each parameter of ours that trains."""
+    inside, pyramid = "backbone.maps.backbone.model.", "backbone.pyramid."
+    found = {}
+    for name, parameter in ours.named_parameters():
+        if name.startswith(inside) and parameter.requires_grad:
+            found[name] = name.replace(inside, f"{pyramid}net.").replace(".attn.core.", ".attn.")
+        elif not name.startswith((inside, "neck.")):
+            found[name] = name
+    levels = [[name for name, _ in level.named_parameters()] for level in ours.neck.neck.levels]
+    stages = [f"{pyramid}simfp_{number}" for number in range(2, 2 + len(levels))]
+    for number, (level, stage) in enumerate(zip(levels, stages)):  # both make their layers in the order of their use
+        peers = [name for name, _ in theirs.get_submodule(stage).named_parameters()]
+        for mine, peer in zip(level, peers, strict=True):
+            found[f"neck.neck.levels.{number}.{mine}"] = f"{stage}.{peer}"
+    return found
+
+
+@torch.no_grad()
+def _take_weights(theirs: Any, ours: Any, names: dict[str, str]) -> None:
+    """Every parameter of the peer's gets the value of ours; none is left over."""
+    peers = dict(theirs.named_parameters())
+    if set(names.values()) != set(peers):
+        raise UserError(f"the peer's parameters have other names: {sorted(set(names.values()) ^ set(peers))[:5]}")
+    for name, peer in names.items():
+        peers[peer].copy_(ours.get_parameter(name))
+
+
+def _import(checkout: Path) -> tuple[ModuleType, ModuleType]:
+    made = _stand_ins(checkout / "detectron2")
+    file, rooms = "detectron2/modeling/backbone/vit.py", ("detectron2", "fvcore")
+    with importing(checkout, file, "facebookresearch/detectron2", rooms, made):
+        for name, wanted in LAYERS.items():
+            module = importlib.import_module(f"detectron2.layers.{name}")
+            setattr(made["detectron2.layers"], wanted, getattr(module, wanted))
+        vit, fpn = (importlib.import_module(f"detectron2.modeling.backbone.{name}") for name in ("vit", "fpn"))
+    return vit, fpn
+
+
+def _stand_ins(package: Path) -> dict[str, ModuleType]:
+    """Packages whose own beginnings would import what is compiled, and names that are imported but not used here."""
+    made = {name: ModuleType(name) for name in ROOMS}
+    for name, module in made.items():
+        module.__path__ = [str(package.joinpath(*name.split(".")[1:]))]
+    registry = SimpleNamespace(register=lambda: lambda function: function)
+    unused: dict[str, dict[str, Any]] = {
+        **{name: {} for name in ("fvcore", "fvcore.nn", "fvcore.nn.weight_init")},
+        "fvcore.nn.distributed": {"differentiable_all_reduce": None},
+        "detectron2.utils": {"comm": None, "env": None},
+        "detectron2.utils.env": {"TORCH_VERSION": tuple(int(part) for part in torch.__version__.split(".")[:2])},
+        "detectron2.modeling.backbone.build": {"BACKBONE_REGISTRY": registry},
+        "detectron2.modeling.backbone.resnet": {"build_resnet_backbone": None},
+    }
+    for name, content in unused.items():
+        made[name] = ModuleType(name)
+        vars(made[name]).update(content)
+    for name, module in made.items():
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(made[parent], child, module)
+    return made
+
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
-    parser = checkout_parser(__doc__)
-    parser.add_argument("--side", type=int, default=384, help="of the images in pixels; the recipe's is 1024")
-    parser.add_argument("--detector", default="mask_rcnn", help="of configs/detectors, with the simple pyramid")
-    given = parser.parse_args(argv)
-    peer, ours = Peer(given.checkout), our_detector(given.side, given.detector)
+    given = read(argv, __doc__, checkout=Path, side=384)
+    peer, ours = Peer(given.checkout), our_detector(given.side)
     return report([*compare(ours, *peer.detector(ours, given.side), given.side)])
 
 
-def our_detector(side: int, name: str) -> Any:
+def our_detector(side: int) -> Any:
     """The detector around a small backbone as the recipe has it, in float64; what starts at zero is moved."""
-    words = ["--backbone", "tiny", "--window-padding", "keys"]
-    command = read_command(task_recipe("detect"), load_task("detect").options, words)
-    options, way = command.options, command.resolved(False).pos_embed_interp
+    recipe = command("detect", "--backbone", "tiny", "--window-padding", "keys")
+    options, way = recipe.options, recipe.resolved(False).pos_embed_interp
     torch.manual_seed(0)
     backbone = create("tiny", weights="random", depth=DEPTH, pos_embed_interp=way)  # positions for 14 x 14 places
     maps = VitMaps(
@@ -55,7 +171,7 @@ def our_detector(side: int, name: str) -> Any:
             relative=options.relative, grid=(side // backbone.stride,) * 2,
         ),
     )  # fmt: skip
-    detector = build_detector(resolve_detector(name), maps, options.pyramid, CLASSES).double()
+    detector = build_detector(resolve_detector("mask_rcnn"), maps, options.pyramid, CLASSES).double()
     for known, parameter in maps.named_parameters():
         if "rel_pos" in known or "pos_embed" in known:
             nn.init.normal_(parameter, std=0.2)
