@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture import PAGE, PICTURE, picture
-from tests.benchmarks.catalogue import BENCHMARKS
+from tests.benchmarks.__main__ import BENCHMARKS
 from tests.documents import DOCUMENTS, ROOT, blocks, prose, read
 from transfer import api
 

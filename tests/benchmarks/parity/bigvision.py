@@ -8,6 +8,8 @@ The same features go through the peer's own `Evaluator.compute_fewshot_metrics` 
 a set of CUB-200-2011's size with 384 channels, and one of 8 classes. Prints the largest difference of accuracies, in
 test images, with the peer in float64 and, as it runs by itself, in float32; exits with 1 where one is above its limit.
 Of the modules that the peer's file imports, those for data and models are left out; the arithmetic uses none of them.
+
+Needs google-research/big_vision and jax.
 """
 
 import importlib

@@ -9,6 +9,8 @@ compared; exits with 1 where a difference is above its limit. The recipe is `con
 stands at 1e-6 for two epochs; a second training, past the warm-up, takes 20 steps at the full rate.
 
 Not compared, because the two differ on purpose: which random numbers shuffle images and erase boxes, the peer's fp16.
+
+Needs facebookresearch/deit.
 """
 
 import importlib

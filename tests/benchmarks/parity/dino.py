@@ -10,6 +10,8 @@ compared; exits with 1 where a difference is above its limit. It takes a minute 
 
 Positions are resampled for the local crops by each side itself. Our stochastic depth is drawn as the peer's is. Not
 compared, because the two differ on purpose: the peer's fp16.
+
+Needs facebookresearch/dino.
 """
 
 import importlib

@@ -12,6 +12,8 @@ It takes 20 minutes on two cores.
 
 Not compared, because the two differ on purpose: which random numbers shuffle identities, how ties in a ranking are
 scored (by luck there), and the peer's fp16.
+
+Needs damo-cv/TransReID and yacs.
 """
 
 import itertools

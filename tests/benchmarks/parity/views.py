@@ -4,6 +4,8 @@ python -m tests.benchmarks parity_views --weights FOLDER --images DATA.yaml [--b
 
 Frozen tasks score every image by both views, by the weights of an export, on the embedded sets and on the dataset of a
 YAML file; images of 32 pixels are resized to 36 and cropped to 32, so that every pixel is resampled.
+
+Needs an export that `classify` can score, and the YAML file of a dataset that its classifier knows.
 """
 
 import argparse

@@ -9,6 +9,8 @@ positions and positions made for 14 x 14 places, as `configs/tasks/detect.yaml` 
 ViTDet (`--window-padding keys`). Compares the levels, all losses and the gradient of every parameter; exits with 1
 where a difference is above its limit. A minute for 24 x 24 tokens; `--side 1024` takes the recipe's
 64 x 64.
+
+Needs facebookresearch/detectron2 and mmdetection.
 """
 
 import copy

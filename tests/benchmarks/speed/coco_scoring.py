@@ -4,6 +4,8 @@ python -m tests.benchmarks coco_scoring
 The sizes are those of val2017: 5,000 images with 100 detections each, 80 categories, about 7 objects an image. Both
 start from the same lists in COCO's format; pycocotools is given a copy, since it writes into what it gets, and making
 that copy is not counted.
+
+Needs pycocotools.
 """
 
 import contextlib

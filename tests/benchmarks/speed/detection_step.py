@@ -10,6 +10,8 @@ Two copies of it train from the same files in one process, in turns of one pass 
 `tasks.detect.training` does, in precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, fp32.
 Both read images in this process. Operators of mmcv, where no compiled one is there, are this suite's for both, so that
 what these gained is in both columns. Prints medians over the turns, the first left out.
+
+Needs mmdetection, and images and annotations of COCO.
 """
 
 import contextlib

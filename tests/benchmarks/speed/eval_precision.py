@@ -3,6 +3,8 @@
 python -m tests.benchmarks eval_precision --reid MARKET_FOLDER --images PARQUET_FOLDER [--threads 2]
 Random weights, which a seed each draws; nothing is trained. MARKET_FOLDER is in Market-1501's layout, PARQUET_FOLDER
 one of CIFAR-10's Parquet files, of which 20 images a class and split are taken.
+
+Needs data in Market-1501's layout and CIFAR-10's Parquet files.
 """
 
 import statistics

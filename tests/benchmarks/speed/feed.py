@@ -6,6 +6,8 @@ Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) fr
 in one process with one thread, then in two side by side. Rates are medians over interleaved rounds, in images per
 second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
 without color operations.
+
+Needs a checkout of facebookresearch/dino for the peer of multi-crop.
 """
 
 import argparse

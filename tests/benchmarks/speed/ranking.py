@@ -3,6 +3,8 @@
 python -m tests.benchmarks ranking [--skip-torchreid]
 The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" ones stand near their identity's centre,
 "random" ones anywhere. torchreid's part takes some minutes and 10 GiB.
+
+Needs torchreid and 10 GiB of memory, unless `--skip-torchreid` is given.
 """
 
 import resource

@@ -8,6 +8,8 @@ ours, and some that it runs on a few models alone; three models of timm's own ru
 summary, where XFAIL is a failure of ours for one of `REASONS`, or of timm's own; exits with 1 where ours fail for no
 reason, or pass in spite of one. Takes three minutes on a core. `vit_b` and `vit_l`, which differ from `vit_s` in
 nothing but numbers, take longer and are left out.
+
+Needs timm's source package.
 """
 
 import itertools
