@@ -20,16 +20,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 
-from tasks.fewshot.scoring import FrozenFeatures, probe_all
-from tasks.fewshot.support_sets import SupportSets, permuted
-from tasks.probes import LeastSquares
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import Check, importing, report
-from tests.support import context
+from tests.benchmarks.speed.fewshot_probe import DRAWS, SHOTS, Data, probed
 
-SHOTS, SEEDS = (1, 5, 10, 25), 3
 SIZES = {"200 classes, 5994 / 5794 images": (200, 5994, 5794), "8 classes, 2000 / 3000": (8, 2000, 3000)}
 STRENGTHS = (2.0**-10, 1.0, 2.0**10, 2.0**19)
 FILE = "big_vision/evaluators/fewshot_lsr.py"
@@ -45,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
     for name, (classes, images, tests) in SIZES.items():
         data = random_features(classes, images, tests)
         for strength in STRENGTHS:
-            mine = our_accuracies(data, classes, strength)
+            correct = probed(data, (strength,))
+            mine = np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)
             for exact, limit in ((True, 0), (False, tests // 500)):
                 jax.config.update("jax_enable_x64", exact)
                 theirs = peer_accuracies(peer, data, classes, strength, np.float64 if exact else np.float32)
@@ -72,9 +68,6 @@ def load_peer(checkout: Path) -> ModuleType:
         return importlib.import_module("big_vision.evaluators.fewshot_lsr")
 
 
-Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
 def random_features(classes: int, images: int, tests: int, channels: int = 384) -> Data:
     """Overlapping classes: features and labels for training and for test, features in float32."""
     random = np.random.default_rng(0)
@@ -93,19 +86,5 @@ def peer_accuracies(peer: ModuleType, data: Data, classes: int, strength: float,
     computed = {"set": (train.astype(kind), labels, test.astype(kind), truth, classes)}
     evaluator = SimpleNamespace(_repr=computed, shots=SHOTS, l2_reg=strength)
     compute = peer.Evaluator.compute_fewshot_metrics
-    found = [compute(evaluator, None, seed, "set", None, None) for seed in range(SEEDS)]
+    found = [compute(evaluator, None, seed, "set", None, None) for seed in range(DRAWS)]
     return np.array([[float(result[shots]) for shots in SHOTS] for result in found])
-
-
-def our_accuracies(data: Data, classes: int, strength: float) -> np.ndarray:
-    """[seeds, shots]."""
-    train, labels, test, truth = data
-    groups = [np.flatnonzero(labels == label) for label in range(classes)]
-    orders = tuple(permuted(groups, seed) for seed in range(SEEDS))
-    sets = SupportSets("bigvision", orders, SHOTS, 0, (), ())
-    rows = sets.needed()
-    arrays = [torch.from_numpy(one) for one in (train[rows], labels[rows], test, truth)]
-    names = [[*map(str, of)] for of in (rows, range(len(truth)))]
-    features = FrozenFeatures(*arrays[:2], rows, *arrays[2:], classes, *names)
-    correct, *_ = probe_all(features, sets, LeastSquares, (strength,), context())
-    return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)

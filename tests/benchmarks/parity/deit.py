@@ -46,11 +46,10 @@ from tests.benchmarks.parity.checks import (
     normalised,
     report,
 )
-from tests.support import command
+from tests.support import command, context
 from transfer.core.seeding import key_seed
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import repeated_batches
-from transfer.engine.context import Context
 from transfer.engine.schedule import Schedule
 from transfer.engine.step import Stepper
 
@@ -137,9 +136,9 @@ class Peer:
                 scheduler.step(epoch)
         return losses, rates, average.ema.state_dict()
 
-    def transform(self, *, erasing: bool) -> Any:
-        """Its training transform, PIL image -> normalised tensor."""
-        args = self.modules["main"].get_args_parser().parse_args([] if erasing else ["--reprob", "0"])
+    def transform(self) -> Any:
+        """Its training transform without erasing, PIL image -> normalised tensor."""
+        args = self.modules["main"].get_args_parser().parse_args(["--reprob", "0"])
         return self.modules["datasets"].build_transform(True, args)
 
     def eval_transform(self) -> Any:
@@ -222,7 +221,7 @@ def _together(orders: Sequence[Sequence[int]], share: int) -> int:
 def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, without erasing, and evaluated images, both as normalised."""
     ours = train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD)
-    theirs = peer.transform(erasing=False)
+    theirs = peer.transform()
     largest = 0.0
     for seed in range(DRAWS):
         image, sides = picture(seed), []
@@ -280,7 +279,7 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     model.load_state_dict(learner.backbone.model.state_dict())
     epochs = batches()
     losses, rates, averages = peer.train(model, CLASSES, epochs, seed_step)
-    stepper = Stepper(learner, options, Context(torch.device("cpu"), "fp32"))
+    stepper = Stepper(learner, options, context())
     stepper.model.train()
     steps: list[dict[str, float]] = []
     for epoch, batches_here in enumerate(epochs):

@@ -236,12 +236,10 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     trace = peer.train(**networks, batches=[[normalised(c) for c in b] for b in batches])
     ours = train(learner, options, batches)
     note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
-    losses = max(abs(a - b["loss"]) for a, b in zip(trace.losses, ours, strict=True))
-    yield Check(f"training: loss, {name}", losses, 1e-4, note)
-    rates = max(abs(a - b["lr"]) for a, b in zip(trace.rates, ours, strict=True))
-    yield Check(f"training: rate, {name}", rates, 1e-7)
-    decays = max(abs(a - b["decay"]) for a, b in zip(trace.decays, ours, strict=True))
-    yield Check(f"training: weight decay, {name}", decays, 1e-7)
+    pairs = (("loss", trace.losses, 1e-4), ("lr", trace.rates, 1e-7), ("decay", trace.decays, 1e-7))
+    for what, theirs, limit in pairs:
+        difference = max(abs(a - b[what]) for a, b in zip(theirs, ours, strict=True))
+        yield Check(f"training: {what}, {name}", difference, limit, note if what == "loss" else "")
     yield Check(f"training: center, {name}", float((learner.center - trace.center).abs().max()), 1e-5)
     for kind, network in networks.items():
         difference, note = compare_states(getattr(learner, kind), network)

@@ -25,8 +25,10 @@ from tests.support import context
 from transfer.core.process import ALONE
 from transfer.engine.context import auto_threads
 
-SHOTS = (1, 5, 10, 25)
+SHOTS, DRAWS = (1, 5, 10, 25), 3
 SEVERAL = tuple(2.0**power for power in range(-10, 20))
+Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Features and labels for training, and for test."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,15 +74,19 @@ def write(store: Path, classes: int, images: int, tests: int, channels: int) -> 
     return labels, truth
 
 
+def probed(data: Data, strengths: tuple[float, ...], held: int = 0) -> dict[str, np.ndarray]:
+    """All probes of 3 draws: by `correct_Nshot` whether [draws, tests] a test image is right."""
+    _, labels, _, truth = data
+    groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
+    sets = SupportSets("bigvision", tuple(permuted(groups, draw) for draw in range(DRAWS)), SHOTS, held, (), ())
+    names = [[*map(str, range(len(of)))] for of in (labels, truth)]
+    arrays = [torch.from_numpy(array) for array in data]
+    features = FrozenFeatures(*arrays[:2], np.arange(len(labels)), *arrays[2:], len(groups), *names)
+    return probe_all(features, sets, LeastSquares, strengths, context())[0]
+
+
 def run(store: Path, labels: np.ndarray, truth: np.ndarray, strengths: tuple[float, ...]) -> int:
     """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
-    found = {name: torch.from_numpy(read_stored(store / f"{name}.safetensors").features) for name in ("train", "test")}
-    groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
-    orders = tuple(permuted(groups, draw) for draw in range(3))
-    sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())
-    train, test = ((found[name], torch.from_numpy(of)) for name, of in (("train", labels), ("test", truth)))
-    names = [[*map(str, range(len(of)))] for of in (labels, truth)]
-    features = FrozenFeatures(*train, np.arange(len(labels)), *test, len(groups), *names)
-    here = context()
-    probe_all(features, sets, LeastSquares, strengths, here)
-    return features.train.nbytes + features.test.nbytes
+    train, test = (read_stored(store / f"{name}.safetensors").features for name in ("train", "test"))
+    probed((train, labels, test, truth), strengths, held=5 if len(strengths) > 1 else 0)
+    return train.nbytes + test.nbytes
