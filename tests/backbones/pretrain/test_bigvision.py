@@ -10,9 +10,8 @@ from transfer.data.loading import bigvision
 from transfer.data.loading.bigvision import OPERATIONS, AreaCrop, InceptionCrop, SquashCrop
 
 
-def picture(W, H):
-    noise = np.random.default_rng(W + H).integers(0, 256, (H, W, 3), dtype=np.uint8)
-    return Image.fromarray(noise)
+def noise(W, H):
+    return Image.fromarray(np.random.default_rng(W + H).integers(0, 256, (H, W, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize(("W", "H"), [(400, 300), (300, 400), (32, 32), (640, 200), (7, 5)])
@@ -28,46 +27,42 @@ def test_boxes(W, H):
             assert 0.75 * h - 0.5 <= w <= 1.33 * h + 0.5
 
 
+def without_antialias(image, size):
+    """[size, size, 3] in float64."""
+    pixels = torch.tensor(np.asarray(image)).permute(2, 0, 1)[None].double()
+    return torch.nn.functional.interpolate(pixels, (size, size), mode="bilinear")[0].permute(1, 2, 0).numpy()
+
+
+def is_truncated(seen, exact, slack):
+    """Whether pixels are the exact ones, truncated and never rounded up."""
+    difference = np.asarray(seen).astype(int) - exact
+    return difference.max() < slack and difference.min() > -1 - slack
+
+
 @pytest.mark.parametrize(("W", "H", "size"), [(200, 150, 32), (20, 30, 64), (48, 48, 48)])
 def test_resized_without_antialias(W, H, size):
-    image = picture(W, H)
+    image = noise(W, H)
     crop = InceptionCrop(size, (0.2, 1.0), (0.75, 1.33))
     for seed in range(5):
         random.seed(seed)
         left, top, w, h = crop.draw(W, H)
         random.seed(seed)
-        got = np.asarray(crop(image)).astype(int)
-        part = torch.tensor(np.asarray(image)).permute(2, 0, 1)[None, :, top : top + h, left : left + w].double()
-        plain = torch.nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=False)
-        difference = got - plain[0].permute(1, 2, 0).numpy()
-        assert difference.max() < 1e-6  # truncated, never rounded up
-        assert difference.min() > -1 - 1e-6
+        part = image.crop((left, top, left + w, top + h))
+        assert is_truncated(crop(image), without_antialias(part, size), 1e-6)
+    squashed = without_antialias(image, size)[4 : size - 4, 4 : size - 4]
+    assert is_truncated(SquashCrop(size - 8, size)(image), squashed, 1e-4)
 
 
 @pytest.mark.parametrize(("W", "H", "size", "resize"), [(40, 30, 14, 16), (30, 41, 20, 20), (9, 8, 20, 24)])
 def test_area_averages(W, H, size, resize):
     """Every pixel is the mean of the part of the image that it covers."""
-    image = picture(W, H)
+    image = noise(W, H)
     x = np.asarray(image).astype(np.float64)
     w, h = round(W * resize / min(W, H)), round(H * resize / min(W, H))
     fine = x.repeat(h, 0).repeat(w, 1)  # H h x W w cells: each pixel of the result covers H x W of them
     plain = fine.reshape(h, H, w, W, 3).mean((1, 3))
     top, left = (h - size) // 2, (w - size) // 2
-    got = np.asarray(AreaCrop(size, resize)(image)).astype(int)
-    assert got.shape == (size, size, 3)
-    difference = got - plain[top : top + size, left : left + size]
-    assert difference.max() < 2e-3
-    assert difference.min() > -1 - 2e-3
-
-
-def test_the_squashed_view_is_bilinear_without_antialias() -> None:
-    random = np.random.default_rng(0)
-    image = Image.fromarray(random.integers(0, 256, (50, 90, 3), dtype=np.uint8))
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].double()
-    resized = torch.nn.functional.interpolate(pixels, (32, 32), mode="bilinear", antialias=False, align_corners=False)
-    expected = resized[0, :, 4:28, 4:28].permute(1, 2, 0).numpy()
-    seen = np.asarray(SquashCrop(24, 32)(image)).astype(float)
-    assert ((expected - 1 - 1e-4 < seen) & (seen <= expected + 1e-4)).all(), "truncated, not rounded"
+    assert is_truncated(AreaCrop(size, resize)(image), plain[top : top + size, left : left + size], 2e-3)
 
 
 LEVELS = (0, 5, 10, 15, 20)
@@ -76,12 +71,7 @@ H, W = 48, 64
 
 @pytest.fixture
 def image():
-    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((W, H), Image.Resampling.BICUBIC)
-
-
-def signs(monkeypatch, sign):
-    monkeypatch.setattr(bigvision, "random_sign", lambda m: sign * m)
+    return noise(8, 6).resize((W, H), Image.Resampling.BICUBIC)
 
 
 def truncated(values):
@@ -153,7 +143,7 @@ def moved(x, source):
 @pytest.mark.parametrize("level", LEVELS)
 def test_geometry(monkeypatch, image, level, sign):
     """Nearest pixels (a few at ties may differ), grey 128 where nothing lies."""
-    signs(monkeypatch, sign)
+    monkeypatch.setattr(bigvision, "random_sign", lambda m: sign * m)
     x, m = np.asarray(image), sign * level / 10
     angle, middle = math.radians(30 * m), ((W - 1) / 2, (H - 1) / 2)
 

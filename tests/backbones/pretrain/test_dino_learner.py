@@ -41,8 +41,11 @@ def update(learner: DinoLearner, views: list[Tensor], step: int = 1) -> None:
     learner.after_step(step)
 
 
-def test_the_loss_is_that_of_crops_sent_one_by_one() -> None:
-    learner, views = make(dino_options()).eval(), crops()
+@pytest.mark.parametrize(("student", "teacher"), [(0.1, 0.04), (1.0, 0.5)])
+def test_the_loss_is_that_of_crops_sent_one_by_one(student: float, teacher: float) -> None:
+    """Algorithm 1 of arXiv 2104.14294 with multi-crop."""
+    options = dino_options(student_temp=student, teacher_temp=teacher, warmup_teacher_temp=teacher)
+    learner, views = make(options).eval(), crops()
     with torch.no_grad():
         for parameter in learner.student.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
@@ -54,11 +57,11 @@ def test_the_loss_is_that_of_crops_sent_one_by_one() -> None:
 
         terms, entropies = [], []
         for i in range(2):
-            q = ((outputs(learner.teacher, views[i]) - learner.center) / 0.04).softmax(-1)
+            q = ((outputs(learner.teacher, views[i]) - learner.center) / teacher).softmax(-1)
             entropies.append(-(q * q.log()).sum(-1).mean())
             for j, view in enumerate(views):
                 if i != j:
-                    p = (outputs(learner.student, view) / 0.1).log_softmax(-1)
+                    p = (outputs(learner.student, view) / student).log_softmax(-1)
                     terms.append(-(q * p).sum(-1).mean())
     assert len(terms) == 6
     assert float(found["loss"]) == pytest.approx(float(torch.stack(terms).mean()), rel=1e-5)
@@ -85,13 +88,14 @@ def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
     assert moved == [False, False, True]
 
 
-def test_momentum_and_temperature_follow_the_papers_schedules() -> None:
-    warm_up = {"warmup_teacher_temp": 0.04, "teacher_temp": 0.07, "warmup_teacher_temp_epochs": 3}
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_momentum_and_temperature_follow_the_papers_schedules(epochs: int) -> None:
+    warm_up = {"warmup_teacher_temp": 0.04, "teacher_temp": 0.07, "warmup_teacher_temp_epochs": epochs}
     options = dino_options(epochs=5, teacher_momentum=0.996, **warm_up)
     learner, total = make(options, epoch_steps=4), 20
     iterations = np.arange(total)
     momentum = 1 + 0.5 * (0.996 - 1) * (1 + np.cos(np.pi * iterations / total))
-    temperature = np.repeat([*np.linspace(0.04, 0.07, 3), 0.07, 0.07], 4)
+    temperature = np.repeat([*np.linspace(0.04, 0.07, epochs), *[0.07] * (5 - epochs)], 4)
     assert np.allclose([learner.momentum(i + 1) for i in iterations], momentum, atol=1e-12)
     assert np.allclose([learner.temperature(i + 1) for i in iterations], temperature, atol=1e-12)
     stats = learner((crops(), LABELS), 10)
