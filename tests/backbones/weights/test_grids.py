@@ -12,9 +12,9 @@ from backbones.backbone import create
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
 from backbones.weights.export import export
 from backbones.weights.fitting import check_partial
+from tests.backbones.support import HALF, below
 from transfer.core.errors import UserError
 
-HALF = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 
 
@@ -34,10 +34,6 @@ def resized(model, size):
     copy.load_state_dict(model.state_dict())
     copy.set_input_size(size)
     return copy.pos_embed
-
-
-def below(prefix, state):
-    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
 
 
 def dino(state):

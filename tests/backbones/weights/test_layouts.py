@@ -17,12 +17,12 @@ from timm.models.vision_transformer import VisionTransformer
 from torchvision.models.vision_transformer import VisionTransformer as Torchvision
 
 from backbones.backbone import create
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.weights.load import read_network
+from tests.backbones.support import HALF, IMAGES, below
 from transfer.core.errors import UserError
 
-IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-HALF = ((0.5,) * 3, (0.5,) * 3)
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 ARCHS = """
 from timm.models.deit import VisionTransformerDistilled
@@ -50,10 +50,6 @@ def model_of(arch, seed):
     return model
 
 
-def below(prefix, state):
-    return {prefix + name: tensor for name, tensor in state.items()}
-
-
 def renamed(state, rules):
     """The state with names by rules, each a pattern and what stands in its place."""
     words = rules.split()
@@ -66,9 +62,9 @@ def split(state, joined, parts):
     """The state with each joined query, key and value as three tensors."""
     found = {}
     for name, tensor in state.items():
-        names = [name.replace(joined, part) for part in parts]
-        found |= dict(zip(names, tensor.chunk(3))) if joined in name else {name: tensor}
-    return {name: tensor.clone() for name, tensor in found.items()}
+        names = [name.replace(joined, part) for part in parts] if joined in name else [name]
+        found |= dict(zip(names, (part.clone() for part in tensor.chunk(len(names)))))
+    return found
 
 
 def zeros(*names):
@@ -106,9 +102,7 @@ def transformers_names(s):
 
 
 def transformers_vit(s, prefix="vit."):
-    s = renamed(
-        transformers_names(s), r"\.norm1\. .layernorm_before. \.norm2\. .layernorm_after. mlp\.fc2 output.dense"
-    )
+    s = renamed(transformers_names(s), r"\.norm1\. .layernorm_before. \.norm2\. .layernorm_after.")
     s = renamed(s, r"mlp\.fc1 intermediate.dense mlp\.fc2 output.dense")
     return below(prefix, s) | zeros("classifier.weight", "classifier.bias")
 
@@ -122,12 +116,8 @@ def transformers_dinov2(s):
 
 
 def clip(s):
-    s = renamed(
-        s, r"patch_embed\.proj conv1 ^norm_pre ln_pre ^norm\. ln_post. \.norm(\d) .ln_\1 attn\.proj attn.out_proj"
-    )
-    s = renamed(
-        s, r"^blocks transformer.resblocks attn\.qkv\. attn.in_proj_ mlp\.fc1 mlp.c_fc attn\.proj attn.out_proj"
-    )
+    s = renamed(s, r"^patch_embed\.proj conv1 ^norm_pre ln_pre ^norm\. ln_post. \.norm(\d) .ln_\1 mlp\.fc1 mlp.c_fc")
+    s = renamed(s, r"^blocks transformer.resblocks attn\.qkv\. attn.in_proj_ attn\.proj attn.out_proj")
     s |= {"class_embedding": s.pop("cls_token")[0, 0], "positional_embedding": s.pop("pos_embed")[0]}
     return below("visual.", s | {"proj": torch.zeros(64, 8)}) | zeros("logit_scale", "ln_final.weight")
 
