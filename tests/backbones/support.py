@@ -1,12 +1,23 @@
 """What the tests of backbones share: images, small models, a Hugging Face cache, a file of a user's parts."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
+from tests.support import context, stopped_after, tensors
+from transfer.core.errors import Stopped
+from transfer.data.loading.loader import RunLoader
+from transfer.engine.checkpoint import STATE
+from transfer.engine.context import Context
+from transfer.engine.learner import Learner
+from transfer.engine.loop import fit
+from transfer.engine.options import FitOptions
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -105,3 +116,18 @@ def hub(folder: Path, monkeypatch, repository: str, state: dict[str, Tensor], co
         (snapshot / "config.json").write_text(config)
     save_file(state, snapshot / "model.safetensors")
     return snapshot / "model.safetensors"
+
+
+Start = Callable[[Context], tuple[Learner, RunLoader]]
+
+
+def in_pieces(
+    folder: Path, stops: tuple[int, ...], options: FitOptions, start: Start
+) -> tuple[list[Tensor], list[str]]:
+    """The tensors of the last state, and the history, of a training that is stopped after some steps and taken up."""
+    folder.mkdir()
+    for stop in (*stops, 0):
+        here = context(folder)
+        with stopped_after(stop), pytest.raises(Stopped) if stop else nullcontext():
+            fit(*start(here), options, here)
+    return [*tensors(torch.load(folder / STATE))], (folder / "history.jsonl").read_text().splitlines()

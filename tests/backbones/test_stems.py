@@ -47,15 +47,18 @@ def test_every_stem_divides_the_image_by_the_patch(name):
         assert embed(torch.zeros(2, 3, 3 * patch, 2 * patch)).shape == (2, 6, 16)
 
 
-KERNELS = {"1Proj": [16], "conv": [7, 3, 3, 8], "conv_2222": [7, 3, 3, 8], "xiao": [3, 3, 3, 3, 1]}
-PADDINGS = {"1Proj": [0], "conv": [3, 1, 1, 0], "conv_2222": [3, 1, 1, 3], "xiao": [1, 1, 1, 1, 0]}
+LAYERS = {  # kernels, paddings
+    "1Proj": ([16], [0]),
+    "conv": ([7, 3, 3, 8], [3, 1, 1, 0]),
+    "conv_2222": ([7, 3, 3, 8], [3, 1, 1, 3]),
+    "xiao": ([3, 3, 3, 3, 1], [1, 1, 1, 1, 0]),
+}
 
 
-@pytest.mark.parametrize("stem", KERNELS)
+@pytest.mark.parametrize("stem", LAYERS)
 def test_kernels_and_paddings(stem):
     layers = find_stem(stem).layers(384, 16)
-    assert [layer.kernel for layer in layers] == KERNELS[stem]
-    assert [layer.padding for layer in layers] == PADDINGS[stem]
+    assert ([layer.kernel for layer in layers], [layer.padding for layer in layers]) == LAYERS[stem]
 
 
 def test_full_stem_is_algorithm_1():

@@ -1,5 +1,4 @@
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,8 @@ from torch import Tensor, nn
 
 from backbones.pretrain.dino.learner import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
-from tests.support import context, stopped_after, tensors
-from transfer.core.errors import Stopped
+from tests.backbones.support import in_pieces
 from transfer.core.seeding import seed_torch
-from transfer.engine.checkpoint import STATE
-from transfer.engine.loop import fit
 from transfer.engine.outcome import FEWEST, judge
 
 LABELS = torch.zeros(4, dtype=torch.int64)
@@ -190,9 +186,6 @@ def test_a_constant_teacher_collapses_onto_ln_k_and_a_healthy_start_does_not() -
 # Whole runs
 
 
-PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer": 1}
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -201,15 +194,10 @@ PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer":
     ],
 )
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, given: dict[str, Any]) -> None:
-    options = dino_options(**{**PLAIN_RUN, **given})
-    for name, stops in (("whole", []), ("pieces", [3, 5])):
-        (tmp_path / name).mkdir()
-        for stop in [*stops, 0]:
-            batches = feed(parts=options.grad_accum_steps)
-            with stopped_after(stop), pytest.raises(Stopped) if stop else nullcontext():
-                fit(make(options, stem="conv"), batches, options, context(tmp_path / name))
-    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
-    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
-    histories = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "pieces")]
-    assert histories[0] == histories[1]
-    assert len(histories[0].splitlines()) == 8
+    options = dino_options(epochs=2, drop_path=0.3, freeze_last_layer=1, **given)
+    how = options, lambda _: (make(options, stem="conv"), feed(parts=options.grad_accum_steps))
+    whole, history = in_pieces(tmp_path / "whole", [], *how)
+    pieces, again = in_pieces(tmp_path / "pieces", [3, 5], *how)
+    assert all(torch.equal(a, b) for a, b in zip(whole, pieces, strict=True))
+    assert history == again
+    assert len(history) == 8

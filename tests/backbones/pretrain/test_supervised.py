@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,17 @@ from backbones.pretrain.supervised.losses import mix
 from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.pretrain.supervised.training import train_loader
 from backbones.spec import BackboneSpec, resolve
+from tests.backbones.support import in_pieces
 from tests.processes import spawn_ranks, start_rank
-from tests.support import PLAIN, context, stopped_after, tensors
-from transfer.core.errors import Stopped, UsageError, UserError
+from tests.support import PLAIN, context
+from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.loader import RunLoader
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.manifest import named_files
 from transfer.engine import dist
-from transfer.engine.loop import fit
+from transfer.engine.context import Context
 from transfer.engine.outcome import Signs
 from transfer.engine.step import Stepper
 
@@ -101,24 +102,23 @@ def batch(count: int = 8) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("given", [{}, MIXED, {"loss": "sigmoid", "head_bias": -2, "mixing": "bigvision", "mixup": 1}])
 def test_forward_is_pure_and_its_loss_is_that_of_the_mixed_images(given: dict[str, Any]) -> None:
-    model = learner(**given)
-    seen, images = batch(), batch()[0]
-    results = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        results.append(model(seen, 3))
-    assert results[0]["loss"].item() == results[1]["loss"].item()
-    assert torch.equal(seen[0], images)
+    model, seen = learner(**given), batch()
+
+    def found(seed: int, step: int) -> Tensor:
+        torch.manual_seed(seed)
+        return model(seen, step)["loss"]
+
+    loss = found(5, 3)
+    assert torch.equal(found(5, 3), loss)
+    assert not given or not torch.equal(found(6, 4), loss)
+    assert torch.equal(seen[0], batch()[0])
     torch.manual_seed(5)
     mixed, targets = mix(*seen, CLASSES, model.options, seed=0, step=3)
     logits = model.backbone.logits(mixed)
-    loss = -(targets * logits.log_softmax(1)).sum(1).mean()
+    expected = -(targets * logits.log_softmax(1)).sum(1).mean()
     if given.get("loss") == "sigmoid":
-        loss = -(targets * logits.sigmoid().log() + (1 - targets) * (1 - logits.sigmoid()).log()).sum(1).mean()
-    assert torch.allclose(results[0]["loss"], loss, atol=1e-5)
-    if given:
-        torch.manual_seed(6)
-        assert model(seen, 4)["loss"].item() != results[0]["loss"].item()
+        expected = -(targets * logits.sigmoid().log() + (1 - targets) * (1 - logits.sigmoid()).log()).sum(1).mean()
+    assert torch.allclose(loss, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("loss", "level"), [("softmax", math.log(3)), ("sigmoid", 3 * 0.6365141682948128)])
@@ -152,30 +152,20 @@ def test_one_step_is_that_of_plain_torch() -> None:
         assert torch.allclose(ours.average.model.state_dict()[name], average, atol=1e-6), name
 
 
-def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **given: Any) -> dict[str, Any]:
-    """The state and history of a run that is stopped after some steps and taken up again."""
-    chosen = options(**given)
-    assert data.train is not None
-    for stop in (*stops, 0):
-        torch.manual_seed(0)
-        here = context(folder)
-        folder.mkdir(exist_ok=True)
-        backbone = create(tiny(stem="conv"), img_size=32, classes=CLASSES, drop_path=chosen.drop_path)
-        model = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), chosen, seed=0)
-        with stopped_after(stop), pytest.raises(Stopped) if stop else nullcontext():
-            fit(model, train_loader(data.train, backbone, chosen, here), chosen, here)
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
-
-
 @pytest.mark.parametrize("given", [{"repeats": 3, "batch_size": 6}, pytest.param(BOTH, marks=pytest.mark.nightly)])
 def test_resumed_equals_uninterrupted_to_the_bit(data: Any, tmp_path: Path, given: Any, capfd: Any) -> None:
     given = {**MIXED, "ema": 0.9, "export": "ema", **given}
-    whole = trained(data, tmp_path / "whole", (), **given)
-    parts = trained(data, tmp_path / "parts", (4, 11), **given)
-    assert whole["losses"] == parts["losses"]
-    assert len(whole["losses"]) == 2 * (72 // options(**given).batch_size)
-    assert all(torch.equal(a, b) for a, b in zip(tensors(whole["state"]), tensors(parts["state"]), strict=True))
+    chosen = options(**given)
+
+    def start(here: Context) -> tuple[SupervisedLearner, RunLoader]:
+        model = learner(tiny(stem="conv"), **given)
+        return model, train_loader(data.train, model.backbone, chosen, here)
+
+    whole, history = in_pieces(tmp_path / "whole", [], chosen, start)
+    parts, again = in_pieces(tmp_path / "parts", [4, 11], chosen, start)
+    assert history == again
+    assert len(history) == 2 * (72 // chosen.batch_size)
+    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
     said = capfd.readouterr().err
     assert "repeats" not in given or "48 of 72 training images (repeated augmentation shows 24 up to 3 times" in said
 
@@ -196,8 +186,8 @@ def train_as_rank(rank: int, port: int, images: str, folder: str, given: dict[st
 def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path) -> None:
     given = TWO | FAST
     together, alone = tmp_path / "together", tmp_path / "alone"
-    together.mkdir()
-    alone.mkdir()
+    for folder in (together, alone):
+        folder.mkdir()
     spawn_ranks(train_as_rank, str(images), str(together), given)
     scores, _ = METHOD.run(tiny(stem="conv"), data, options(**given), context(alone))
     lines = [[*map(json.loads, (folder / "history.jsonl").open())] for folder in (alone, together)]

@@ -63,12 +63,6 @@ def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
     fresh = create("resnet18.a1_in1k", classes=1000).eval()
     torch.testing.assert_close(fresh.pooled(images), trained.pooled(images))
     assert not torch.equal(fresh.model.fc.weight, theirs.fc.weight)
-    export(trained, tmp_path / "out")
-    again = create(str(tmp_path / "out"), classes="trained").eval()
-    assert torch.equal(again.logits(images), trained.logits(images))
-    export(fresh, tmp_path / "fresh")
-    rebuilt = timm.create_model(f"local-dir:{tmp_path}/fresh", pretrained=True).eval()
-    torch.testing.assert_close(rebuilt((images - fresh.mean) / fresh.std), fresh.logits(images))
 
 
 @pytest.mark.parametrize("made", ["Net", "resnet"])
