@@ -1,7 +1,6 @@
 """Small classification sets on disk."""
 
 import functools
-import hashlib
 import io
 import shutil
 import tempfile
@@ -28,12 +27,6 @@ def encoded(*key):
     """A JPEG of 12 x 16 pixels that no other key gives."""
     pixels = np.random.default_rng(key).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     return saved(Image.fromarray(pixels), quality=90)
-
-
-def content(folder: Path) -> list[tuple[str, bytes]]:
-    """The names of all files, and the digests of what is in them."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).digest()) for path in files]
 
 
 def write_images(folder, count, *key):

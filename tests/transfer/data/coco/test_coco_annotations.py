@@ -15,16 +15,8 @@ from transfer.data.coco.split import Segmentations
 
 
 @pytest.fixture(autouse=True)
-def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotations, "INDEXED", 0)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def settled(file: Path, seconds: float = 100) -> Path:
-    """Give a file a time at which its content is certain to be that of its stamp."""
-    stat = file.stat()
-    os.utime(file, (stat.st_atime, stat.st_mtime - seconds))
-    return file
 
 
 def plain(file: Path) -> dict[str, Any]:
@@ -34,32 +26,17 @@ def plain(file: Path) -> dict[str, Any]:
     return facts | {"masks": list(split.segmentations), "classes": classes, "dropped": dropped}
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return settled(written(tmp_path / "coco") / "annotations" / "instances_train2017.json")
-
-
-def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that are parsed from now on."""
+def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path) / "annotations" / "instances_train2017.json"
+    os.utime(file, (0, 0))  # long ago, so that the content is certain to be that of its stamp
     parsed, parse = [], annotations._parse
-    monkeypatch.setattr(annotations, "_parse", lambda file, content: (parsed.append(file), parse(file, content))[1])
-    return parsed
-
-
-def test_the_index_gives_what_the_file_does(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = parses(monkeypatch)
+    monkeypatch.setattr(annotations, "_parse", lambda *given: parsed.append(file) or parse(*given))
     read, indexed = plain(file), plain(file)
-    assert parsed == [file]
-    assert read == indexed
-    assert len(read["images"]) == 4
-
-
-def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = plain(file)
-    parsed = parses(monkeypatch)
+    assert (read, len(read["images"]), len(parsed)) == (indexed, 4, 1)
     next((cache_folder() / "indexes").glob("*/label.npy")).unlink()
-    assert plain(file) == whole
-    assert parsed == [file]
+    assert (plain(file), len(parsed)) == (read, 2)
 
 
 @pytest.mark.parametrize(
@@ -99,17 +76,12 @@ VALUES = [
 ]
 
 
-def test_values_come_back_as_they_were() -> None:
+def test_values_come_back_as_they_were_and_parts_share_the_coordinates() -> None:
     segmentations = Segmentations.collect(VALUES)
     assert list(segmentations) == VALUES
     assert segmentations.present.tolist() == [value is not None for value in VALUES]
-    assert list(Segmentations.collect([])) == []
-    assert list(Segmentations.collect([[], None])) == [None, None]
-
-
-def test_parts_share_the_coordinates() -> None:
-    segmentations = Segmentations.collect(VALUES)
     chosen = segmentations.select(np.array([6, 0, 2, 3]))
     assert list(chosen) == [VALUES[row] for row in (6, 0, 2, 3)]
     assert list(chosen.select(np.array([3]))) == [VALUES[3]]
     assert chosen.block is segmentations.block
+    assert list(Segmentations.collect([])) == []

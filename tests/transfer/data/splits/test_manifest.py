@@ -25,14 +25,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are read."""
-    names: list[str] = []
-    plain = manifest._digest
-
-    def noted(path: str) -> bytes:
-        names.append(Path(path).name)
-        return plain(path)
-
-    monkeypatch.setattr(manifest, "_digest", noted)
+    names, plain = [], manifest._digest
+    monkeypatch.setattr(manifest, "_digest", lambda path: names.append(Path(path).name) or plain(path))
     return names
 
 
