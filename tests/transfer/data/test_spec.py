@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transfer.core.errors import UsageError, UserError
-from transfer.data.layouts import Archive, read_archives
+from transfer.data.layouts import read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
 
 
@@ -121,14 +121,7 @@ def test_manifest_digest():
     assert manifest_digest([("b.jpg", 20, b"\x01\x03"), ("a.jpg", 3, b"\xff")]) != expected
 
 
-URL, SHA, MD5 = "https://host/a.tar.gz", "0" * 64, "f" * 32
-FILE = Path("set.yaml")
-
-
-def test_an_archive_is_read() -> None:
-    entry = {"url": URL, "sha256": SHA, "bytes": 7, "into": "a/b", "inside": "c.tar"}
-    assert read_archives([entry], FILE) == (Archive(**entry),)
-    assert read_archives([{"url": URL, "md5": MD5}], FILE) == (Archive(url=URL, md5=MD5),)
+URL, SHA = "https://host/a.tar.gz", "0" * 64
 
 
 @pytest.mark.parametrize(
@@ -142,6 +135,6 @@ def test_an_archive_is_read() -> None:
         {"url": URL, "sha256": SHA, "inside": "/x"},
     ],
 )
-def test_what_is_wrong_is_named(entry: object) -> None:
+def test_what_is_wrong_with_an_archive_is_named(entry):
     with pytest.raises(UsageError, match=r"^set.yaml: `archives`: .*wanted: a `url`"):
-        read_archives([entry], FILE)
+        read_archives([entry], Path("set.yaml"))

@@ -1,7 +1,5 @@
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,20 +13,18 @@ from transfer.data.coco.split import Segmentations
 
 
 @pytest.fixture(autouse=True)
-def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_files_are_indexed(monkeypatch):
     monkeypatch.setattr(annotations, "INDEXED", 0)
 
 
-def plain(file: Path) -> dict[str, Any]:
+def plain(file):
     """Everything that is read of a file."""
     split, classes, dropped = read_split("train", file, file.parent)
     facts = {name: np.asarray(value).tolist() for name, value in vars(split).items() if name != "segmentations"}
     return facts | {"masks": list(split.segmentations), "classes": classes, "dropped": dropped}
 
 
-def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch):
     file = written(tmp_path) / "annotations" / "instances_train2017.json"
     os.utime(file, (0, 0))  # long ago, so that the content is certain to be that of its stamp
     parsed, parse = [], annotations._parse
@@ -76,7 +72,7 @@ VALUES = [
 ]
 
 
-def test_values_come_back_as_they_were_and_parts_share_the_coordinates() -> None:
+def test_values_come_back_as_they_were_and_parts_share_the_coordinates():
     segmentations = Segmentations.collect(VALUES)
     assert list(segmentations) == VALUES
     assert segmentations.present.tolist() == [value is not None for value in VALUES]

@@ -3,9 +3,7 @@
 import contextlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +13,12 @@ from tests.tasks.detect.coco.cases import official, same
 from tests.transfer.data.coco.coco_tree import CROWD, content, objects, opened, written
 from transfer.core.errors import UserError
 from transfer.data.coco import annotations
-from transfer.data.coco.dataset import CocoData
 
 
-def each(key: str, **change: Any) -> Callable[[dict[str, Any]], None]:
+def each(key, **change):
     """Change a field of all entries of a list: by a function, to a value, or take it out (...)."""
 
-    def made(given: dict[str, Any]) -> None:
+    def made(given):
         for entry in given[key]:
             for name, value in change.items():
                 entry[name] = value(entry[name]) if callable(value) else value
@@ -31,7 +28,7 @@ def each(key: str, **change: Any) -> Callable[[dict[str, Any]], None]:
     return made
 
 
-def form(root: Path, *changes: Callable[[dict[str, Any]], None]) -> CocoData:
+def form(root, *changes):
     splits = {split: content(split) for split in ("train", "val")}
     for change in changes:
         for given in splits.values():
@@ -39,7 +36,7 @@ def form(root: Path, *changes: Callable[[dict[str, Any]], None]) -> CocoData:
     return opened(written(root, **splits))
 
 
-def plain(data: CocoData) -> list[Any]:
+def plain(data):
     return [data.classes, data.category_ids, data.as_coco(data.train), data.as_coco(data.val)]
 
 
@@ -59,9 +56,7 @@ def plain(data: CocoData) -> list[Any]:
         each("annotations", segmentation=lambda one: one if one is CROWD else [list(map(str, one[0]))]),
     ],
 )
-def test_numbers_as_text_or_with_a_point_are_the_numbers(
-    change: Callable[[dict[str, Any]], None], fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_as_text_or_with_a_point_are_the_numbers(change, fast, tmp_path, monkeypatch):
     monkeypatch.setattr(annotations, "INDEXED", 0 if fast else 2**40)
     monkeypatch.setenv("HOME", str(tmp_path))
     expected, found = plain(form(tmp_path / "plain")), plain(form(tmp_path / "form", change))
@@ -72,7 +67,7 @@ def test_numbers_as_text_or_with_a_point_are_the_numbers(
 
 
 @pytest.mark.parametrize("value", [..., None, float("nan")])
-def test_a_missing_area_is_that_of_the_mask_or_box(value: Any, tmp_path: Path) -> None:
+def test_a_missing_area_is_that_of_the_mask_or_box(value, tmp_path):
     from pycocotools import mask as masks
     from pycocotools.coco import COCO
 
@@ -91,17 +86,15 @@ def test_a_missing_area_is_that_of_the_mask_or_box(value: Any, tmp_path: Path) -
     expected = [110.0, *(float(masks.area(truth.annToRLE(truth.anns[number]))) for number in (2, 3)), 7.25]
     each("annotations", area=lambda area: area if area == 7.25 else value)(given)
     data = opened(written(tmp_path, train=given))
-    assert data.train is not None
     assert data.train.areas.tolist() == expected
     assert data.notes == ("3 training objects have no `area`: it is that of the mask, or of the box without one",)
 
 
-def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_path: Path) -> None:
+def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_path):
     boxes = [(101, [1, 1, 9, 9]), (101, [12, 1, 9, 9]), (101, [24, 1, 9, 9]), (101, [1, 15, 9, 9]), (102, [5, 5, 9, 9])]
     extra = [{"ignore": 1}, {}, {"ignore": 1, "iscrowd": 1, "segmentation": CROWD}, {"ignore": True}, {"ignore": 0}]
     given = objects(*((image, 2, box, more | {"area": 81}) for (image, box), more in zip(boxes, extra)))
     data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
-    assert data.train is not None
     assert data.train.trained.tolist() == [False, True, False, False, True]
     assert data.dropped["train"] | {"crowds": 1, "ignored": 2} == data.dropped["train"]
     results = [
@@ -116,10 +109,10 @@ def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_pat
     )
 
 
-def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
+def test_categories_of_one_name_are_one_class(tmp_path):
     """A root category without objects, as Roboflow writes it, and two that both have objects."""
 
-    def rooted(given: dict[str, Any]) -> None:
+    def rooted(given):
         given["categories"] += [{"id": 0, "name": "ant"}, {"id": 12, "name": "bee"}]
         given["annotations"][3]["category_id"] = 12
 
@@ -129,7 +122,7 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert data.notes == ("categories with the same name were merged: 0 is 2 (ant), 12 is 7 (bee)",)
 
 
-def test_objects_that_nobody_trains_on_are_noted(tmp_path: Path) -> None:
+def test_objects_that_nobody_trains_on_are_noted(tmp_path):
     shares = objects((201, 2, [0.1, 0.2, 0.5, 0.4]), (202, 2, [0.5, 0.5, 0.1, 0.2]), (202, 2, [1, 1, 9, 9]))
     flat = objects(*((101, 2, [1, 1, 9, 9], {"area": area}) for area in (0, 81, 0)))
     given = {"train": content("train") | {"annotations": flat}, "val": content("val") | {"annotations": shares}}
@@ -139,13 +132,13 @@ def test_objects_that_nobody_trains_on_are_noted(tmp_path: Path) -> None:
     )
 
 
-def one_beyond(given: dict[str, Any]) -> None:
+def one_beyond(given):
     given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]
     each("annotations", area=...)(given)
 
 
 @pytest.mark.parametrize("change", [lambda given: None, one_beyond])
-def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+def test_boxes_given_by_their_corners_are_an_error(change, tmp_path):
     rng = np.random.default_rng(0)
     sides = rng.integers(10, 20, (12, 2))
     boxes = np.concatenate([rng.integers(8, [20, 10], (12, 2)), sides], axis=1)
@@ -153,7 +146,6 @@ def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, A
     change({"annotations": right})
     wrong = [one | {"bbox": [*one["bbox"][:2], *np.add(one["bbox"][:2], one["bbox"][2:]).tolist()]} for one in right]
     data = opened(written(tmp_path / "right", train=content("train") | {"annotations": right}))
-    assert data.train is not None
     assert data.train.trained.all()
     message = r"instances_train2017\.json: \d+ of 12 boxes are corners \(x1, y1, x2, y2\).*write width x2 - x1"
     with pytest.raises(UserError, match=message):

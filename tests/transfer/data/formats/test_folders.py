@@ -73,10 +73,8 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     for name in ("dog/x.heic", "dog/y.part", "cat/images/z.eps", "cat/Thumbs.db", "dog/labels.csv", "dog/._0.jpg"):
         (root / "train" / name).touch()
     data = opened(root)
-    assert [name for name in data.train.names if name.startswith("cat/images")] == [
-        "cat/images/0.jpg",
-        "cat/images/1.jpg",
-    ]
+    inner = [name for name in data.train.names if name.startswith("cat/images")]
+    assert inner == ["cat/images/0.jpg", "cat/images/1.jpg"]
     assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
     assert data.counts["ignored"] == 7
     assert data.notes[1:] == ("4 files skipped: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic and 1 more",)
@@ -122,10 +120,7 @@ def test_keys_name_the_folders(tmp_path):
         (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no images found in"),
         (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) outside the class folders: 0.jpg"),
         (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),
-        (
-            lambda root: (root / "train/cat/3.jpg").write_bytes(encoded(0)[:200]),
-            "train/cat/3.jpg: cannot be read as an image (",
-        ),
+        (lambda root: (root / "train/cat/3.jpg").write_bytes(b"x"), "train/cat/3.jpg: cannot be read as an image"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, spoil, said):

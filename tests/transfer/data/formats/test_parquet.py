@@ -51,22 +51,19 @@ def test_a_users_file_and_patterns(tmp_path, form):
 
 
 def test_plain_columns_are_named(tmp_path):
-    listed = rows()
-    table = pd.DataFrame(
-        {"jpeg": [content for content, _ in listed], "class_id": [label for _, label in listed], "n": 1}
-    )
-    table.to_parquet(tmp_path / "train.parquet")
+    images, labels = zip(*rows())
+    pd.DataFrame({"jpeg": images, "class_id": labels, "n": 1}).to_parquet(tmp_path / "train.parquet")
     data = opened(tmp_path, image="jpeg", label="class_id")
     assert data.classes == ("0", "1", "2")
-    assert data.train.encoded(4) == listed[4][0]
-    with pytest.raises(UserError, match=r"train\.parquet: no columns of type Image.*key `image`.*class_id \(int64\)"):
-        opened(tmp_path, label="class_id")
-    with pytest.raises(UserError, match=r"train has no labels .*no columns of type ClassLabel.*key `label`"):
-        opened(tmp_path, image="jpeg")
-    with pytest.raises(UserError, match=r"no column 'picture': set the key `image` to one of the columns: jpeg"):
-        opened(tmp_path, image="picture", label="class_id")
-    with pytest.raises(UserError, match="'n' holds no images"):
-        opened(tmp_path, image="n", label="class_id")
+    assert data.train.encoded(4) == images[4]
+    for keys, said in (
+        ({"label": "class_id"}, r"train\.parquet: no columns of type Image.*key `image`.*class_id \(int64\)"),
+        ({"image": "jpeg"}, "train has no labels .*no columns of type ClassLabel.*key `label`"),
+        ({"image": "picture", "label": "class_id"}, "no column 'picture': set the key `image` to one of.*: jpeg"),
+        ({"image": "n", "label": "class_id"}, "'n' holds no images"),
+    ):
+        with pytest.raises(UserError, match=said):
+            opened(tmp_path, **keys)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Readers of datasets in the user's own files: that of the guide, each kind of dataset, and faults in such files."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,7 +24,7 @@ FLAGS += ["--k", "5", "--other-k", "--dataset", "my_data.yaml"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder of the user's with the reader and the YAML of the guide, and 60 noisy images of three colors."""
     for name in ("my_reader.py", "my_data.yaml"):
         (tmp_path / name).write_text(FILES[name])
@@ -41,14 +38,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def reads(folder: Path, result: Any) -> None:
+def reads(folder, result):
     """Write a reader that returns this."""
     (folder / "my_reader.py").write_text(f"def read(root):\n    return {result!r}\n")
     (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n")
 
 
 @pytest.mark.nightly
-def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_what_the_reader_of_the_guide_reads(folder, capsys):
     assert main(FLAGS) == 0
     made = record(folder / "runs")
     assert made.scores["top1"] > 0.9  # chance is 1/3
@@ -67,7 +64,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert "complete, train 48, val 12 images" in capsys.readouterr().out
 
 
-def test_people_are_read_without_cameras(folder: Path) -> None:
+def test_people_are_read_without_cameras(folder):
     rows = [(f"red_{n:04}.png", n // 4 % 2) for n in range(16)]
     reads(folder, {"query": rows, "gallery": rows})
     data = open_reid(resolve_dataset("my_data.yaml"), None)
@@ -76,8 +73,8 @@ def test_people_are_read_without_cameras(folder: Path) -> None:
     assert (data.cameras, data.train) == (False, [])
 
 
-def test_objects_are_read(folder: Path) -> None:
-    annotations: dict[str, Any] = {
+def test_objects_are_read(folder):
+    annotations = {
         "images": [{"id": 1, "file_name": "red_0000.png", "width": 32, "height": 32}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 10, 12], "area": 120, "iscrowd": 0}],
         "categories": [{"id": 3, "name": "spot"}],
@@ -85,7 +82,6 @@ def test_objects_are_read(folder: Path) -> None:
     reads(folder, {"val": (annotations, "")})
     data = open_coco(resolve_dataset("my_data.yaml"), None)
     assert data.classes == ("spot",)
-    assert data.val is not None
     assert data.val.boxes.tolist() == [[1, 2, 10, 12]]
     annotations["annotations"][0]["image_id"] = 7
     reads(folder, {"val": (annotations, "")})
@@ -104,9 +100,7 @@ def test_objects_are_read(folder: Path) -> None:
         ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the dataset"),
     ],
 )
-def test_a_mistake_is_one_line(
-    before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(before, after, message, folder, capsys):
     assert any(before in (folder / name).read_text() for name in ("my_reader.py", "my_data.yaml"))
     for name in ("my_reader.py", "my_data.yaml"):
         (folder / name).write_text((folder / name).read_text().replace(before, after))

@@ -8,7 +8,7 @@ from PIL import Image
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.data.loading.images import reid_train_transform
-from transfer.data.loading.loader import RunLoader, StreamPosition, pk_batches, repeated_batches, shuffled_batches
+from transfer.data.loading.loader import RunLoader, pk_batches, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 
@@ -16,7 +16,7 @@ IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> SplitDataset:
+def images(tmp_path):
     names = [f"{number:02}.jpg" for number in range(len(IDENTITIES))]
     for number, name in enumerate(names):
         Image.effect_noise((16, 32), 40 + number).convert("RGB").save(tmp_path / name)
@@ -25,20 +25,20 @@ def images(tmp_path: Path) -> SplitDataset:
     return SplitDataset(files, reid_train_transform((32, 16), pad=2), seed=3, preload=False)
 
 
-def epoch_batches(epoch: int) -> list[list[int]]:
+def epoch_batches(epoch):
     return pk_batches(IDENTITIES, p=2, k=2, seed=3, epoch=epoch)
 
 
-def run(loader: RunLoader, epoch: int = 0, index: int = 0) -> list[tuple[StreamPosition, list, list]]:
+def run(loader, epoch=0, index=0):
     stream = loader.stream(epoch, index, 3)
     return [(place, images.tolist(), labels.tolist()) for place, (images, labels) in stream]
 
 
-def test_batches_do_not_depend_on_workers(images: SplitDataset) -> None:
+def test_batches_do_not_depend_on_workers(images):
     assert run(RunLoader(images, epoch_batches)) == run(RunLoader(images, epoch_batches, workers=2))
 
 
-def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: SplitDataset) -> None:
+def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images):
     loader = RunLoader(images, epoch_batches)
     whole = run(loader)
     lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
@@ -48,7 +48,7 @@ def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: SplitDataset)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_ranks_share_every_micro_batch(images: SplitDataset, parts: int) -> None:
+def test_ranks_share_every_micro_batch(images, parts):
     whole = run(RunLoader(images, epoch_batches))
     ranks = [run(RunLoader(images, epoch_batches, parts=parts, ranks=Ranks(rank, 2, rank, 2))) for rank in (0, 1)]
     for (place, batch, _), *shares in zip(whole, *ranks):
@@ -59,7 +59,7 @@ def test_ranks_share_every_micro_batch(images: SplitDataset, parts: int) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_file_that_breaks_during_the_run_is_named(images: SplitDataset, workers: int) -> None:
+def test_a_file_that_breaks_during_the_run_is_named(images, workers):
     for index in range(len(images)):
         Path(images.split.place(index)).write_bytes(b"no image")
     with pytest.raises(UserError) as caught:

@@ -46,17 +46,14 @@ def test_a_plain_index_draws_nothing(root):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.fixture(params=["folder", "parquet"])
-def split(root, tmp_path, arrow_cache, request):
+@pytest.mark.usefixtures("arrow_cache")
+@pytest.mark.parametrize("form", ["folder", "parquet"])
+def test_preloaded_equals_read_and_takes_no_more_reading(root, tmp_path, form):
     split = train(root)
-    if request.param == "folder":
-        return split
-    rows = [(split.encoded(index), int(split.labels[index])) for index in range(len(split))]
-    write_parquet(tmp_path / "rows" / "train.parquet", rows)
-    return open_classification(spec("parquet", tmp_path / "rows"), None).train
-
-
-def test_preloaded_equals_read_and_takes_no_more_reading(split):
+    if form == "parquet":
+        rows = [(split.encoded(index), int(split.labels[index])) for index in range(len(split))]
+        write_parquet(tmp_path / "rows" / "train.parquet", rows)
+        split = open_classification(spec("parquet", tmp_path / "rows"), None).train
     plain = [np.asarray(split.read(index)) for index in range(len(split))]
     dataset = SplitDataset(split, v2.PILToTensor(), preload=True)
     split.decoded = lambda index: pytest.fail("read again")

@@ -1,10 +1,7 @@
 import hashlib
 import math
 import shutil
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -140,25 +137,25 @@ def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
 
 
-def copied(files: list[Path], onto: list[Path], count: int) -> None:
+def copied(files, onto, count):
     for file, other in zip(files[:count], onto[:count], strict=True):
         shutil.copy(file, other)
 
 
-def folders(root: Path, count: int) -> Any:
+def folders(root, count):
     write_folders(root, train=40, val=50)
     copied(sorted(root.glob("train/*/*")), sorted(root.glob("val/*/*"), reverse=True), count)
     return open_classification(spec("image_folder", root), None)
 
 
-def rows(root: Path, count: int) -> Any:
+def rows(root, count):
     train, val = ([(encoded(key, n), n % 3) for n in range(150)] for key in (1, 2))
     write_parquet(root / "train.parquet", train)
     write_parquet(root / "val.parquet", val[count:] + train[:count])
     return open_classification(spec("parquet", root), None)
 
 
-def people(root: Path, count: int) -> Any:
+def people(root, count):
     names = {"bounding_box_train": [f"{n:04}_c{c}s1_000151_01.jpg" for n in range(900, 940) for c in (1, 2)]}
     names |= {"query": [f"{n:04}_c1s1_000151_00.jpg" for n in range(1, 151)]}
     layouts.market(root, names | {"bounding_box_test": [f"{n:04}_c2s1_000151_00.jpg" for n in range(1, 151)]})
@@ -168,9 +165,7 @@ def people(root: Path, count: int) -> Any:
 
 @pytest.mark.usefixtures("arrow_cache")
 @pytest.mark.parametrize(("opened", "split"), [(folders, "val"), (rows, "val"), (people, "gallery")])
-def test_from_one_percent_on_it_is_refused_and_below_noted(
-    opened: Callable[[Path, int], Any], split: str, tmp_path: Path
-) -> None:
+def test_from_one_percent_on_it_is_refused_and_below_noted(opened, split, tmp_path):
     assert not [note for note in opened(tmp_path / "none", 0).notes if "training" in note]
     *_, note = opened(tmp_path / "few", 1).notes
     assert note.startswith(f"1 of 150 {split} images are also training images: ")
@@ -178,7 +173,7 @@ def test_from_one_percent_on_it_is_refused_and_below_noted(
         opened(tmp_path / "many", 2)
 
 
-def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_path: Path) -> None:
+def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_path):
     root = coco_tree.written(tmp_path)
     shutil.copy(root / "train2017" / "train3.jpg", root / "val2017" / "val1.jpg")
     with pytest.raises(UserError, match=r"1 of 4 val images are also training images: val1\.jpg = train3\.jpg;"):

@@ -14,7 +14,7 @@ NAMES = ["cat/0.jpg", "cat/1.jpg", "list.txt"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "SETTLED", -3600.0)  # as if the files were an hour old
     (tmp_path / "set" / "cat").mkdir(parents=True)
     for name in NAMES:
@@ -23,22 +23,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read(monkeypatch):
     """The names of the files that are read."""
     names, plain = [], manifest._digest
     monkeypatch.setattr(manifest, "_digest", lambda path: names.append(Path(path).name) or plain(path))
     return names
 
 
-def told(folder: Path, names: list[str] = NAMES) -> list[str]:
+def told(folder, names=NAMES):
     return [digest.tobytes().hex() for digest in Manifest.of(folder, names, what="mine").contents]
 
 
-def true(folder: Path, names: list[str] = NAMES) -> list[str]:
+def true(folder, names=NAMES):
     return [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
 
 
-def overwrite(path: Path, content: bytes, *, in_place: bool) -> None:
+def overwrite(path, content, *, in_place):
     """Write another file with the same time, as an archive does."""
     state = path.stat()
     written = path if in_place else path.with_suffix(".new")
@@ -47,7 +47,7 @@ def overwrite(path: Path, content: bytes, *, in_place: bool) -> None:
     written.replace(path)
 
 
-def test_each_file_is_read_once(folder: Path, read: list[str]) -> None:
+def test_each_file_is_read_once(folder, read):
     told(folder, NAMES[:1])
     assert told(folder) == told(folder) == true(folder)
     assert sorted(read) == ["0.jpg", "1.jpg", "list.txt"]
@@ -60,7 +60,7 @@ def test_each_file_is_read_once(folder: Path, read: list[str]) -> None:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_of_equal_size_and_time_in_the_place_of_another_is_seen(folder: Path, in_place: bool) -> None:
+def test_a_file_of_equal_size_and_time_in_the_place_of_another_is_seen(folder, in_place):
     known = Manifest.of(folder, NAMES, what="mine")
     known.check()
     path = folder / NAMES[1]
@@ -76,7 +76,7 @@ def test_a_file_of_equal_size_and_time_in_the_place_of_another_is_seen(folder: P
         told(folder)
 
 
-def test_a_file_that_was_copied_over_itself_has_not_changed(folder: Path) -> None:
+def test_a_file_that_was_copied_over_itself_has_not_changed(folder):
     known = Manifest.of(folder, NAMES, what="mine")
     path = folder / NAMES[1]
     overwrite(path, path.read_bytes(), in_place=False)
@@ -85,7 +85,7 @@ def test_a_file_that_was_copied_over_itself_has_not_changed(folder: Path) -> Non
     known.check()
 
 
-def test_files_that_an_option_names_are_those_of_the_first_call(folder: Path) -> None:
+def test_files_that_an_option_names_are_those_of_the_first_call(folder):
     named_files.cache_clear()
     first = named_files(folder)
     assert list(first.names) == sorted(NAMES)
@@ -95,7 +95,7 @@ def test_files_that_an_option_names_are_those_of_the_first_call(folder: Path) ->
         first.check()
 
 
-def test_a_pipe_among_the_images_is_not_waited_on(folder: Path) -> None:
+def test_a_pipe_among_the_images_is_not_waited_on(folder):
     os.mkfifo(folder / "pipe.jpg")
     with pytest.raises(UserError, match=r"pipe\.jpg: not a regular file"):
         Manifest.of(folder, ["pipe.jpg"], what="it")

@@ -1,5 +1,4 @@
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from tests.backbones.pretrain.test_augment import options
 from tests.transfer.data.layouts import saved
 from transfer.core.errors import UsageError, UserError
 from transfer.data.formats.users_reader import ArraySplit
-from transfer.data.loading.augment import View, eval_transform, train_transform
+from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.integrity import content_digests
@@ -22,7 +21,7 @@ SIDE = 24
 
 
 @pytest.fixture
-def split(tmp_path: Path) -> FileSplit:
+def split(tmp_path):
     """A smooth picture with transparency, in two files that differ in it alone."""
     coarse = Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 8)).astype(np.uint8))
     bands = [coarse.crop((0, top, 8, top + 8)).resize((32, 32), Image.Resampling.BICUBIC) for top in (0, 8, 16, 24)]
@@ -36,7 +35,7 @@ def split(tmp_path: Path) -> FileSplit:
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("view", ["bicubic", "fast"])
 @pytest.mark.parametrize("preload", [False, True])
-def test_each_channel_is_that_of_pil(split: FileSplit, view: View, channels: int, preload: bool) -> None:
+def test_each_channel_is_that_of_pil(split, view, channels, preload):
     split.read_channels(channels)
     found = SplitDataset(split, eval_transform(SIDE, SIDE, view=view), preload=preload)[0][0]
     image = Image.open(split.path(0)).convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
@@ -48,7 +47,7 @@ def test_each_channel_is_that_of_pil(split: FileSplit, view: View, channels: int
     assert np.abs(255 * reid.numpy() - np.stack(linear)).max() <= 2
 
 
-def test_images_that_differ_in_their_fourth_channel_are_different(split: FileSplit) -> None:
+def test_images_that_differ_in_their_fourth_channel_are_different(split):
     assert len({*content_digests(split)}) == 1
     split.read_channels(4)
     assert len({*content_digests(split)}) == 2
@@ -56,7 +55,7 @@ def test_images_that_differ_in_their_fourth_channel_are_different(split: FileSpl
 
 @pytest.mark.parametrize("channels", [1, 4, 5])
 @pytest.mark.parametrize("image_ops", ["pil", "fast"])
-def test_augmentation_is_without_colors(channels: int, image_ops: str, tmp_path: Path) -> None:
+def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
     """What is the same in every pixel stays so, in whichever operations the recipe has."""
     bands = np.arange(40, 40 + 10 * channels, 10).astype(np.uint8)
     np.save(tmp_path / "a.npy", np.broadcast_to(bands, (32, 32, channels)))
@@ -77,7 +76,7 @@ def test_augmentation_is_without_colors(channels: int, image_ops: str, tmp_path:
     assert SplitDataset(split, erased)[0, 0, 0][0].shape == (channels, SIDE, SIDE)
 
 
-def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
+def test_what_cannot_be_read(split, tmp_path):
     with pytest.raises(UsageError, match=r"--in-chans 5: image files give 1, 3 or 4 channels; .* with `decode`"):
         split.read_channels(5)
     tifffile.imwrite(tmp_path / "a.png", np.zeros((8, 8, 4), np.uint8), photometric="rgb", extrasamples=["unspecified"])
