@@ -119,7 +119,6 @@ def test_a_pickle_runs_no_code(root, tmp_path):
         (lambda root: (root / "train").write_bytes(b"\x80\x02}"), "train: cannot be read as a file of CIFAR"),
         (lambda root: changed(root / "train", fine_labels=[0, 1, 10] + [0] * 137), "train, row 2: label 10 is outside"),
         (lambda root: changed(root / "train", fine_labels=[0, 1]), "train: not images with rows of 3072 bytes and as"),
-        (lambda root: changed(root / "meta", fine_label_names=[*NAMES, "ten"]), "1 class(es) without training images"),
     ],
 )
 def test_what_is_wrong_is_named(root, spoil, complaint):

@@ -66,6 +66,7 @@ def test_decodes_crops_and_resizes_like_pil(kind):
         assert torch.equal(view(to_pixels(image)), view(image))
 
 
+SMOOTH = picture(12, 9).resize((120, 90), Image.Resampling.BICUBIC)
 COLORS = {
     "RandAugment": {"auto_augment": DEIT},
     "RandAugment, random interpolation": {"auto_augment": "rand-m9-mstd0.5", "interpolation": "random"},
@@ -80,7 +81,7 @@ def test_draws_and_views_are_those_of_pil(colors):
     """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
     what moves pixels by parts of one interpolates a little differently.
     """
-    image, means = smooth_picture(), []
+    image, means = SMOOTH, []
     for key in range(30):
         views, states = [], []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
@@ -94,13 +95,9 @@ def test_draws_and_views_are_those_of_pil(colors):
     assert np.max(means) < 10
 
 
-def smooth_picture():
-    return picture(12, 9).resize((120, 90), Image.Resampling.BICUBIC)
-
-
 def test_multicrop_has_the_crops_of_pil():
     """Ten crops of pixels decoded once: the same boxes, colors and blurs as PIL's."""
-    image, arguments = smooth_picture(), (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
+    image, arguments = SMOOTH, (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
     differences = []
     for key in range(10):
         with seeded(key):
