@@ -1,10 +1,9 @@
 import pytest
 
+from tests.transfer.data.layouts import encoded, spec, write_folders
 from transfer.core.errors import UsageError, UserError
 from transfer.data import classification
 from transfer.data.classification import open_classification
-
-from .layouts import encoded, spec, write_folders
 
 
 @pytest.fixture

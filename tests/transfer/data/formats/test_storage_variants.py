@@ -21,15 +21,16 @@ QUICK = ("dtd", "uc_merced", "cifar100")
 ONE_SPLIT = ("colorectal_histology", "uc_merced")
 
 
-def facts(name, tmp_path, **changes):
+def facts(name, tmp_path, **pinned):
     """The shipped file of a set, with the counts of its toy set."""
-    content = yaml.safe_load((CONFIGS / "datasets" / f"{name}.yaml").read_text())
-    toy = yaml.safe_load((CONFIGS / "datasets" / f"toy_{TOYS[name]}.yaml").read_text())
+    content, toy = (
+        yaml.safe_load((CONFIGS / "datasets" / f"{file}.yaml").read_text()) for file in (name, f"toy_{TOYS[name]}")
+    )
     content |= {key: toy[key] for key in ("counts", "train_images") if key in toy}
-    hub = {**content.pop("hub"), **changes.pop("hub", {})}
+    content["hub"] |= pinned
     path = tmp_path / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({**content, "hub": hub, **changes}))
-    return resolve_dataset(str(path)), hub
+    path.write_text(yaml.safe_dump(content))
+    return resolve_dataset(str(path)), content["hub"]
 
 
 def as_published(name, tmp_path):
@@ -118,7 +119,7 @@ def test_the_published_layout_comes_first(tmp_path):
 
 def test_revisions_in_the_cache(tmp_path):
     published = as_published("dtd", tmp_path)
-    pinned, hub = facts("dtd", tmp_path, hub={"revision": REVISION})
+    pinned, hub = facts("dtd", tmp_path, revision=REVISION)
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
     with pytest.raises(UserError, match=rf"is not in the cache[\s\S]*--revision {REVISION}"):
         open_classification(pinned, None)

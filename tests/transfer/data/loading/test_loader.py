@@ -3,8 +3,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.transfer.data.layouts import write_images
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.data.loading.images import reid_train_transform
@@ -17,11 +17,8 @@ IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 
 @pytest.fixture
 def images(tmp_path):
-    names = [f"{number:02}.jpg" for number in range(len(IDENTITIES))]
-    for number, name in enumerate(names):
-        Image.effect_noise((16, 32), 40 + number).convert("RGB").save(tmp_path / name)
-    files = FileSplit.of("train", tmp_path, names)
-    files.labels = np.array(IDENTITIES)
+    folder, names = write_images(tmp_path, len(IDENTITIES), 0), [f"{n}.jpg" for n in range(len(IDENTITIES))]
+    files = FileSplit.of("train", folder, names, IDENTITIES)
     return SplitDataset(files, reid_train_transform((32, 16), pad=2), seed=3, preload=False)
 
 

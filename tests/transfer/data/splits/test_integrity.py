@@ -21,9 +21,7 @@ NAMES = [f"{number}.jpg" for number in range(7)]
 
 @pytest.fixture
 def split(tmp_path):
-    for name in NAMES:
-        Image.effect_noise((32, 32), 60).convert("RGB").save(tmp_path / name)
-    return FileSplit.of("train", tmp_path, NAMES)
+    return FileSplit.of("train", write_images(tmp_path, len(NAMES), 0), NAMES)
 
 
 def cut(path):
@@ -54,8 +52,8 @@ def test_orientations_are_counted_and_reasons_remembered(split):
 
 
 def test_an_image_above_the_limit_is_named(split, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
-    with pytest.raises(UserError, match=r"1024 pixels\) exceeds limit of 1000 pixels"):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 90)
+    with pytest.raises(UserError, match=r"192 pixels\) exceeds limit of 180 pixels"):
         check_split(split, name="set")
 
 
