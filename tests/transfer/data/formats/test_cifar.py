@@ -43,15 +43,13 @@ def test_fine_labels_and_pixels(root):
 
 
 def test_cifar10_in_batches(root, tmp_path):
-    old, new = pickle.loads((root / "train").read_bytes()), tmp_path / "cifar-10-batches-py"
+    new = tmp_path / "cifar-10-batches-py"
     new.mkdir()
-    for number in range(5):
-        rows = slice(28 * number, 28 * number + 28)
-        batch = {"data": old["data"][rows], "labels": old["fine_labels"][rows]}
-        (new / f"data_batch_{number + 1}").write_bytes(pickle.dumps(batch, protocol=2))
-    test = pickle.loads((root / "test").read_bytes())
-    content = {"data": test["data"], "labels": test["fine_labels"]}
-    (new / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
+    parts = {f"data_batch_{number + 1}": ("train", 28 * number) for number in range(5)} | {"test_batch": ("test", 0)}
+    for name, (part, start) in parts.items():
+        content, rows = pickle.loads((root / part).read_bytes()), slice(start, start + 28 if part == "train" else None)
+        batch = {"data": content["data"][rows], "labels": content["fine_labels"][rows]}
+        (new / name).write_bytes(pickle.dumps(batch, protocol=2))
     (new / "batches.meta").write_bytes(pickle.dumps({"label_names": list(NAMES)}, protocol=2))
     ten, hundred = opened(new), opened(root)
     assert ten.train.labels.tolist() == hundred.train.labels.tolist()

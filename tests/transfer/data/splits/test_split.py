@@ -65,10 +65,9 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
     crops = MultiCrop(SIDE, (0.3, 1.0), 16, (0.1, 0.3), 2, image_ops="fast", colors=False)
     reid = reid_train_transform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
+    steps = (train_transform(SIDE, recipe, mean, std), reid)
     for number in range(5):
-        views = [
-            SplitDataset(split, step)[0, 0, number][0] for step in (train_transform(SIDE, recipe, mean, std), reid)
-        ]
+        views = [SplitDataset(split, step)[0, 0, number][0] for step in steps]
         for view in (*views, *SplitDataset(split, crops)[0, 0, number][0]):
             pixels = view if view.dtype == torch.uint8 else 255 * view
             assert torch.allclose(pixels.float(), torch.tensor(bands).float().view(-1, 1, 1), atol=0.6)
@@ -88,9 +87,7 @@ def test_what_cannot_be_read(split, tmp_path):
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: set --in-chans 5"):
         arrays.read_pixels(0)
     arrays.read_channels(5)
-    with pytest.raises(
-        UsageError, match="SquashCrop is of PIL images, not of arrays of 5 channels; use --resize-mode fast"
-    ):
+    with pytest.raises(UsageError, match=r"SquashCrop is of PIL images, .* 5 channels; use --resize-mode fast"):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):
         with pytest.raises(UserError, match=r"a\.png: `decode` gives .*; wanted: \[H, W, C\], uint8, or float32"):
