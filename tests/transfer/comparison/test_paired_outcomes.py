@@ -1,29 +1,19 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tasks.detect.coco.averages import Averager, evaluate, resampled, scores
+from tasks.detect.coco.averages import Averager, evaluate, resampled
 from tasks.detect.coco.matching import Matches
 from tasks.ranking.metrics import rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
-from tests.transfer.records.test_store import CONTENT, record
+from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.store import Run, RunKey
+from transfer.records.store import Run
 from transfer.task import load_task
 
 Outcomes = dict[str, np.ndarray]
-
-
-def run_of(folder: Path, task: str, outcomes: Outcomes, scores: dict[str, float], **fields: Any) -> Run:
-    """Return a finished run in a folder that holds its record and outcomes only."""
-    folder.mkdir(parents=True)
-    np.savez(folder / "outcomes.npz", **outcomes)
-    primary = next(iter(scores), "mAP")
-    run_key = RunKey({**CONTENT, "folder": folder.name})
-    return Run(folder, record(run_key, run_id=folder.name, task=task, scores=scores, primary=primary, **fields))
 
 
 def ranked(seed: int = 0, queries: int = 60) -> Outcomes:
@@ -61,7 +51,7 @@ def outcomes_of(task: str) -> Outcomes:
 def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[Run]:
     """Return runs a, b, ... with the scores of the first."""
     recorded = load_task(task).rescore(outcomes[0])
-    return [run_of(root / name, task, arrays, recorded) for name, arrays in zip("abc", outcomes)]
+    return [scored(root, task, arrays, name, scores=recorded) for name, arrays in zip("abc", outcomes)]
 
 
 def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
@@ -80,18 +70,16 @@ def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None
     truth, results = drawn_coco(seed)
     if without is not None:
         results = [result for result in results if result["image_id"] != truth["images"][without]["id"]]
-    outcomes: Outcomes = {}
-    recorded: dict[str, float] = {}
+    outcomes: Outcomes = {"cluster": np.arange(12)}
     for kind in ("bbox", "segm"):
         matches = evaluate(truth, results, kind)
         outcomes |= matches.outcomes() | resampled(matches)
-        recorded |= scores(matches)
-    outcomes["cluster"] = np.arange(12)
+    recorded = load_task("detect").rescore(outcomes)
     if reverse:  # as if the images' ids rose the other way
         outcomes["sample"] = outcomes["sample"][::-1].copy()
         for name in [name for name in outcomes if name.endswith("_image")]:
             outcomes[name] = 11 - outcomes[name]
-    return run_of(folder, "detect", outcomes, recorded)
+    return scored(folder.parent, "detect", outcomes, folder.name, scores=recorded)
 
 
 def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) -> None:

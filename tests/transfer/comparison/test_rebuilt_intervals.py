@@ -3,15 +3,13 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from tests.documents import ROOT
 from tests.transfer.comparison.test_paired_outcomes import Outcomes, coco_run, images, ranked
-from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.store import RunKey, Store
+from tests.transfer.records.recorded import scored
 from transfer.report.__main__ import main
 from transfer.task import load_task
 
@@ -19,23 +17,12 @@ SCRIPT = ROOT / "docs" / "concepts" / "rebuild_intervals.py"
 
 
 def written(out: Path, task: str, stem: str, seed: int, outcomes: Outcomes) -> None:
-    """Write a finished run as the suite does."""
-    of_task, name = load_task(task), f"{task}-{stem}-{seed}"
-    backbone = {"name": f"tiny_{stem}", "stem": stem}
-    scores = of_task.rescore(outcomes)
+    scores = load_task(task).rescore(outcomes)
     if task == "detect":
         scores = {name: scores[name] for name in ("box_AP", "box_AP50", "mask_AP")}
-    (out / name).mkdir(parents=True)
-    Store(out).write(
-        record(
-            RunKey({**CONTENT, "task": task, "backbone": backbone, "seed": seed}), run_id=name, task=task, seed=seed,
-            backbone=backbone, scores=scores, primary=of_task.primary if task != "detect" else "box_AP",
-            metrics={score: asdict(of_task.metric(score)) for score in scores}, weights_id=f"sha256:{stem}{seed}",
-            origin={"seed": seed, "training": stem},
-        ),
-        "lr: 0.05\n",
-        outcomes,
-    )  # fmt: skip
+    about = {"backbone": {"name": f"tiny_{stem}", "stem": stem}, "origin": {"seed": seed, "training": stem}}
+    about |= {"seed": seed, "weights_id": f"sha256:{stem}{seed}", "scores": scores}
+    scored(out, task, outcomes, f"{task}-{stem}-{seed}", **about)
 
 
 def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:

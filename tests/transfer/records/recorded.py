@@ -1,14 +1,18 @@
 """Records of reid and of pretraining as the evaluator writes them, for tests that need many that differ in little."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.runs import ended
-from tests.transfer.records.test_store import record
+from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.record import Record, RunKey
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.store import Run, Store
+from transfer.task import load_task
 
 SPEC = {
     "name": "tiny", "arch": "vit_tiny", "stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16,
@@ -60,6 +64,17 @@ def trained(export: str, **given: Any) -> Record:
 def broken(status: str = "diverged", step: int = 12, **given: Any) -> Record:
     """A record of a training that broke down."""
     return made(scores={}, outcome=ended(status, step), **given)
+
+
+def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **given: Any) -> Run:
+    """A finished run as the store writes it; its scores are those of the outcomes unless others are given."""
+    of_task = load_task(task)
+    scores = given.pop("scores", None) or of_task.rescore(outcomes)
+    about = {"run_id": name, "primary": of_task.primary}
+    about["metrics"] = {score: asdict(of_task.metric(score)) for score in scores}
+    whole = record(RunKey({**CONTENT, "task": task, "name": name}), **about | given, task=task, scores=scores)
+    (root / name).mkdir(parents=True, exist_ok=True)
+    return Run(root / name, Store(root).write(whole, "lr: 0.05\n", outcomes))
 
 
 def run_set(records: Iterable[Record], known: Iterable[Record] | None = None) -> RunSet:

@@ -1,40 +1,29 @@
 """`verify` and `--compare` take the same outcomes, and refuse the same with the same sentence."""
 
 import pickle
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.transfer.comparison.test_paired_outcomes import Outcomes, images, outcomes_of
-from tests.transfer.records.test_store import CONTENT, record
+from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, mean_score
 from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence
-from transfer.records.record import Record
-from transfer.records.store import Run, RunKey, Store
+from transfer.records.store import Run
 from transfer.task import load_task
 from transfer.verify.checks import check_scores
 
 
-def written(root: Path, task: str, outcomes: Outcomes, name: str = "a", **given: float) -> Run:
-    """A run as the suite writes it; its scores are those of the outcomes where none are given."""
-    store, content = Store(root), {**CONTENT, "task": task, "name": name}
-    of_task = load_task(task)
-    scores = given or of_task.rescore(outcomes)
-    metrics = {score: asdict(of_task.metric(score)) for score in scores}
-    whole = record(RunKey(content), task=task, scores=scores, primary=of_task.primary, metrics=metrics, run_id=name)
-    store.folder(name).mkdir(parents=True)
-    store.write(whole, "lr: 0.05\n", outcomes)
-    return Run(store.folder(name), Record.read(store.folder(name) / "record.json"))
-
-
 @pytest.mark.parametrize("task", ["reid", "classify", "linear", "knn", "fewshot"])
 def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
-    run = written(tmp_path, task, outcomes_of(task))
+    run = scored(tmp_path, task, outcomes_of(task), "a")
     assert check_scores(run.folder, run.record) == ([], [])
     assert all(map(PairedOutcomes([run]).scores, run.record.scores))
+
+
+RIGHT = load_task("reid").rescore(outcomes_of("reid"))
 
 
 def without(name: str) -> Outcomes:
@@ -63,22 +52,21 @@ def refusal(run: Run) -> str:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault: str) -> None:
     outcomes, says = FAULTS[fault]
-    run = written(tmp_path, "reid", outcomes, **load_task("reid").rescore(outcomes_of("reid")))
+    run = scored(tmp_path, "reid", outcomes, "a", scores=RIGHT)
     said = refusal(run)
     assert said.startswith(says)
     assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
 
 
 def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: Path) -> None:
-    scores = load_task("reid").rescore(outcomes_of("reid"))
-    run = written(tmp_path, "reid", changed(cluster=np.zeros(60, int)), **scores)
+    run = scored(tmp_path, "reid", changed(cluster=np.zeros(60, int)), "a", scores=RIGHT)
     assert refusal(run) == "all samples are of one cluster, and two are the fewest that say how a score varies"
     assert check_scores(run.folder, run.record)[0] == []
 
 
 @pytest.mark.parametrize("spoil", ["missing", "torn", "pickle"])
 def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, spoil: str) -> None:
-    run = written(tmp_path, "reid", outcomes_of("reid"))
+    run = scored(tmp_path, "reid", outcomes_of("reid"), "a")
     path = run.folder / "outcomes.npz"
     content = path.read_bytes()
     path.unlink()
@@ -89,22 +77,19 @@ def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, spoil: str) ->
     assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
 
 
-def measured(root: Path, name: str, values: np.ndarray) -> Run:
-    outcomes = images(cosine_similarity=values)
-    return written(root, "tokens", outcomes, name, cosine_similarity=float(np.nanmean(values)))
-
-
 def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
+    def measured(name: str, values: np.ndarray) -> Run:
+        scores = {"cosine_similarity": float(np.nanmean(values))}
+        return scored(tmp_path, "tokens", images(cosine_similarity=values), name, scores=scores)
+
     values = np.random.default_rng(0).random(50)
-    missing = values.copy()
-    missing[[3, 7]] = np.nan
-    a, b = measured(tmp_path, "a", values), measured(tmp_path, "b", missing)
+    missing = np.where(np.isin(np.arange(50), (3, 7)), np.nan, values)
+    a, b = measured("a", values), measured("b", missing)
     with pytest.raises(UserError) as error:
         PairedOutcomes([a, b]).scores("cosine_similarity")
     says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
     assert str(error.value) == says
-    also = measured(tmp_path, "c", missing / 2)
-    paired = PairedOutcomes([b, also]).scores("cosine_similarity")
+    paired = PairedOutcomes([b, measured("c", missing / 2)]).scores("cosine_similarity")
     assert paired is not None
     assert paired.shares.tolist() == [1 / 48] * 48
     assert mean_score([b], "cosine_similarity", Evidence([b.record])) is not None
