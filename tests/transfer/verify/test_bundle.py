@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.ranking.metrics import rank
-from tasks.reid.task import TASK
 from tests.processes import ENVIRONMENT
+from tests.transfer.comparison.test_paired_outcomes import ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.errors import UserError
 from transfer.records.record import Record, RunKey, with_checksum
 from transfer.records.store import Run, Store
+from transfer.task import load_task
 from transfer.verify.__main__ import main as verify
 from transfer.verify.bundle import bundle, import_bundle
 
@@ -33,24 +33,19 @@ OPTIONS = {
 def made(
     root: Path,
     seed: int = 0,
-    sample: str = "0001_c1s1_000151_00.jpg",
+    sample: str = "query/0000.jpg",
     command: str = "python -m transfer.run reid",
     **given: Any,
 ) -> Run:
     """A finished run of ReID whose scores are those of its outcomes."""
-    random = np.random.default_rng(seed)
-    ids, cameras = np.arange(4), np.zeros(4, int)
-    ranking = rank(random.normal(size=(4, 8)), random.normal(size=(4, 8)), ids, ids, cameras, cameras + 1)
-    outcomes = ranking.outcomes() | {
-        "sample": np.array([sample, *(f"{place:04d}_c1s1_000151_00.jpg" for place in range(2, 5))]),
-        "cluster": ids,
-    }
+    outcomes = ranked(seed)
+    outcomes["sample"] = np.array([sample, *outcomes["sample"][1:]])
     run_key = RunKey(CONTENT | {"seed": seed})
     values: dict[str, Any] = {
         "run_key_content": run_key.content,
         "seed": seed,
         "smoke": True,
-        "scores": TASK.rescore(outcomes),
+        "scores": load_task("reid").rescore(outcomes),
         "options": OPTIONS,
         "backbone": {"name": "tiny", "stem": OPTIONS["stem"], "files": {"stem": 64 * "a"}},
         "environment": {"precision": "bf16", "started": "2026-01-01"},

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.transfer.comparison.test_paired_outcomes import ranked
+from tests.transfer.records.recorded import scored
 from tests.transfer.report.page.pages import make_run, ranked_run
-from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.core.errors import UserError
@@ -87,7 +88,7 @@ def test_samples_are_sorted_by_who_finds_them(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", seed=0, wrong=[1]), made(tmp_path, "conv", seed=1, wrong=[1, 4])]
     runs += [made(tmp_path, "patchify", seed=seed, wrong=[2, 3]) for seed in range(2)]
     table = differing_samples(primary(runs))
-    assert table["sample"] == ["2.png", "3.png", "4.png", "1.png"]
+    assert table["sample"] == ["2.jpg", "3.jpg", "4.jpg", "1.jpg"]
     assert [*zip(table["a"], table["b"])] == [(100, 0), (100, 0), (50, 100), (0, 100)]
     assert table["difference"] == [100.0, 100.0, -50.0, -100.0]
 
@@ -105,19 +106,20 @@ def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path, broken: str) 
     assert len(differing_samples(primary(runs))) == 0
 
 
-def with_lists(run: Run, *, first_right: bool) -> Run:
-    """A run that has kept two places of each query, of which the first is of its identity or not."""
-    people = [(f"{place:04d}_c1s1_000151_00.jpg", place, 1) for place in range(IDENTITIES)]
-    own, other = np.arange(IDENTITIES), (np.arange(IDENTITIES) + 1) % IDENTITIES
+def with_lists(root: Path, stem: str, *, first_right: bool) -> Run:
+    """A run that has kept two places of each of 60 queries, of which the first is of its identity or not."""
+    outcomes = ranked(len(stem))
+    run = scored(root, "reid", outcomes, stem, backbone={"name": stem, "stem": stem})
+    people = [(str(name), place, 1) for place, name in enumerate(outcomes["sample"])]
+    own, other = np.arange(60), (np.arange(60) + 1) % 60
     nearest = np.stack([own, other] if first_right else [other, own], axis=1)
-    values = np.tile(np.array([0.25, 1.5], np.float32), (IDENTITIES, 1))
+    values = np.tile(np.array([0.25, 1.5], np.float32), (60, 1))
     RankedLists.from_ranking(nearest, people, people, values).save(run.folder / RANKED)
     return run
 
 
 def test_lists_of_both_arms_for_the_queries_that_differ_most(tmp_path: Path) -> None:
-    conv, patchify = (reid_run(tmp_path, stem=stem, signal=of) for stem, of in (("conv", 2.0), ("patchify", 0.5)))
-    runs = [with_lists(conv, first_right=True), with_lists(patchify, first_right=False)]
+    runs = [with_lists(tmp_path, stem, first_right=stem == "conv") for stem in ("conv", "patchify")]
     table_part, section = sample_sections(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs), pictures=False)
     table = differing_samples(primary(runs))
     assert table_part.table is not None

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from tests.runs import ended
+from tests.transfer.comparison.test_paired_outcomes import images
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings
 from transfer.core.errors import UsageError, UserError
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run, RunKey
+from transfer.records.store import Run, RunKey, Store
 from transfer.report.tables import comparison
 from transfer.report.tables.table import Table, cell_text, is_number
 from transfer.report.tables.terminal import terminal
@@ -39,9 +40,6 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
     run_key = RunKey({**CONTENT, "backbone": backbone, "seed": seed, "lr": lr, "weights": weights_id, **given})
     folder = root / run_key.run_id("knn", "toy", backbone["name"])
     folder.mkdir(parents=True)
-    if not broke:
-        names = np.array([f"{number}.png" for number in range(IMAGES)])
-        np.savez(folder / "outcomes.npz", sample=names, cluster=np.arange(IMAGES), rank=rank)
     values: dict[str, Any] = {
         "run_id": folder.name, "task": "knn", "backbone": backbone, "options": {"lr": lr}, "seed": seed,
         "weights_id": weights_id, "primary": "top1",
@@ -49,7 +47,8 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
         "outcome": ended("diverged" if broke else "completed", 1),
         "metrics": {} if broke else dict.fromkeys(("top1", "top5"), METRIC),
     }  # fmt: skip
-    return Run(folder, record(run_key, **{**values, **given}))
+    whole = record(run_key, **{**values, **given})
+    return Run(folder, Store(root).write(whole, "lr: 0.05\n", {} if broke else images(rank=rank)))
 
 
 def both(root: Path, seeds: int = 3, **given) -> list[Run]:
@@ -283,8 +282,7 @@ def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
         run = made(tmp_path, stem)
         values = np.random.default_rng(1).uniform(-0.3, 0.3, IMAGES) + shift
         values[:5] = np.nan  # two tokens that are zero have no angle
-        names = np.array([f"{number}.png" for number in range(IMAGES)])
-        np.savez(run.folder / "outcomes.npz", sample=names, cluster=np.arange(IMAGES), similarity_stem=values)
+        np.savez(run.folder / "outcomes.npz", **images(similarity_stem=values))
         run.record.scores.clear()
         run.record.scores["similarity_stem"] = float(np.nanmean(values))
         metrics = {"similarity_stem": {"unit": "cosine", "direction": "lower", "bounds": [-1.0, 1.0]}}

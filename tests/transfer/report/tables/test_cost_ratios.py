@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backbones.spec import resolve
-from tests.transfer.report.reid_runs import reid_run
+from tests.transfer.report.tables.test_comparison import made
 from transfer.records.record import Record
 from transfer.report.__main__ import main
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
@@ -18,10 +19,12 @@ MEASURED = CostRatio(
 
 def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
     """The runs of two stems in the folder of a sweep whose costs were measured, and what was measured."""
+    given: dict[str, Any] = {"smoke": True, "environment": {"precision": "bf16"}}
+    given["options"] = {"size": [64, 32], "batch_size": 16}
     variants = [
-        [reid_run(root / "runs", stem=stem, signal=2, seed=seed, smoke=True, backbone=backbone) for seed in (0, 1)]
-        for stem in ("conv", "patchify")
-        for backbone in [resolve("tiny", stem=stem, weights="random").as_dict()]
+        [made(root / "runs", stem, seed=seed, backbone=spec, cost=cost, **given) for seed in (0, 1)]
+        for stem, cost in (("conv", {"gflops": 1.25, "params": 5e6}), ("patchify", {"gflops": 1.0, "params": 5e6}))
+        for spec in [resolve("tiny", stem=stem, weights="random").as_dict()]
     ]
     asked: list[tuple[Record, Record]] = []
 
@@ -78,5 +81,5 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
 def test_a_step_has_the_images_of_a_micro_batch(
     tmp_path: Path, options: dict[str, int], environment: dict[str, object], images: int
 ) -> None:
-    run = reid_run(tmp_path, stem="conv", signal=2).record
-    assert step_images(replace(run, options=options, environment=environment)) == images
+    run = made(tmp_path, "conv", options=options, environment=environment)
+    assert step_images(run.record) == images
