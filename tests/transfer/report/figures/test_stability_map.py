@@ -1,9 +1,7 @@
 """The map of what broke down: every cell where its axes say, with its ending or its score."""
 
-from tests.transfer.records.recorded import broken, made
 from tests.transfer.report.figures.plots import cells, words
 from tests.transfer.report.page.pages import stability_rows
-from tests.transfer.report.tables.of_records import map_of
 from transfer.report.figures.stability_map import ENDINGS, heat_map
 
 
@@ -30,11 +28,3 @@ def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
     assert len({found[f"1-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
     assert text.count("1/3 failed") == 1
     assert text.count("50.0") == 1
-
-
-def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> None:
-    whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
-    partly = [*whole[:3], broken("at_chance", seed=3)]
-    drawn = heat_map(map_of(partly))
-    assert {"50.0", "1/4 failed"} <= {*words(drawn)}
-    assert "failed" not in heat_map(map_of(whole)).svg

@@ -102,9 +102,3 @@ def test_a_click_on_a_run_shows_its_record_and_closes_it(text: str, tmp_path: Pa
     assert parent[0]
     assert parent[1].endswith("pretrain-dino-toy-000000000000")
     assert not closed[0]
-
-
-def test_the_page_asks_for_nothing(text: str, tmp_path: Path) -> None:
-    """Pictures are part of it."""
-    asked = in_browser(tmp_path, text, "return performance.getEntriesByType('resource').map((entry) => entry.name);")
-    assert all(name.startswith("data:image/") for name in asked)

@@ -98,11 +98,9 @@ def test_of_many_the_extremes_of_both_sides_are_shown(tmp_path: Path) -> None:
     assert differing_samples(primary(runs))["difference"] == [100.0] * EACH_WAY + [-100.0] * EACH_WAY
 
 
-@pytest.mark.parametrize("broken", ["missing", "damaged"])
-def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path, broken: str) -> None:
+def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
-    file = runs[0].folder / "outcomes.npz"
-    file.unlink() if broken == "missing" else file.write_bytes(b"no archive")
+    (runs[0].folder / "outcomes.npz").write_bytes(b"no archive")
     assert len(differing_samples(primary(runs))) == 0
 
 

@@ -130,14 +130,6 @@ def test_the_interval_is_that_of_the_contrast(tmp_path: Path) -> None:
     assert found["verdict"] == "a better (one seed, random weights)"
 
 
-def test_runs_that_broke_down_are_counted(tmp_path: Path) -> None:
-    runs = both(tmp_path) + [made(tmp_path, "patchify", seed=seed, broke=True) for seed in (3, 4)]
-    only = [run for run in runs if run.record.training_failed or run.record.backbone["stem"] == "conv"]
-    (line,) = shown(compare(only, "stem=conv", "stem=patchify"))
-    assert line["verdict"] == "not compared: b failed"
-    assert line["failed b"] == "2 of 2 (34 to 100 %)"
-
-
 def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
     runs = [*both(tmp_path)[:5], made(tmp_path / "broke", "patchify", seed=2, broke=True)]
     table = compare(runs, "stem=conv", "stem=patchify")
