@@ -111,13 +111,13 @@ def test_trainings_that_were_not_judged_are_neither_alive_nor_dead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "images"), [(0.1, 1000), (0.129, 1000), (0.131, 1000), (0.129, 0), (0.1, 0), (0.11, 10_000)]
+    ("score", "images", "above"),
+    [(0.1, 1000, False), (0.129, 1000, False), (0.131, 1000, True), (0.129, 0, True), (0.1, 0, False), (0.11, 10_000, True)],
 )
-def test_above_chance_is_what_guessing_hardly_ever_reaches(score: float, images: int) -> None:
+def test_above_chance_is_what_guessing_hardly_ever_reaches(score: float, images: int, above: bool) -> None:
     """P(X >= 129) is 0.0018 and P(X >= 131) is 0.0010 for 1,000 draws at 0.1 (scipy.stats.binom)."""
-    record = made("knn", dataset={"counts": {"val": {"classes": 10, "images": images}}}, primary="top1", metrics={})
-    record.scores = {"top1": score}
-    above = (score, images) in ((0.131, 1000), (0.129, 0), (0.11, 10_000))
+    data = {"counts": {"val": {"classes": 10, "images": images}}}
+    record = made("knn", dataset=data, primary="top1", metrics={}, scores={"top1": score})
     assert above_chance(record) is above
     assert ending(record) == ("completed" if above else "score_at_chance")
 

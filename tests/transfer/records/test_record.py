@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,23 +30,16 @@ def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> 
         assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        lambda text: text + "\n",
-        lambda text: json.dumps({key: value for key, value in json.loads(text).items() if key != "digest"}, indent=1),
-    ],
-)
-def test_an_edited_record_is_refused_and_named(tmp_path: Path, edit: Callable[[str], str]) -> None:
+def test_an_edited_record_is_refused_and_named(tmp_path: Path) -> None:
     path = written(tmp_path).folder / "record.json"
-    before = path.read_text()
-    path.write_text(edit(before))
-    assert path.read_text() != before
-    runs, problems = Store(tmp_path).runs()
-    assert not runs
-    assert f"{path}: edited" in problems[0]
-    assert "transfer.verify" in problems[0]
-    assert Record.read(path, edited=True).task == "reid"
+    content = json.loads(path.read_text())
+    without = json.dumps({key: value for key, value in content.items() if key != "digest"}, indent=1)
+    for edited in (path.read_text() + "\n", without):
+        path.write_text(edited)
+        runs, (problem,) = Store(tmp_path).runs()
+        assert not runs
+        assert f"{path}: edited" in problem
+        assert Record.read(path, edited=True).task == "reid"
 
 
 ENTRIES = asdict(made())
