@@ -112,7 +112,10 @@ def test_trainings_that_were_not_judged_are_neither_alive_nor_dead() -> None:
 
 @pytest.mark.parametrize(
     ("score", "images", "above"),
-    [(0.1, 1000, False), (0.129, 1000, False), (0.131, 1000, True), (0.129, 0, True), (0.1, 0, False), (0.11, 10_000, True)],
+    [
+        *((0.1, 1000, False), (0.129, 1000, False), (0.131, 1000, True)),
+        *((0.1, 0, False), (0.129, 0, True), (0.11, 10_000, True)),
+    ],
 )
 def test_above_chance_is_what_guessing_hardly_ever_reaches(score: float, images: int, above: bool) -> None:
     """P(X >= 129) is 0.0018 and P(X >= 131) is 0.0010 for 1,000 draws at 0.1 (scipy.stats.binom)."""

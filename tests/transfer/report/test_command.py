@@ -1,10 +1,13 @@
 """The report command: what it shows, what it leaves out, and how it says so."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import ENVIRONMENT
 from tests.transfer.records.recorded import broken, made
 from transfer.records.record import Record
 from transfer.records.store import Store
@@ -97,3 +100,11 @@ def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.startswith("---\n")
     assert main(["card", runs, "--run", "reid-none"]) == 1
     assert "--run: 'reid-none' not found in" in capsys.readouterr().err
+
+
+def test_a_report_to_a_full_device_is_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "transfer.report", store(tmp_path / "runs", made())]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["report", "error"]

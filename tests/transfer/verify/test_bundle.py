@@ -1,8 +1,6 @@
 """Runs go from one store to another by way of a file, without paths, and nothing that was changed gets in."""
 
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -12,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.processes import ENVIRONMENT
 from tests.transfer.comparison.test_paired_outcomes import ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.errors import UserError
@@ -209,13 +206,3 @@ def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="its identity names /home/me/labels"):
         bundle([run], tmp_path / "runs.zip")
     assert not list(tmp_path.glob("*.zip"))
-
-
-def test_a_report_to_a_full_device_is_one_line(tmp_path: Path) -> None:
-    made(tmp_path)
-    words = [sys.executable, "-m", "transfer.report", str(tmp_path), "--smoke", "--dirty"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
-    assert done.returncode == 1
-    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["report", "error"]
-    assert "cannot be written (No space left on device)" in done.stderr
