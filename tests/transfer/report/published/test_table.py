@@ -85,8 +85,6 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     assert line["verdict"].startswith("inconclusive, of these models (1 seed): differences up to 2.9 percentage")
     assert line_of([trained, probe], "2", PROBED.replace("3Conv+3BN+", ""))["own"] == ""
     assert line_of([probe], "2", PROBED)["not comparable because"] == "unknown pretraining: weights sha256:dd"
-    short = run_of(dino, tmp_path, 500, export="sha256:dd", smoke=True, changed={"epochs": 3})
-    assert line_of([short, probe], "2", PROBED)["not comparable because"] == "smoke; dino: epochs 3 (100)"
     broken = run_of(replace(dino, seed=1), tmp_path)
     line = line_of([broken], "2", PROBED)
     assert (line["own"], line["not comparable because"], line["pretraining_hours"]) == (

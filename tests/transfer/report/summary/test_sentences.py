@@ -1,7 +1,6 @@
 """The answer in words, for outcomes of every kind: never stronger than the interval, and with what is missing."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.report.tables.test_comparison import both, compare, compared, made
-from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.summary.sentences import COUNTED, Answer, answer, interval_text
+from transfer.report.summary.sentences import COUNTED, answer, interval_text
 from transfer.report.summary.variants import names_of
 
 HEAD = "conv vs. patchify"
@@ -35,80 +33,50 @@ def seeds(count: int, level: float, first: int = 0, **given: Any) -> Given:
 
 GOOD, BAD, BROKEN = seeds(3, 0.8), seeds(3, 0.5), {"seed": 2, "broke": True}
 ONE, THREE = "1 score of 1 task on 1 dataset", "1 score of 1 task on 1 dataset, 3 seeds"
-TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}
+TOY = {"smoke": True, "origin": {"subset": 60}}
+TEN = {"dataset": {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}}
 OTHER = {"dataset": {"name": "other", "digest": "1"}}
 COSTS = [{"gflops": 5.12, "params": 22.4e6}, {"gflops": 4.0, "params": 22.1e6}]
 OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
-    "better": (
-        GOOD,
-        BAD,
-        [
-            rf"^{HEAD}: better \({THREE}\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
-            rf"^{KEY}\n- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %, \+\d+\.\d points \[\d",
-        ],
-    ),
-    "worse": (
-        seeds(3, 0.4),
-        seeds(3, 0.6),
-        [rf"^{HEAD}: worse \(", r"^- knn top1 on `toy_market`: [^,]*, -\d+\.\d points \[-\d+\.\d, -\d"],
-    ),
-    "equal on every sample": (
-        BAD,
-        BAD,
-        [rf"^{HEAD}: inconclusive \(", r"^- .* \+0\.0 points \[-1\.0, 1\.0\], equal on every sample$"],
-    ),
-    "one seed, better": (
-        seeds(1, 0.8, smoke=True, origin={"subset": 60}),
-        seeds(1, 0.5, smoke=True, origin={"subset": 60}),
-        [
-            rf"^Smoke test, not a valid result. {HEAD}: better \({ONE}, 1 seed\)\.",
-            r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
-        ],
-    ),
-    "some of b broke down": (
-        GOOD,
-        [*seeds(2, 0.5), BROKEN],
-        [
-            rf"^{HEAD}: better \(completed runs only\) \(",
-            r"failed runs counted at chance level, or at 0 where it is not known\)$",
-            "^patchify failed in 1 of 3 training runs: knn on toy_market",
-        ],
-    ),
-    "all of b broke down": (
-        seeds(2, 0.8),
-        [BROKEN, BROKEN | {"seed": 1}],
-        [rf"^{HEAD}: patchify failed \({ONE}\)\.", "^patchify failed in 2 of 2 training runs"],
-    ),
-    "both are at chance, and significantly different": (
-        seeds(3, 0.05, dataset=TEN_CLASSES),
-        seeds(3, 0.12, dataset=TEN_CLASSES),
-        [rf"^{HEAD}: not above chance \({THREE}\)\."],
-    ),
-    "one of b was found dead by an older rule": (
-        GOOD,
-        [*seeds(2, 0.5), BROKEN | {"outcome": ended("not_judged")}],
-        [rf"^{HEAD}: better \(", "^1 training run of patchify not checked"],
-    ),
-    "cost": (
-        seeds(2, 0.8, cost=COSTS[0]),
-        seeds(2, 0.5, cost=COSTS[1]),
-        [r"^Cost: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters; measure time: --measure-cost"],
-    ),
-    "better in one of two datasets": (
-        [*GOOD, *seeds(3, 0.5, **OTHER)],
-        [*BAD, *seeds(3, 0.51, first=20, **OTHER)],
-        [
-            rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task on 2 datasets, 3 seeds\.",
-            "^- .*, better$",
-            "^- .*, inconclusive$",
-        ],
-    ),
-    "better in two datasets": (
-        [*GOOD, *seeds(3, 0.8, **OTHER)],
-        [*BAD, *seeds(3, 0.5, **OTHER)],
-        [rf"^{HEAD}: better on all 2 scores \(1 task on 2 datasets, 3 seeds\)\.", r"(^- .*\]\n){2}"],
-    ),
-}
+    "better": (GOOD, BAD, [
+        rf"^{HEAD}: better \({THREE}\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
+        rf"^{KEY}\n- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %, \+\d+\.\d points \[\d",
+    ]),
+    "worse": (seeds(3, 0.4), seeds(3, 0.6), [
+        rf"^{HEAD}: worse \(", r"^- knn top1 on `toy_market`: [^,]*, -\d+\.\d points \[-\d+\.\d, -\d",
+    ]),
+    "equal on every sample": (BAD, BAD, [
+        rf"^{HEAD}: inconclusive \(", r"^- .* \+0\.0 points \[-1\.0, 1\.0\], equal on every sample$",
+    ]),
+    "one seed, better": (seeds(1, 0.8, **TOY), seeds(1, 0.5, **TOY), [
+        rf"^Smoke test, not a valid result. {HEAD}: better \({ONE}, 1 seed\)\.",
+        r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
+    ]),
+    "some of b broke down": (GOOD, [*seeds(2, 0.5), BROKEN], [
+        rf"^{HEAD}: better \(completed runs only\) \(",
+        r"failed runs counted at chance level, or at 0 where it is not known\)$",
+        "^patchify failed in 1 of 3 training runs: knn on toy_market",
+    ]),
+    "all of b broke down": (seeds(2, 0.8), [BROKEN, BROKEN | {"seed": 1}], [
+        rf"^{HEAD}: patchify failed \({ONE}\)\.", "^patchify failed in 2 of 2 training runs",
+    ]),
+    "both are at chance, and significantly different": (seeds(3, 0.05, **TEN), seeds(3, 0.12, **TEN), [
+        rf"^{HEAD}: not above chance \({THREE}\)\.",
+    ]),
+    "one of b was found dead by an older rule": (GOOD, [*seeds(2, 0.5), BROKEN | {"outcome": ended("not_judged")}], [
+        rf"^{HEAD}: better \(", "^1 training run of patchify not checked",
+    ]),
+    "cost": (seeds(2, 0.8, cost=COSTS[0]), seeds(2, 0.5, cost=COSTS[1]), [
+        r"^Cost: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters; measure time: --measure-cost",
+    ]),
+    "better in one of two datasets": ([*GOOD, *seeds(3, 0.5, **OTHER)], [*BAD, *seeds(3, 0.51, first=20, **OTHER)], [
+        rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task on 2 datasets, 3 seeds\.",
+        "^- .*, better$", "^- .*, inconclusive$",
+    ]),
+    "better in two datasets": ([*GOOD, *seeds(3, 0.8, **OTHER)], [*BAD, *seeds(3, 0.5, **OTHER)], [
+        rf"^{HEAD}: better on all 2 scores \(1 task on 2 datasets, 3 seeds\)\.", r"(^- .*\]\n){2}",
+    ]),
+}  # fmt: skip
 
 
 def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_path: Path) -> None:
@@ -148,13 +116,20 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
+    """They claim a difference only where the corrected test does, and every number is that of a row."""
     a, b, wanted = OUTCOMES[name]
     runs = variants(tmp_path, a, b)
     comparison = compared(runs, "stem=conv", "stem=patchify")
     told = answer(comparison, RunSet.of(runs))
     for pattern in wanted:
         assert re.search(pattern, str(told), re.MULTILINE), f"{pattern}\n{told}"
-    check(told, comparison.rows)
+    primary = [(row, row.estimate) for row in comparison.rows if row.primary and row.estimate]
+    shown = [found.estimate for row, found in primary if not row.at_chance and row.p is not None and row.p < 0.05]
+    for word, sign in (("better", 1), ("worse", -1)):
+        assert (word in told.headline) == any(sign * estimate > 0 for estimate in shown)
+    for row, found in primary:
+        assert interval_text(row) in str(told)
+        assert float(interval_text(row).partition(" ")[0]) == pytest.approx(100 * found.estimate, abs=0.051)
 
 
 def test_without_outcomes_there_is_no_interval(tmp_path: Path) -> None:
@@ -166,24 +141,9 @@ def test_without_outcomes_there_is_no_interval(tmp_path: Path) -> None:
     assert re.search(r"^- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %$", told, re.MULTILINE)
 
 
-def check(told: Answer, rows: Sequence[ComparedScore]) -> None:
-    """The words claim a difference only where the corrected test does, and every number is that of a row."""
-    primary = [row for row in rows if row.primary]
-    for word, sign in (("better", 1), ("worse", -1)):
-        claimed = re.search(rf"\b{word}\b", told.headline) is not None
-        shown = [row for row in primary if row.estimate and not row.at_chance and row.p is not None and row.p < 0.05]
-        assert claimed == any(sign * row.estimate.estimate > 0 for row in shown if row.estimate)
-    for row in primary:
-        if row.estimate is not None:
-            assert interval_text(row) in str(told)
-            estimate = 100 * row.estimate.estimate
-            assert float(interval_text(row).partition(" ")[0]) == pytest.approx(estimate, abs=0.051)
-
-
 def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Path) -> None:
     comparison = compared(both(tmp_path), "stem=conv", "stem=patchify")
     (row,) = [row for row in comparison.rows if row.primary]
-    assert row.estimate is not None
     other = compared(variants(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
