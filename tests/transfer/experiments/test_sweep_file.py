@@ -40,7 +40,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sweep_names())
-def test_every_shipped_sweep_expands(name: str) -> None:
+def test_every_shipped_sweep_expands_and_compares_attentions_with_the_same_norm(name: str) -> None:
     for tier in ("full", *read_sweep(name, "full").tiers):
         sweep = read_sweep(name, tier)
         if sweep.vary:
@@ -48,23 +48,19 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         jobs = expand(sweep)
         assert len({job.name for job in jobs}) == len(jobs) > 0, tier
         places = {job.name: place for place, job in enumerate(jobs)}
+        norms: dict[str, set[Any]] = {}
         for job in jobs:
-            assert job.parent is None or places[job.parent.name] < places[job.name], tier
-            assert tier != "smoke" or job.options.get("smoke"), "a smoke tier marks every run"
-            probed = name != "demo" and job.parent is not None and job.step.recipe == "fewshot"
-            assert not probed or job.parent.dataset != job.dataset, "a probe of the data of the pretraining"
-
-
-@pytest.mark.parametrize("name", [name for name in sweep_names() if name != "bench"])
-def test_attentions_of_a_shipped_sweep_are_compared_with_the_same_norm(name: str) -> None:
-    for tier in ("full", *read_sweep(name, "full").tiers):
-        found: dict[str, set[Any]] = {}
-        for job in expand(read_sweep(name, tier)):
-            if job.parent is None and "attention" in job.options:
-                own = job.options.get("qk_norm", job.step.source.values().get("qk_norm", job.options["attention"]))
-                found.setdefault(job.options["attention"], set()).add(own)
-        softmax = found.pop("softmax", {*()})
-        assert not softmax or all(norms & softmax for norms in found.values()), (tier, found, softmax)
+            options = job.options
+            assert bool(options.get("smoke")) == (tier == "smoke" or name == "demo"), "a smoke tier marks every run"
+            if job.parent is not None:
+                assert places[job.parent.name] < places[job.name], tier
+                probed = name != "demo" and job.step.recipe == "fewshot"
+                assert not probed or job.parent.dataset != job.dataset, "a probe of the data of the pretraining"
+            elif "attention" in options:
+                usual = job.step.source.values().get("qk_norm", options["attention"])
+                norms.setdefault(options["attention"], set()).add(options.get("qk_norm", usual))
+        softmax = norms.pop("softmax", {*()})
+        assert not softmax or all(found & softmax for found in norms.values()), (tier, norms, softmax)
 
 
 def test_bench_gives_all_attentions_the_same_norm() -> None:
@@ -170,7 +166,5 @@ def test_what_a_tier_sets_stands_above_the_rows(tmp_path: Path) -> None:
     name = write(tmp_path, content)
     full, smoke = ([job.options for job in expand(read_sweep(name, tier))] for tier in ("full", "smoke"))
     assert full[0]["lr"] == 1.0
-    assert [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke] == [
-        (0.5, 9, "conv_bn"),
-        (0.5, None, "conv_bn"),
-    ]
+    told = [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke]
+    assert told == [(0.5, 9, "conv_bn"), (0.5, None, "conv_bn")]
