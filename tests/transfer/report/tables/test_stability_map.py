@@ -167,31 +167,28 @@ def test_the_history_gives_the_last_finite_loss_and_the_last_validation(tmp_path
     assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
 
 
-def edges(trains: dict[float, list[bool]]) -> dict[str, object]:
+@pytest.mark.parametrize(
+    ("trains", "stable", "interval", "failed"),
+    [
+        ({0.01: [True] * 2, 0.1: [True] * 2, 0.05: [True] * 2, 1.0: [False] * 2}, 0.1, (0.1, 0.1), 1.0),
+        ({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}, 0.1, (0.01, 1.0), 1.0),
+        ({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}, 0.01, (0.01, 2.0), 1.0),
+        # that two seeds were never tried at the deadly rates says nothing
+        ({0.001: [True] * 3, 0.05: [False], 0.65: [False]}, 0.001, (0.001, 0.001), 0.05),
+    ],
+)
+def test_the_largest_stable_rate_is_the_last_before_half_of_the_seeds_break_down(
+    trains: dict[float, list[bool]], stable: float, interval: tuple[float, float], failed: float
+) -> None:
     (row,) = largest_stable(map_of(grid(trains))).rows
-    return row
+    assert (row["largest_stable"], row["smallest_failed"], row["violations"]) == (stable, failed, ())
+    assert (row["largest_low"], row["largest_high"]) == interval
+    assert (row["cells"], row["seeds"]) == (len(trains), max(map(len, trains.values())))
 
 
-def test_the_largest_stable_rate_is_the_one_below_the_first_break_down() -> None:
-    row = edges({0.01: [True, True], 0.1: [True, True], 0.05: [True, True], 1.0: [False, False]})
-    assert (row["largest_stable"], row["smallest_failed"]) == (0.1, 1.0)
-    assert (row["cells"], row["seeds"], row["violations"]) == (4, 2, ())
-
-
-def test_a_rate_trains_where_more_than_half_of_its_seeds_do() -> None:
-    row = edges({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]})
-    assert (row["largest_stable"], row["smallest_failed"], row["seeds"]) == (0.1, 1.0, 3)
-    assert (row["largest_low"], row["largest_high"]) == (0.01, 1.0)
-    row = edges({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]})
-    assert (row["largest_stable"], row["largest_high"], row["smallest_failed"]) == (0.01, 2.0, 1.0)
-    row = edges({0.01: [True], 1.0: [False], 2.0: [True]})
+def test_a_rate_that_trains_above_one_that_does_not_is_a_violation() -> None:
+    (row,) = largest_stable(map_of(grid({0.01: [True], 1.0: [False], 2.0: [True]}))).rows
     assert (row["violations"], row["smallest_failed"]) == ((2.0,), 1.0)
-
-
-def test_seeds_need_not_be_the_same_at_every_rate() -> None:
-    """Three seeds at a good rate and one at deadly ones: that two were never tried there says nothing."""
-    row = edges({0.001: [True, True, True], 0.05: [False], 0.65: [False]})
-    assert (row["largest_stable"], row["smallest_failed"], row["seeds"]) == (0.001, 0.05, 3)
 
 
 def test_runs_of_no_epochs_train_nothing() -> None:
