@@ -1,3 +1,4 @@
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,9 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
         assert found.values == pytest.approx([score] * 2)
 
 
-def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
-    """Return a run of a detector; with `without`, it detects nothing on the image of this index."""
+@lru_cache
+def detected(seed: int, without: int | None) -> tuple[Outcomes, dict[str, float]]:
+    """Outcomes and scores of a detector; with `without`, it detects nothing on the image of this index."""
     truth, results = drawn_coco(seed)
     if without is not None:
         results = [result for result in results if result["image_id"] != truth["images"][without]["id"]]
@@ -74,12 +76,16 @@ def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None
     for kind in ("bbox", "segm"):
         matches = evaluate(truth, results, kind)
         outcomes |= matches.outcomes() | resampled(matches)
-    recorded = load_task("detect").rescore(outcomes)
+    return outcomes, load_task("detect").rescore(outcomes)
+
+
+def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
+    known, scores = detected(seed, without)
+    outcomes = dict(known)
     if reverse:  # as if the images' ids rose the other way
         outcomes["sample"] = outcomes["sample"][::-1].copy()
-        for name in [name for name in outcomes if name.endswith("_image")]:
-            outcomes[name] = 11 - outcomes[name]
-    return scored(folder.parent, "detect", outcomes, folder.name, scores=recorded)
+        outcomes |= {name: 11 - values for name, values in outcomes.items() if name.endswith("_image")}
+    return scored(folder.parent, "detect", outcomes, folder.name, scores=scores)
 
 
 def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) -> None:

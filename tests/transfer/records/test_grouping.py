@@ -4,7 +4,6 @@ from typing import Any
 from tests.transfer.records.recorded import made, trained
 from transfer.records.grouping import Group, grouped
 from transfer.records.protocol import by_export
-from transfer.records.protocol import processes as per_process_count
 from transfer.records.record import Record
 
 
@@ -68,15 +67,3 @@ def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     (group,) = of(records, parents)
     assert group.backbone == "tiny"
     assert by_export(parents).keys() == {"sha256:a", "sha256:b"}
-
-
-def test_the_processes_are_named_only_where_their_number_differs() -> None:
-    """Of a backbone with batch norm it belongs to the protocol, and yet both were made by one process."""
-    environment = {"precision": "bf16", "dirty": False, "device": "cpu", "world_size": 1}
-    shared = {"options": {"lr": 0.05, "sync_bn": False}}
-    plain = made(environment=environment, **shared)
-    convolutional = made(environment=environment, stem="conv", **shared)
-    assert (per_process_count(plain), per_process_count(convolutional)) == (None, 1)
-    assert [group.dataset for group in of([plain, convolutional])] == ["toy_market (version 1)"] * 2
-    eight = made(environment=environment | {"world_size": 8}, **shared)
-    assert "8 processes" in of([eight, convolutional])[0].dataset

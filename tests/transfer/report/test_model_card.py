@@ -6,8 +6,7 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from tests.runs import ended
-from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.record import RunKey
+from tests.transfer.records.recorded import made
 from transfer.records.store import Run
 from transfer.report.card import model_card
 
@@ -15,20 +14,10 @@ STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An a
 
 
 def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> Run:
-    """A run that started from some weights; of another task or dataset it has an identity of its own."""
-    dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}, "digest": "0" * 64}
-    dataset |= given.pop("dataset", {})
-    run_key = RunKey(CONTENT | {"seed": seed, "weights_id": weights, "task": task, "dataset": dataset})
-    values: dict[str, Any] = {
-        "task": task,
-        "weights_id": weights,
-        "seed": seed,
-        "dataset": dataset,
-        "environment": STARTED,
-        "run_id": run_key.run_id(task, dataset["name"], "mine"),
-        "backbone": {"name": "mine", "arch": "vit_tiny", "stem": "conv", "attention": "relu", "files": {}},
-    }
-    return Run(Path("none"), record(run_key, **(values | given)))
+    """A run that started from some weights."""
+    dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}} | given.pop("dataset", {})
+    about = {"stem": "conv", "attention": "relu", "backbone": {"name": "mine"}, "environment": STARTED} | given
+    return Run(Path("none"), made(task, weights_id=weights, seed=seed, dataset=dataset, **about))
 
 
 PRETRAINED = run(
