@@ -70,6 +70,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def evaluate(
     task: str, *, backbone: "BackboneArgument", name: str | None = None, progress: bool = True, **options: Any
 ) -> RunSet:

@@ -104,7 +104,7 @@ class Run(store.Run):
         return history(self.folder)
 
     def per_sample(self) -> dict[str, NDArray[Any]]:
-        """Return the per-sample results, arrays by name; see docs/records.md for what each task keeps.
+        """Return the per-sample results, arrays by name; see docs/adding-a-part.md for what each task keeps.
 
         Raises:
             UserError: the file is missing or damaged.

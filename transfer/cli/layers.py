@@ -10,7 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from transfer.cli.help import print_help
-from transfer.core.errors import UsageError, UserError, did_you_mean, errors_in, errors_naming, kept, reject
+from transfer.core.errors import (
+    UsageError,
+    UserError,
+    did_you_mean,
+    errors_in,
+    errors_naming,
+    errors_together,
+    kept,
+    reject,
+)
 from transfer.core.options import CommandLine, Files, noted
 from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
 
@@ -113,23 +122,29 @@ def combined_options(
         UsageError: a layer has a wrong key or value; the layer is named.
         SystemExit: after `--help`.
     """
-    known = [item.name for group in groups.values() for item in fields(group)]
+    known, schema = [item.name for group in groups.values() for item in fields(group)], flat_schema(**groups)
     words, values, places = list[str](), dict[str, Any](), defaultdict[str, list[Any]](list)
+    errors, checked = list[UserError](), dict[str, Any]()
     for layer, content in layers:
         for key in content:
             if key.partition(".")[0].replace("-", "_") not in known:
                 raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
         with errors_naming(str(layer)):
             words += as_flags(with_full_paths(layer, content, groups.values()))
+        if CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
+            with errors_in(errors), kept(), errors_naming(str(layer)), errors_together():
+                parse(schema, [], prog=program, below=words)
         values |= {key.replace("-", "_"): value for key, value in content.items()}
         for key in content:
             places[key.replace("-", "_")].append(layer)
     print_help(program, groups, values, argv)
     for name in names_of_flags(argv):
         places[name].append(called)
-    errors, checked = list[UserError](), dict[str, Any]()
+    if wrong := [line for error in errors for line in str(error).split("\n") if "is missing;" not in line]:
+        raise UsageError("\n".join(wrong))
+    errors.clear()
     with errors_in(errors), kept():
-        unchecked = parse(flat_schema(**groups), argv, prog=program, below=words)
+        unchecked = parse(schema, argv, prog=program, below=words)
         checked |= {name: object.__new__(group) for name, group in groups.items()}
         for name, group in checked.items():
             vars(group).update(vars(getattr(unchecked, name)))
@@ -152,6 +167,4 @@ def _with_place(text: str, places: Mapping[str, list[Any]], recipe: Path, called
     flag = next(iter(re.findall(r"--[\w-]+", text)), "")
     of_flag = places.get(flag[2:].replace("-", "_"))
     where = recipe if "is missing;" in text else (of_flag or [called])[-1]
-    if of_flag and text.startswith((f"{flag} must be ", f"{flag} needs ")):
-        of_flag.pop()  # the value was passed over for the one of the layer below
     return f"{where}: {text}" if where else text

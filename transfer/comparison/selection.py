@@ -67,7 +67,7 @@ def which_two(texts: Sequence[str], runs: RunSet) -> str:
     known = [(field, value_of(record, field, runs.exports)) for field in BASELINE for record in runs.records]
     names = [f"{field}={value_label(value)}" for field, value in dict.fromkeys(known) if value is not None]
     names += dict.fromkeys(str(record.backbone.get("name")) for record in runs.records)
-    return f"needs two variants, got {' '.join(texts)}; choose two of {shortened(names, 20)}"
+    return f"needs two variants, got {' '.join(texts) or 'none'}; choose two of {shortened(names, 20)}"
 
 
 def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:

@@ -256,13 +256,15 @@ def _lines_of(error: BaseException, path: str) -> list[tuple[int | None, str]]:
 
 
 def _moved(error: BaseException, path: str) -> str:
-    """Return where a module of the suite is by now that a user's file imports from where it was."""
-    lines = _lines_of(error, path) if isinstance(error, ModuleNotFoundError) else []
-    named = re.match(r"(?:from|import) (?:transfer|backbones|tasks)\.([\w.]+)", lines[-1][1]) if lines else None
-    file = f"{named[1].rpartition('.')[2]}.py" if named else "nothing"
-    places = (place for room in ("transfer", "backbones", "tasks") for place in (ROOT / room).rglob(file))
-    nearest = min(places, key=lambda place: len(place.parts), default=None)
-    return f"; use {'.'.join(nearest.relative_to(ROOT).with_suffix('').parts)}" if nearest else ""
+    """Return where a part of the suite is by now that a user's file imports from where it was."""
+    line = _lines_of(error, path)[-1:] if isinstance(error, ImportError) else []
+    named = re.match(r"from (?:transfer|backbones|tasks)\b[\w.]* import \(?(\w+)", line[0][1]) if line else None
+    if named is None:
+        return ""
+    defines = re.compile(rf"^(?:class|def) {named[1]}\b", re.MULTILINE)
+    files = [file for room in ("transfer", "backbones", "tasks") for file in (ROOT / room).rglob("*.py")]
+    found = [file for file in files if file.stem == named[1] or defines.search(file.read_text(encoding="utf-8"))]
+    return f"; use {'.'.join(found[0].relative_to(ROOT).with_suffix('').parts)}" if len(found) == 1 else ""
 
 
 def _error_line(error: BaseException, path: str) -> str:

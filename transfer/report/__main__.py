@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import first_sentence, read_options
-from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
+from transfer.cli.layers import names_of_flags
+from transfer.core.errors import UsageError, UserError, did_you_mean, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
 from transfer.report.options import COMMANDS
@@ -38,6 +39,9 @@ def command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the name of the command that the arguments name, or stand for, and its arguments."""
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
+    first = next(iter(argv), "-")
+    if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):
+        raise UsageError(f"unknown command {first!r}{near}")
     if any(word in ("html", "--format=html") or word.endswith((".html", ".htm")) for word in argv):
         return "page", argv
     return next((FLAGS[flag] for word in argv if (flag := word.partition("=")[0]) in FLAGS), "table"), argv
@@ -49,6 +53,10 @@ def _main(argv: list[str]) -> int:
         print_safe(USAGE.format(commands="\n".join(lines)))
         return 0
     name, argv = command(argv)
+    for flag in names_of_flags(argv):
+        having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
+        if having and name not in having:
+            raise UsageError(f"--{flag.replace('_', '-')} is of `report {'`, `'.join(having)}`, not of `report {name}`")
     options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)

@@ -45,6 +45,8 @@ class OutputOptions(RunsOptions):
         suffix = self.output.suffix.lower() if self.output else ""
         if self.format is None and suffix and suffix not in SUFFIXES:
             raise UsageError(f"--output {self.output}: end it in one of {', '.join(SUFFIXES)}, or set --format")
+        if self.format and SUFFIXES.get(suffix, self.format) != self.format:
+            raise UsageError(f"--output {self.output}: {suffix} is of --format {SUFFIXES[suffix]}, not {self.format}")
         self.format = self.format or SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
         if self.format == "parquet" and self.output is None:
             raise UsageError("--format parquet: a binary file; name it with --output")

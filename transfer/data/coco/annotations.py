@@ -79,7 +79,7 @@ _COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored")
 
 
 def _read_index(file: Path) -> Index:
-    """Return the columns of a file, from its index where there is one; see `_assemble`."""
+    """Return the columns of a file, from its index where there is one."""
     large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
     if large and (kept := load_index(file, VERSION, stamp)):
         return kept

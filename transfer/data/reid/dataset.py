@@ -1,6 +1,6 @@
 """Person re-identification data: training, query and gallery lists, checked against the dataset's stated counts.
 
-A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, and its tree in
+A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `FORMATS` here, and its tree in
 `transfer.data.layouts.FORMATS`.
 """
 
