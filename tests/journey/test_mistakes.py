@@ -80,16 +80,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("command", "status", "text"),
     [
         (PROBE.replace("knn", "fewshto"), 2, "unknown task 'fewshto'; did you mean 'fewshot'"),
-        (PROBE.replace("tiny", "tniy"), 2, "unknown backbone 'tniy'; did you mean 'tiny'"),
         (PROBE.replace("digits/new", "toy_digit"), 2, "unknown dataset 'toy_digit'; did you mean 'toy_digits'"),
-        (PROBE.replace("digits/new", "digits/nwe"), 2, "unknown dataset 'digits/nwe'; did you mean 'digits/new'"),
         (PROBE.replace("digits/new", "digits"), 2, "contains datasets; set --dataset to digits/new or digits/noval"),
         (PROBE.replace("digits/new", "digits/noval"), 1, "knn needs a validation split.*; add it .*a folder val/"),
         (f"{PROBE} --stem component.py:LapStem", 2, "component.py; did you mean 'components.py'"),
-        (f"{PROBE} --stem components.py:LapStm", 2, "'LapStm' not found in this file; did you mean 'LapStem'"),
         (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),
         (f"{PROBE} --stem components.py:Flat", 1, r"must .* got \[1, 256\] instead of \[1, 64, 2, 2\]"),
-        (f"{PROBE} --attention components.py:flatten", 2, "'flatten' not found in this file; did you mean 'Flat'"),
         (f"{PROBE} --attention components.py:two", 2, "must accept .q, k, v..*; got .q, k."),
         (
             f"{PROBE.replace('32', '33')} --k 0 --stem components.py --attention rleu --ffn gleu",
@@ -110,46 +106,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "'faster_rcnn'\nfew.yml: file not found; did you mean 'few.yaml'\nunknown backbone 'tinny'",
         ),
         (f"{DETECT.replace('detect', 'reid')} toy_coco", 2, "reid does not take .* coco, .*detect; .* to .*market1501"),
-        (
-            f"{DETECT} coco",
-            1,
-            "missing.*instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations",
-        ),
+        (f"{DETECT} coco", 1, "missing.*instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations"),
         (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
         (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
         (PROBE.replace("random", "broken/failed"), 1, "saved no weights: its training ended as diverged"),
-        (f"{PROBE} --tempreature 1", 2, "unknown option --tempreature; did you mean '--temperature'"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
         (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
-        (
-            PROBE.replace("knn", "components.py:TASK"),
-            2,
-            "'TASK' not found in this file; it defines LapStem, NoPatch, Flat, two",
-        ),
+        (PROBE.replace("knn", "components.py:TASK"), 2, "'TASK' not found .*; it defines LapStem, NoPatch, Flat, two"),
         (f"{PROBE.replace('knn', 'fewshot')} --probe ridge --k 5", 2, "--k has no effect with --probe ridge"),
         (RECIPE.replace("deit", "deti"), 2, "unknown recipe 'cifar_deti'; did you mean 'cifar_deit'"),
-        (f"{RECIPE} --epochs 2 --warmup-epochs 3", 2, "--warmup-epochs 3: .*; lower it or raise --epochs"),
+        (
+            f"{RECIPE} --epochs 2 --warmup-epochs 3",
+            2,
+            "--warmup-epochs 3, .* never reached in --epochs 2; lower or raise them",
+        ),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
         ("report rnus", 1, "rnus: directory not found; name a folder of runs"),
         ("report runs --format xls", 2, "--format must be one of terminal, .*, got 'xls'"),
-        ("report runs --output report.doc", 2, "--output report.doc: end it in one of .md"),
-        ("report runs --dirty --pivot --scores tpo1", 2, "--scores must be among .*, got 'tpo1'; did you mean 'top1'"),
-        ("report runs --dirty --compare stm=conv stem=patchify", 2, "no run has a field 'stm'; did you mean 'stem'"),
-        ("report runs --dirty --compare stem=patchify", 2, "needs two variants, got stem=patchify; choose two of"),
-        ("doctor backbone tiny --stem components.py:LapStm", 2, "'LapStm' not found .*; did you mean 'LapStem'"),
         ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],
 )
-def test_each_mistake_is_one_line_with_the_fix(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    command: str,
-    status: int,
-    text: str,
-) -> None:
+def test_each_mistake_is_one_line_with_the_fix(command, status, text, folder, monkeypatch, capfd) -> None:
     monkeypatch.chdir(folder)
     name, *argv = shlex.split(command)
     assert MAIN[name](argv) == status
