@@ -18,7 +18,7 @@ def test_the_list_says_what_each_needs(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_its_imports_are_there_and_it_says_what_it_does(name: str, monkeypatch, capsys) -> None:
+def test_it_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["tests"])
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])

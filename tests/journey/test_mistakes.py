@@ -40,6 +40,7 @@ def two(q, k):
 MAIN: dict[str, Callable[[list[str]], int]] = {
     "run": run.main, "pretrain": pretrain, "report": report.main, "doctor": doctor.main,
 }  # fmt: skip
+Captured = pytest.CaptureFixture[str]
 PROBE = "run knn --backbone tiny --weights random --dataset digits/new --size 32 --threads 1"
 DETECT = "run detect --backbone tiny --weights random --dataset"
 RECIPE = "pretrain cifar_deit --backbone tiny --dataset digits/new"
@@ -119,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             f"{RECIPE} --epochs 2 --warmup-epochs 3",
             2,
-            "--warmup-epochs 3, .* never reached in --epochs 2; lower or raise them",
+            "--warmup-epochs 3, .* in --epochs 2; lower or raise them",
         ),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
@@ -128,7 +129,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],
 )
-def test_each_mistake_is_one_line_with_the_fix(command, status, text, folder, monkeypatch, capfd) -> None:
+def test_each_mistake_is_one_line_with_the_fix(
+    command: str, status: int, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
     monkeypatch.chdir(folder)
     name, *argv = shlex.split(command)
     assert MAIN[name](argv) == status

@@ -80,8 +80,8 @@ def probed(data: Data, strengths: tuple[float, ...], held: int = 0) -> dict[str,
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     sets = SupportSets("bigvision", tuple(permuted(groups, draw) for draw in range(DRAWS)), SHOTS, held, (), ())
     names = [[*map(str, range(len(of)))] for of in (labels, truth)]
-    arrays = [torch.from_numpy(array) for array in data]
-    features = FrozenFeatures(*arrays[:2], np.arange(len(labels)), *arrays[2:], len(groups), *names)
+    (x, y, x_test, y_test), rows = map(torch.from_numpy, data), np.arange(len(labels))
+    features = FrozenFeatures(x, y, rows, x_test, y_test, len(groups), *names)
     return probe_all(features, sets, LeastSquares, strengths, context())[0]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from backbones import create
 from tasks.reid.training import ReidLearner, train_loader
-from tests.benchmarks.speed.timing import measure, own_step, read, show
+from tests.benchmarks.speed.timing import Step, measure, own_step, read, show
 from tests.support import command
 from transfer.core.process import ALONE
 from transfer.data.reid.dataset import open_reid
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     stream = (batch for _, batch in loader.stream(0, 0, 10**6))
     ready = next(stream)
     mine = own_step(Stepper(ReidLearner(backbone, classes, options), options, context), 0.0)
-    contestants: dict[str, Callable[[], None]] = {
+    contestants: dict[str, Step] = {
         "timm, fp32": partial(peer(classes, device, False), ready),
         "timm, bf16 autocast": partial(peer(classes, device, True), ready),
         "ours, ready batch": partial(mine, ready),
