@@ -34,12 +34,7 @@ def state(tokens, **prefix):
     return {name: torch.randn(1, number, 64) for name, number in prefix.items()} | {"pos_embed": table}
 
 
-def test_a_position_of_the_class_token_on_one_side_only():
-    """timm adds it to the token where it converts DINOv2's files, whose models in timm have none."""
-    model, there = timm.create_model("vit_tiny", img_size=64, cls_pos_embed=False), state(17, cls_token=1)
-    found = fit_positions(there, model, (4, 4))
-    assert torch.equal(found["cls_token"], there["cls_token"] + there["pos_embed"][:, :1])
-    assert torch.equal(found["pos_embed"], there["pos_embed"][:, 1:])
+def test_a_class_token_without_a_position_in_the_file():
     found = fit_positions(state(16, cls_token=1), vit(64), (4, 4))["pos_embed"]
     assert torch.equal(found[:, 1:], state(16)["pos_embed"])
     assert not found[:, 0].any()

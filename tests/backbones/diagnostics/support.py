@@ -11,7 +11,6 @@ from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 PARTS = """
-import torch
 from torch import nn
 
 class Shared(nn.Module):
@@ -22,15 +21,7 @@ class Shared(nn.Module):
     def forward(self, x):
         return self.act(self.act(self.proj(x)))
 
-class Hidden(nn.Module):
-    def __init__(self, dim, patch):
-        super().__init__()
-        self.proj = nn.Conv2d(3, dim, patch, patch)
-
-    def forward(self, x):
-        return torch.relu(self.proj(x))
-
-class Dead(Hidden):
+class Dead(Shared):
     def forward(self, x):
         return 0 * self.proj(x)
 
@@ -39,14 +30,6 @@ def plain(q, k, v):
 
 def crooked(q, k, v):
     return (q @ k.mT).softmax(-1) @ v.square()
-
-class Body(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.mix = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        return self.mix(x)
 """
 
 

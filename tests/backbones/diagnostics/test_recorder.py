@@ -9,6 +9,7 @@ from backbones.diagnostics.recorder import weights_of, weights_shown
 from backbones.diagnostics.statistics import cosine_similarity
 from backbones.kernels.functions import SCORE_FUNCTIONS
 from tests.backbones.diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
+from tests.backbones.support import users_file
 
 
 @pytest.fixture
@@ -94,10 +95,10 @@ def test_softmax_weights_of_timms_attentions_give_their_outputs(name: str) -> No
     assert torch.allclose(out.view(plain.shape), plain, atol=1e-5)
 
 
-def test_attention_that_shows_no_weights_is_said(user: str) -> None:
+def test_attention_that_shows_no_weights_is_said(user: str, tmp_path: Path) -> None:
     assert row_sums(recorded(tiny(attention=f"{user}:plain"))[2]["block 2"]) == pytest.approx([1] * 3, abs=1e-5)
-    for part, why in (("crooked", "independent"), ("Body", "module")):
-        recorder, _, attentions = recorded(tiny(attention=f"{user}:{part}"))
+    for part, why in ((f"{user}:crooked", "independent"), (f"{users_file(tmp_path)}:Mean", "module")):
+        recorder, _, attentions = recorded(tiny(attention=part))
         assert not attentions
         (said,) = recorder.missing
         assert "block 1, block 2" in said
