@@ -12,12 +12,6 @@ from tests.backbones.diagnostics.support import IMAGES, recorded, row_sums, simi
 from tests.backbones.support import users_file
 
 
-@pytest.fixture
-def user(tmp_path: Path) -> str:
-    """Path of a file with parts as users write them."""
-    return user_parts(tmp_path)
-
-
 def test_the_points_of_figure_1_are_the_tokens_of_the_backbone() -> None:
     backbone = tiny(arch="vit_ti", depth=12, stem="conv")
     recorder, places, _ = recorded(backbone)
@@ -45,8 +39,8 @@ def test_every_activation_of_the_stem_is_seen_before_and_after() -> None:
             x = module(x)
 
 
-def test_a_user_stem_shows_its_modules(user: str) -> None:
-    names = [about["place"] for about in recorded(tiny(stem=f"{user}:Shared"))[0].layers]
+def test_a_user_stem_shows_its_modules(tmp_path: Path) -> None:
+    names = [about["place"] for about in recorded(tiny(stem=f"{user_parts(tmp_path)}:Shared"))[0].layers]
     assert names[:4] == [f"stem conv.act {when}{call}" for call in ("", " (call 2)") for when in ("before", "after")]
 
 
@@ -95,7 +89,8 @@ def test_softmax_weights_of_timms_attentions_give_their_outputs(name: str) -> No
     assert torch.allclose(out.view(plain.shape), plain, atol=1e-5)
 
 
-def test_attention_that_shows_no_weights_is_said(user: str, tmp_path: Path) -> None:
+def test_attention_that_shows_no_weights_is_said(tmp_path: Path) -> None:
+    user = user_parts(tmp_path)
     assert row_sums(recorded(tiny(attention=f"{user}:plain"))[2]["block 2"]) == pytest.approx([1] * 3, abs=1e-5)
     for part, why in ((f"{user}:crooked", "independent"), (f"{users_file(tmp_path)}:Mean", "module")):
         recorder, _, attentions = recorded(tiny(attention=part))

@@ -37,14 +37,6 @@ def picture(W=100, H=80, seed=0):
     return Image.fromarray(noise).resize((W, H), Image.Resampling.BICUBIC)
 
 
-def timm_transform(size, chosen):
-    """timm's training transform, PIL image -> normalised floats, by our options."""
-    colors = {"color_jitter": chosen.color_jitter or None, "auto_augment": chosen.auto_augment}
-    crop = {"scale": chosen.crop_area, "ratio": chosen.crop_ratio, "interpolation": chosen.interpolation}
-    erase = {"re_prob": chosen.erase, "re_mode": "pixel", "re_count": 1}
-    return create_transform(size, is_training=True, hflip=chosen.flip, mean=MEAN, std=STD, **colors, **crop, **erase)
-
-
 @pytest.fixture
 def old_pillow(monkeypatch):
     """ImageOps.posterize as it was before Pillow 13, which refuses the 0 bits that timm may give."""
@@ -65,7 +57,10 @@ def old_pillow(monkeypatch):
 def test_normalised_it_equals_timm(old_pillow, values):
     """The same draws and, up to rounding, the same pixels as timm's pipeline, which erases after normalising."""
     chosen = options(**values)
-    theirs = timm_transform(64, chosen)
+    colors = {"color_jitter": chosen.color_jitter or None, "auto_augment": chosen.auto_augment, "hflip": chosen.flip}
+    crop = {"scale": chosen.crop_area, "ratio": chosen.crop_ratio, "interpolation": chosen.interpolation}
+    erase = {"re_prob": chosen.erase, "re_mode": "pixel", "re_count": 1}
+    theirs = create_transform(64, is_training=True, mean=MEAN, std=STD, **colors, **crop, **erase)
     ours, normalise = train_transform(64, chosen, MEAN, STD), T.Normalize(MEAN, STD)
     for key in range(60):
         image = picture(seed=key)

@@ -85,11 +85,6 @@ def mixed(torch_seed, options, images, labels, seed=0, step=0):
     return mix(images, labels, C, options, seed=seed, step=step)
 
 
-def soft(labels, smoothing):
-    """One-hot rows with `smoothing` spread over all classes."""
-    return (1 - smoothing) * torch.eye(C)[labels] + smoothing / C
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("values", [{"mixup": 0.0, "cutmix": 0.0}, {"mix_prob": 0.0}])
 def test_without_mixing(values, smoothing):
@@ -97,7 +92,7 @@ def test_without_mixing(values, smoothing):
     images, labels = batch(5)
     got, targets = mixed(0, options(smoothing=smoothing, **values), images, labels)
     assert torch.equal(got, images)
-    torch.testing.assert_close(targets, soft(labels, smoothing))
+    torch.testing.assert_close(targets, (1 - smoothing) * torch.eye(C)[labels] + smoothing / C)
     assert targets.dtype == torch.float32
 
 

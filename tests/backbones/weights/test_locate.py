@@ -34,23 +34,16 @@ def check(path: Path | str, model, **options):
     return backbone
 
 
-def distilled(model):
-    state = model.state_dict()
-    positions = state["pos_embed"]
-    state["pos_embed"] = torch.cat([positions[:, :1], torch.ones(1, 1, 64), positions[:, 1:]], dim=1)
-    state |= {"dist_token": torch.ones(1, 1, 64), "head_dist.weight": torch.zeros(1000, 64)}
-    return {"model": state}
-
-
 def test_a_distillation_token_is_dropped_where_that_is_allowed(tmp_path):
-    model = source()
-    torch.save(distilled(model), tmp_path / "released.pth")
+    model, file, token = source(), tmp_path / "released.pth", torch.ones(1, 1, 64)
+    state = model.state_dict() | {"dist_token": token, "head_dist.weight": torch.zeros(1000, 64)}
+    state["pos_embed"] = torch.cat([state["pos_embed"][:, :1], token, state["pos_embed"][:, 1:]], dim=1)
+    torch.save({"model": state}, file)
     for options in ({}, {"load": "partial"}):
         with pytest.raises(UserError, match="dist_token"):
-            check(tmp_path / "released.pth", model, weights_size=SIZE, **options)
-    backbone = check(tmp_path / "released.pth", model, weights_size=SIZE, load="partial", allow_dropped=True)
-    digest = hashlib.sha256((tmp_path / "released.pth").read_bytes()).hexdigest()
-    assert backbone.weights_id == f"sha256:{digest}"
+            check(file, model, weights_size=SIZE, **options)
+    backbone = check(file, model, weights_size=SIZE, load="partial", allow_dropped=True)
+    assert backbone.weights_id == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def test_strict_lists_what_does_not_fit(tmp_path):
