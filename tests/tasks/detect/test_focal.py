@@ -57,8 +57,3 @@ def test_certain_and_wrong_logits_keep_their_slope():
     assert loss[0].tolist() == pytest.approx([0.25 * 200, 0.75 * 30])
     _, gradient = with_gradient(lambda leaf: sigmoid_focal_loss(leaf, torch.tensor([0]), 2.0, 0.25, None, "sum"), x)
     assert gradient[0].tolist() == pytest.approx([-0.25, 0.75])
-
-
-def test_a_target_beyond_the_background_is_refused():
-    with pytest.raises(ValueError, match="target is 4, with 3 classes"):
-        sigmoid_focal_loss(logits(2), torch.tensor([0, 4]), 2.0, 0.25, None, "sum")

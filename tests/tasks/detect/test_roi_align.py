@@ -71,8 +71,3 @@ def test_a_roi_that_is_not_finite_gives_nan_and_spares_the_others(aligned):
     output = layer(maps(), rois)
     assert output[6:].isnan().all()
     torch.testing.assert_close(output[:6], layer(maps(), ROIS), rtol=0, atol=0)
-
-
-def test_max_pooling_is_not_here():
-    with pytest.raises(NotImplementedError, match="pool_mode 'avg'"):
-        RoIAlign((2, 3), 1.0, 0, "max")(maps(), ROIS)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.ranking import distances as distances_module
-from tasks.ranking.metrics import OUTCOMES, Ranking, rank, rank_distances
+from tasks.ranking import rank, rank_distances
+from tasks.ranking.metrics import OUTCOMES, Ranking
 from tests.oracles.ranking import RANKS, junk, score_list
 
 
@@ -27,7 +27,9 @@ def features(queries, gallery, dim, seed=0, ids=None):
 
 
 def squared(query, gallery):
-    return ((query[:, None].astype(np.float64) - gallery) ** 2).sum(2)
+    """In float64, one query at a time."""
+    exact = gallery.astype(np.float64)
+    return np.stack([((row.astype(np.float64) - exact) ** 2).sum(1) for row in query])
 
 
 def assert_same(left, right):
@@ -99,7 +101,7 @@ def test_the_length_of_blocks_leaves_no_trace(monkeypatch, tied):
     query, images = tied_features(300) if tied else features(300, 400, 64, ids=names[:2])
     found = rank(query, images, *names)
     for block_bytes in (1, 300_000, 700_000):
-        monkeypatch.setattr(distances_module, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr("tasks.ranking.distances.BLOCK_BYTES", block_bytes)
         assert_same(rank(query, images, *names), found)
 
 
@@ -151,18 +153,12 @@ def nearly_parallel(cosine, ids, dim=192, seed=0):
     return found
 
 
-def by_queries(query, gallery):
-    """Squared distances in float64, one query at a time."""
-    exact = gallery.astype(np.float64)
-    return np.stack([((row.astype(np.float64) - exact) ** 2).sum(1) for row in query])
-
-
 @pytest.mark.parametrize("lost", [1e-3, 1e-7])
 def test_nearly_parallel_features_rank_as_in_float64(lost):
     names = labels(294, 886, identities=99, cameras=4)
     query, gallery = nearly_parallel(1 - lost, names[:2])
     gallery[100:110] = gallery[:10]  # copies, which tie with what they are copies of
-    found, exact = rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names)
+    found, exact = rank(query, gallery, *names), rank_distances(squared(query, gallery), *names)
     assert found.mAP == pytest.approx(exact.mAP, abs=1e-9)
     np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
     np.testing.assert_array_equal(found.tied, exact.tied)
@@ -221,30 +217,10 @@ def test_the_first_places_of_each_list_with_equal_distances_in_the_gallerys_orde
     names = labels(60, gallery, identities=3, cameras=2, seed=levels)
     distances = np.random.default_rng(levels).integers(0, levels, (60, gallery)).astype(np.float32)
     found = rank_distances(distances, *names, keep=keep)
-    np.testing.assert_array_equal(found.nearest, plain_nearest(distances, names, keep))
+    nearest = plain_nearest(distances, names, keep)
+    np.testing.assert_array_equal(found.nearest, nearest)
+    expected = np.where(nearest < 0, np.nan, np.take_along_axis(distances, nearest, 1))
+    np.testing.assert_allclose(found.nearest_distances, expected)
+    assert "nearest_distances" not in found.outcomes()
     assert_same(found, rank_distances(distances, *names))
     assert rank_distances(distances, *names).nearest is None
-
-
-def test_the_room_exports_what_outside_scripts_import() -> None:
-    import tasks.ranking
-
-    assert tasks.ranking.rank is rank
-    assert tasks.ranking.rank_distances is rank_distances
-
-
-def test_the_nearest_come_with_their_distances() -> None:
-    random = np.random.default_rng(3)
-    query, gallery = random.normal(size=(5, 8)), random.normal(size=(9, 8))
-    ids, cameras = np.arange(9) % 5, np.arange(9) % 3
-    ranking = rank(query, gallery, np.arange(5), ids, np.full(5, 1), cameras, keep=4)
-    assert ranking.nearest is not None
-    assert ranking.nearest_distances is not None
-    assert ranking.nearest.shape == ranking.nearest_distances.shape
-    for row, places in enumerate(ranking.nearest):
-        for place, distance in zip(places, ranking.nearest_distances[row], strict=True):
-            if place < 0:
-                assert np.isnan(distance)
-            else:
-                assert distance == pytest.approx(((query[row] - gallery[place]) ** 2).sum(), rel=1e-5)
-    assert "nearest_distances" not in ranking.outcomes()
