@@ -125,19 +125,15 @@ def test_equal_runs_make_equal_bytes_and_so_does_a_bundle_of_a_bundle(
 
 def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
-    before = (runs[0].folder / "record.json").read_bytes()
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal), result.conflicts) == (0, 2, [])
     mine = replace(runs[0].record, scores=runs[0].record.scores | {"mAP": 0.001})
     (runs[0].folder / "record.json").write_bytes(with_checksum(asdict(mine)))
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal)) == (0, 1)
-    assert "mAP" in result.conflicts[0]
-    assert "of the bundle" in result.conflicts[0]
-    assert result.conflicts[0].endswith("what was there stays")
+    assert all(part in result.conflicts[0] for part in ("mAP", "of the bundle", "what was there stays"))
     (runs[0].folder / "record.json").unlink()
     assert "unfinished" in import_bundle(file, store).conflicts[0]
-    (runs[0].folder / "record.json").write_bytes(before)
     assert len(list(store.root.iterdir())) == 2
 
 
@@ -154,24 +150,23 @@ def rewritten(file: Path, change: Callable[[Files], object]) -> None:
             archive.writestr(name, content)
 
 
-def forged(files: Files, change: Callable[[Record], Record]) -> None:
-    """A record with another content, and a digest to match."""
+def forged(files: Files) -> None:
+    """A record with another score, and a digest to match."""
     name = next(name for name in files if name.endswith("record.json"))
-    files[name] = with_checksum(asdict(change(Record.parse(files[name], Path(name)))))
+    record = Record.parse(files[name], Path(name))
+    files[name] = with_checksum(asdict(replace(record, scores=record.scores | {"mAP": 0.99})))
 
 
-BAD: dict[str, tuple[Callable[[Files], object], str]] = {
-    "a parent folder": (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
-    "forged scores": (
-        lambda files: forged(files, lambda r: replace(r, scores=r.scores | {"mAP": 0.99})),
-        "mAP: 0.99 in the record",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_bundle_is_refused_as_a_whole(file: Path, what: str, tmp_path: Path) -> None:
-    change, said = BAD[what]
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
+        (forged, "mAP: 0.99 in the record"),
+    ],
+)
+def test_a_bad_bundle_is_refused_as_a_whole(
+    file: Path, change: Callable[[Files], object], said: str, tmp_path: Path
+) -> None:
     rewritten(file, change)
     with pytest.raises(UserError, match=f"(?s){said}"):
         import_bundle(file, Store(tmp_path / "other"))

@@ -111,6 +111,10 @@ def test_every_part_of_the_backbone_counts(tmp_path: Path) -> None:
     for name, value in {"depth": 11, "attention": "relu", "patch": 8, "pos_embed_interp": "antialias"}.items():
         other = Run(run.folder, replace(run.record, backbone=run.record.backbone | {name: value}))
         assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
+    of_conv = run_of(cell_of("1", CONV, "deit"), tmp_path, 819)
+    for stem, there in (("3Conv+3BN+3ReLU+1Proj@2,1,1,8", True), ("conv_2222", False)):
+        other = Run(of_conv.folder, replace(of_conv.record, backbone=of_conv.record.backbone | {"stem": stem}))
+        assert (line_of([other], "1", CONV)["verdict"] != "") is there, "a stem matches by what it is"
 
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"

@@ -155,9 +155,7 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     assert "1 run of 'stem=conv' not in the table, 1 of which failed" in notes(table)
     # what chooses the variants may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1")
-    assert (
-        row(chosen, score="top1")["verdict"] == "inconclusive; no difference on any sample (one seed, random weights)"
-    )
+    assert row(chosen, score="top1")["verdict"].startswith("inconclusive; no difference on any sample (one seed, ")
 
 
 def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
@@ -188,10 +186,8 @@ def test_selectors_that_mean_nothing_or_the_same(tmp_path: Path, a: str, b: str,
 
 def test_p_values_are_adjusted_in_two_families(tmp_path: Path) -> None:
     runs = both(tmp_path, seeds=1, level=None)
-    runs += [
-        made(tmp_path, stem, dataset={"name": "other"}, level=level)
-        for stem, level in (("conv", 0.52), ("patchify", 0.5))
-    ]
+    data = {"name": "other"}
+    runs += [made(tmp_path, "conv", dataset=data, level=0.52), made(tmp_path, "patchify", dataset=data, level=0.5)]
     table = compare(runs, "stem=conv", "stem=patchify")
     top1 = sorted((line for line in table.rows if line["score"] == "top1"), key=lambda line: line["p"])
     adjusted = [line["adjusted p"] for line in top1]
