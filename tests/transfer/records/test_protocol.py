@@ -94,34 +94,26 @@ def test_lineage_leads_back_through_the_weights() -> None:
     assert pretraining(made(weights_id="sha256:lost"), exports) is None
 
 
-def pair(**given: Any) -> tuple[list[Record], list[Record]]:
-    """Two runs of pretraining, the second with what is given, and the two runs that start from them."""
+@pytest.mark.parametrize(
+    ("given", "without", "count"),
+    [
+        ({"seed": 1}, [], 1),
+        ({"lr": 0.1, "seed": 1}, [], 2),
+        ({"weights_id": "timm:x"}, [], 2),
+        ({"stem": "conv"}, [], 2),
+        ({"stem": "conv"}, ["stem"], 1),
+        ({"lr": 0.1}, ["lr"], 2),
+        ({"lr": 0.1}, ["pretraining.lr"], 1),
+    ],
+)
+def test_seeds_of_pretraining_are_seeds_and_what_else_differs_in_it_is_another_configuration(
+    given: dict[str, Any], without: list[str], count: int
+) -> None:
     parents = [trained("sha256:a"), trained("sha256:b", **given)]
     names = ("tiny_a", "tiny_b")  # those of the exported folders
     children = [made(weights_id=run.export, backbone={"name": name}) for run, name in zip(parents, names)]
-    return parents, children
-
-
-def test_seeds_of_pretraining_are_seeds() -> None:
-    parents, children = pair(seed=1)
-    assert len({*configurations(children, by_export(parents))}) == 1
+    assert len({*configurations(children, by_export(parents), without)}) == count
     assert len({*configurations(children, {})}) == 2
-
-
-@pytest.mark.parametrize("given", [{"lr": 0.1, "seed": 1}, {"stem": "conv"}, {"weights_id": "timm:x"}], ids=str)
-def test_other_pretraining_is_another_configuration(given: dict[str, Any]) -> None:
-    parents, children = pair(**given)
-    assert len({*configurations(children, by_export(parents))}) == 2
-
-
-def test_axes_of_the_pretraining_can_be_left_out() -> None:
-    parents, children = pair(lr=0.1)
-    exports = by_export(parents)
-    assert len({*configurations(children, exports, ["lr"])}) == 2
-    assert len({*configurations(children, exports, ["pretraining.lr"])}) == 1
-    parents, children = pair(stem="conv")
-    children[1].backbone["stem"] = "conv"
-    assert len({*configurations(children, by_export(parents), ["stem"])}) == 1
 
 
 def test_a_configuration_differs_in_seeds_alone() -> None:

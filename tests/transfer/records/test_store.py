@@ -64,24 +64,6 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert store.runs() == ([Run(folder, written)], [])
 
 
-def test_the_full_hash_is_compared(tmp_path: Path) -> None:
-    store, run_key = Store(tmp_path), RunKey(CONTENT)
-    mine = record(run_key)
-    store.folder(mine.run_id).mkdir(parents=True)
-    store.write(replace(mine, run_key=run_key.digest[:12] + "0" * 52), "", {})
-    with pytest.raises(UserError, match="belongs to another run"):
-        store.find(mine.run_id, run_key)
-
-
-def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
-    mine = record(RunKey(CONTENT), scores={"mAP": float("nan")})
-    store = Store(tmp_path)
-    store.folder(mine.run_id).mkdir()
-    with pytest.raises(ValueError, match="JSON"):
-        store.write(mine, "", {})
-    assert not (store.folder(mine.run_id) / "record.json").exists()
-
-
 def written(root: Path, name: str = "", **given: Any) -> Run:
     """A finished run in a store, under another folder's name if one is given."""
     store, mine = Store(root), record(RunKey(CONTENT), **given)
@@ -89,6 +71,18 @@ def written(root: Path, name: str = "", **given: Any) -> Run:
     whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     folder = store.folder(mine.run_id)
     return Run(folder.rename(root / name) if name else folder, whole)
+
+
+def test_the_full_hash_is_compared(tmp_path: Path) -> None:
+    run = written(tmp_path)
+    with pytest.raises(UserError, match="belongs to another run"):
+        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": 1}))
+
+
+def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        written(tmp_path, scores={"mAP": float("nan")})
+    assert not [*tmp_path.rglob("record.json")]
 
 
 def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.comparison.test_paired_outcomes import images
+from tests.transfer.records.recorded import scored
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings
@@ -267,14 +267,11 @@ def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None
 def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
     runs = []
     for stem, shift in (("conv", 0.2), ("patchify", 0.0)):
-        run = made(tmp_path, stem)
         values = np.random.default_rng(1).uniform(-0.3, 0.3, IMAGES) + shift
         values[:5] = np.nan  # two tokens that are zero have no angle
-        np.savez(run.folder / "outcomes.npz", **images(similarity_stem=values))
-        run.record.scores.clear()
-        run.record.scores["similarity_stem"] = float(np.nanmean(values))
-        metrics = {"similarity_stem": {"unit": "cosine", "direction": "lower", "bounds": [-1.0, 1.0]}}
-        runs.append(Run(run.folder, replace(run.record, task="tokens", primary="similarity_stem", metrics=metrics)))
+        given = {"backbone": {"name": stem, "stem": stem}, "scores": {"similarity_stem": float(np.nanmean(values))}}
+        given["metrics"] = {"similarity_stem": {"unit": "cosine", "direction": "lower", "bounds": [-1.0, 1.0]}}
+        runs.append(scored(tmp_path, "tokens", images(similarity_stem=values), stem, **given))
     table = compare(runs, "stem=conv", "stem=patchify")
     line = row(table, score="similarity_stem")
     described = {one.name: one for one in table.columns}

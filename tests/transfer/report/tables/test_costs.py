@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.records.recorded import broken, made, trained, uneven_seeds
 from tests.transfer.report.tables.of_records import cost_table_of
 from transfer.records.record import Record
 from transfer.report.tables.costs import hours, pareto
@@ -72,11 +72,8 @@ def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> N
 
 
 def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
-    parents = [trained(f"sha256:{seed}", seed=seed, environment=CPU) for seed in (0, 1)]
-    lost = [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, seed=seed) for seed in (2, 3, 4)]
-    runs = [run(score, weights_id="sha256:0", seed=seed) for seed, score in enumerate((0.3, 0.3, 0.3, 0.3))]
-    runs.append(run(0.6, weights_id="sha256:1"))
-    (row,) = cost_table_of(runs, known=[*runs, *parents, *lost]).rows
+    known, runs = uneven_seeds(environment=CPU)
+    (row,) = cost_table_of(runs, known=known).rows
     assert (row["seeds"], row["score"], row["failed"]) == (2, pytest.approx(45.0), 3)
     same = [run(0.5, task="knn", weights_id="timm:vit", seed=seed) for seed in (0, 1, 2)]
     assert cost_table_of(same)["seeds"] == [1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runs import ended
-from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.records.recorded import broken, made, uneven_seeds
 from tests.transfer.report.tables.of_records import map_of, said, texts
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
@@ -117,17 +117,12 @@ def test_trainings_that_were_not_judged_count_apart() -> None:
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
-    """Two pretrainings, fine-tuned four times and once; three more of them broke down."""
-    data = {"name": "toy_digits"}
-    parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
-    lost = [broken("nonfinite", task="pretrain-dino", dataset=data, seed=seed) for seed in (2, 3, 4)]
-    runs = [made(weights_id="sha256:0", seed=seed, scores={"mAP": 0.3}) for seed in range(4)]
-    runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}))
-    table = map_of(runs, known=[*runs, *parents, *lost])
+    known, runs = uneven_seeds()
+    table = map_of(runs, known=known)
     (row,) = table.rows
     assert (row["seeds"], cell_text(row["statuses"])) == (2, "2 completed, 3 nonfinite in pretraining")
     assert (row["outcome"], row["score"]) == ("completed", pytest.approx(45.0))
-    over = map_of(runs, "pretraining.lr", "lr", known=[*runs, *parents, *lost])
+    over = map_of(runs, "pretraining.lr", "lr", known=known)
     (row,) = over.rows
     assert (row["seeds"], cell_text(row["statuses"]), row["outcome"]) == (5, "3 nonfinite, 2 completed", "nonfinite")
     assert row["failed"] == BreakdownRate(3, 5)
