@@ -62,7 +62,8 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
     for name, score in runs[0].record.scores.items():
         found = PairedOutcomes(runs).scores(name)
         assert found is not None
-        np.testing.assert_allclose(*found.sums, rtol=1e-12)
+        assert found.sums is not None
+        np.testing.assert_allclose(found.sums[0], found.sums[1], rtol=1e-12)
         assert found.values == pytest.approx([score] * 2)
 
 

@@ -79,7 +79,7 @@ def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **
     """A finished run as the store writes it; its scores are those of the outcomes unless others are given."""
     of_task = load_task(task)
     scores = given.pop("scores", None) or of_task.rescore(outcomes)
-    about = {"run_id": name, "primary": of_task.primary}
+    about: dict[str, Any] = {"run_id": name, "primary": of_task.primary}
     about["metrics"] = {score: asdict(of_task.metric(score)) for score in scores}
     whole = record(RunKey({**CONTENT, "task": task, "name": name}), **about | given, task=task, scores=scores)
     (root / name).mkdir(parents=True, exist_ok=True)

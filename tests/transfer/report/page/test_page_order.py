@@ -31,15 +31,10 @@ def runs(root: Path) -> list[Run]:
 def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
     shown = RunSet.of(runs(tmp_path))
     parts = sections(shown, ReportRequest(everything=True))
-    assert [part.title for part in parts if not part.folded] == [
-        "Summary",
-        *("Scores by variant", "Scores by variant (2)"),
-        "conv vs. patchify",
-    ], "equal costs have no plot"
-    assert [part.title for part in parts if part.folded][:2] == [
-        "conv vs. patchify: all metrics",
-        "Samples with the largest differences: conv vs. patchify",
-    ]
+    titles = ["Summary", "Scores by variant", "Scores by variant (2)", "conv vs. patchify"]
+    assert [part.title for part in parts if not part.folded] == titles, "equal costs have no plot"
+    titles = ["conv vs. patchify: all metrics", "Samples with the largest differences: conv vs. patchify"]
+    assert [part.title for part in parts if part.folded][:2] == titles
     text = page("t", parts, shown)
     said = unescape(re.sub("</?b>", "", re.sub("</?code>", "`", text))).replace("\u00a0", " ")
     for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():

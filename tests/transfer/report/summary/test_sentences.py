@@ -33,9 +33,9 @@ def seeds(count: int, level: float, first: int = 0, **given: Any) -> Given:
 
 GOOD, BAD, BROKEN = seeds(3, 0.8), seeds(3, 0.5), {"seed": 2, "broke": True}
 ONE, THREE = "1 score of 1 task on 1 dataset", "1 score of 1 task on 1 dataset, 3 seeds"
-TOY = {"smoke": True, "origin": {"subset": 60}}
-TEN = {"dataset": {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}}
-OTHER = {"dataset": {"name": "other", "digest": "1"}}
+TOY: dict[str, Any] = {"smoke": True, "origin": {"subset": 60}}
+TEN: dict[str, Any] = {"dataset": {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}}
+OTHER: dict[str, Any] = {"dataset": {"name": "other", "digest": "1"}}
 COSTS = [{"gflops": 5.12, "params": 22.4e6}, {"gflops": 4.0, "params": 22.1e6}]
 OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
     "better": (GOOD, BAD, [

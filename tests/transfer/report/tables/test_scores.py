@@ -1,6 +1,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,7 +84,7 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
 
 def probes(*scores: float) -> list[Record]:
     """Few-shot records of several datasets."""
-    given = {"primary": "accuracy_10shot", "metrics": {"accuracy_10shot": {"averaged": True}}}
+    given: dict[str, Any] = {"primary": "accuracy_10shot", "metrics": {"accuracy_10shot": {"averaged": True}}}
     given["details"] = {"accuracy_10shot": {"standard_error": 0.03}}
     shots = [{"accuracy_10shot": score, "accuracy_1shot": score / 2} for score in scores]
     return [made("fewshot", dataset={"name": f"set{n}"}, scores=ones, **given) for n, ones in enumerate(shots)]

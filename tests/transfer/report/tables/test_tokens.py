@@ -72,6 +72,3 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
     assert "behind the last block" in layers.plot.svg
     assert norms.table is not None
     assert norms.table["epoch"] == [1, 3]
-    assert [part.title for part in sections(RunSet.of(runs), ReportRequest())] == ["pretrain-supervised"], (
-        "histories are not read"
-    )
