@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import SERVER, wait_for
 from transfer.core import process
-from transfer.core.process import PARENT, _is_alive, end_with_parent, exit_with
+from transfer.core.process import PARENT, end_with_parent, exit_with
 
 
 @pytest.fixture
@@ -19,15 +19,6 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
-
-
-def test_a_process_is_alive_until_it_ends(other: subprocess.Popen[bytes]) -> None:
-    assert _is_alive(os.getpid())
-    assert _is_alive(other.pid)
-    other.kill()
-    wait_for(lambda: not _is_alive(other.pid))  # before its status is asked for
-    other.wait()
-    assert not _is_alive(other.pid)
 
 
 def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +31,7 @@ def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monke
         assert PARENT not in os.environ, "what this process starts has its own to end with"
         with pytest.raises(AssertionError):
             wait_for(lambda: got, seconds=0.3)
-        other.kill()
-        other.wait()
+        other.kill()  # it has ended before its status is asked for
         wait_for(lambda: got, seconds=20)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -7,18 +7,14 @@ import torch
 from tests.support import context
 from transfer.core.errors import UserError
 from transfer.core.process import ALONE, Ranks, usable_cores
-from transfer.engine.context import Cost, Stopped, auto_threads, auto_workers, peak_mib
+from transfer.engine.context import Cost, Stopped, auto_workers, peak_mib
 from transfer.engine.device import choose_device
 
 CPU = torch.device("cpu")
 
 
-def test_ranks_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_on_one_machine_share_its_loader_processes() -> None:
     gpu = torch.device("cuda")
-    workers = auto_workers(CPU, ALONE)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert workers + auto_threads(None, CPU, ALONE, workers).count == usable_cores()
-    assert auto_threads(None, CPU, Ranks(0, 8, 0, usable_cores()), workers=1).count == 1
     assert auto_workers(gpu, Ranks(0, 8, 0, usable_cores())) == 1
     assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
 

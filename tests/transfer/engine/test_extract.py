@@ -22,18 +22,13 @@ def test_rows_are_in_order_and_complete(batch_size: int) -> None:
     assert rows.tolist() == [[float(i)] * 3 for i in range(11)]
 
 
-def test_features_are_fp32_whatever_the_precision() -> None:
-    weight = torch.rand(3, 4) + 0.5  # no sums near zero, where bf16 has no relative precision
-    here = context(eval_precision="bf16")
-    rows = extract(lambda images: images.mean((2, 3)) @ weight, Images(), here, batch_size=4, label="x")
-    assert rows.dtype == torch.float32
-    assert torch.allclose(rows[3], torch.full((3,), 3.0) @ weight, rtol=0.02)
-
-
-def test_the_precision_of_training_does_not_reach_what_is_scored() -> None:
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 0.02)])
+def test_features_are_fp32_from_the_precision_of_scoring_not_of_training(precision: str, tolerance: float) -> None:
     images, weight = torch.rand(4, 3), torch.rand(3, 8)
-    rows = extract(lambda part: part @ weight, images, context(precision="bf16"), batch_size=2, label="x")  # type: ignore[arg-type]
-    assert torch.allclose(rows.double(), images.double() @ weight.double(), rtol=1e-6)
+    here = context(precision="bf16", eval_precision=precision)
+    rows = extract(lambda part: part @ weight, images, here, batch_size=2, label="x")  # type: ignore[arg-type]
+    assert rows.dtype == torch.float32
+    assert torch.allclose(rows, images @ weight, rtol=tolerance)
 
 
 def test_a_signal_ends_the_extraction() -> None:

@@ -43,11 +43,11 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
-def finish(
-    folder: Path, stops: list[int], options: dict[str, Any], precision: str = "fp32", workers: int = 0
-) -> Context:
+def finish(folder: Path, stops: list[int], options: dict[str, Any]) -> Context:
     """Trains in `folder`, interrupted after each of the steps in `stops`."""
     folder.mkdir()
+    options = dict(options)
+    precision, workers = options.pop("precision", "fp32"), options.pop("workers", 0)
     for stop in [*stops, 0]:
         here = context(folder, precision=precision)
         with here.signals(), pytest.raises(Stopped) if stop else nullcontext():
@@ -60,6 +60,7 @@ def finish(
     "options",
     [
         {},
+        {"precision": "bf16", "workers": 1},
         {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2, "clip_grad": 0.5},
         {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_lr_factor": 2.0},
         {"sam": "sam", "sam_rho": 0.5, "grad_accum_steps": 2},
@@ -67,25 +68,15 @@ def finish(
         {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
     ],
 )
-@pytest.mark.parametrize("stops", [[1, 3, 4, 8]])
-def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(
-    tmp_path: Path, options: dict[str, Any], stops: list[int]
-) -> None:
+def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, options: dict[str, Any]) -> None:
     finish(tmp_path / "whole", [], options)
-    finish(tmp_path / "pieces", stops, options)
+    finish(tmp_path / "pieces", [1, 3, 4, 8], options)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
     assert whole["monitor"] == pieces["monitor"]
     assert history(tmp_path / "whole") == history(tmp_path / "pieces")
     places = [(line["step"], line["epoch"]) for line in history(tmp_path / "whole")]
     assert places == [(step, round(step / 3, 6)) for step in range(1, 10)]
-
-
-def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
-    finish(tmp_path / "whole", [], {}, precision="bf16")
-    finish(tmp_path / "pieces", [5], {}, precision="bf16", workers=1)
-    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
-    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
 
 
 def test_steps_of_unequal_epochs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
