@@ -100,21 +100,7 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
     assert len(list((tmp_path / "there" / "runs").iterdir())) == 1
 
 
-# What goes wrong.
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--num-identities", "60"], "48 training identities"),
-        (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
-        (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
-        (["--dataset", "toy_market", "toy_market"], "a name is duplicated"),
-    ],
-)
-def test_what_cannot_work_is_said_before_training(words: list[str], said: str, tmp_path: Path, capsys) -> None:
-    assert main([*QUICK, *words, "--out", str(tmp_path / "runs")]) == (1 if words[0] == "--num-identities" else 2)
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
+def test_a_batch_of_more_identities_than_there_are_is_refused_before_training(tmp_path: Path, capsys) -> None:
+    assert main([*QUICK, "--num-identities", "60", "--out", str(tmp_path / "runs")]) == 1
+    assert "48 training identities" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*/"))

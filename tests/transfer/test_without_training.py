@@ -41,21 +41,6 @@ def test_scores_are_equal_to_the_bit(runs: Callable[[str], transfer.Run], out: P
     assert (run.record.export is None) == (task == "linear"), "whose backbone stays as it was"
 
 
-def test_options_without_effect_are_refused_and_count_for_nothing(runs: Any, out: Path, tmp_path: Path) -> None:
-    options = {**SMOKE, "weights": runs("reid").weights, "epochs": 0}
-    with pytest.raises(transfer.UsageError, match="--lr has no effect with --epochs 0"):
-        transfer.evaluate("reid", out=out, lr=0.1, **options)
-    layer = tmp_path / "rate.yaml"
-    layer.write_text("lr: 0.1\nnum_identities: 2\n")
-    plain, layered = (transfer.evaluate("reid", out=out, config=files, **options)[0] for files in ([], [layer]))
-    assert plain.run_id == layered.run_id
-
-
 def test_weights_without_a_head_are_refused(out: Path) -> None:
     with pytest.raises(transfer.MissingInput, match="set --weights to a run of linear"):
         transfer.evaluate("linear", out=out, epochs=0, **SMOKE)
-
-
-def test_a_head_of_another_task_is_refused(runs: Callable[[str], transfer.Run], out: Path) -> None:
-    with pytest.raises(transfer.UserError, match="of another task or of other options"):
-        transfer.evaluate("detect", out=out, weights=runs("reid").run_id, epochs=0, **SMOKE, **SCORED["detect"])

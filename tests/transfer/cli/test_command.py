@@ -94,19 +94,29 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("command", "words", "said"),
     [
-        (["reid"], "--backbone is missing"),
-        (["reid", "--backbone", "tiny", "--stem", "3Conv+1Prj"], "Proj"),
-        (["reid", "--backbone", "tiny", "--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
-        (["--backbone", "tiny"], "the task must come first"),
+        (run, "reid", "--backbone is missing"),
+        (run, "reid --backbone tiny --stem 3Conv+1Prj", "Proj"),
+        (run, "reid --backbone tiny --workers 100000", "--workers 100000: must be between 0 and 1024"),
+        (run, "reid --backbone tiny --attention relu --alpha nan", "--alpha nan"),
+        (run, "reid --smoke --backbone vgg11 --weights random", "--drop-path 0"),
+        (run, "reid --smoke --backbone tiny --dataset toy_market toy_market", "a name is duplicated"),
+        (run, "--backbone tiny", "the task must come first"),
+        (pretrain, "--backbone tiny", "recipe must come first"),
+        (pretrain, "deit --backbone tiny --smoke --weights a b", "takes one value, got 2"),
+        (pretrain, "deit --backbone tiny --smoke --method dino", "another recipe"),
     ],
 )
-def test_wrong_words_exit_with_2_and_a_hint(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    out, err = capfd.readouterr()
-    assert said in out + err
-    assert "Traceback" not in out + err
+def test_wrong_words_exit_with_2_and_a_hint(
+    command: ModuleType, words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(words.split()) == 2
+    printed = "".join(capfd.readouterr())
+    assert said in printed
+    assert "Traceback" not in printed
+    assert not list(tmp_path.glob("runs/*/"))
 
 
 @pytest.mark.parametrize("command", [run, pretrain])
