@@ -54,11 +54,12 @@ def test_a_users_function_is_counted(tmp_path):
 
 def test_the_length_that_reaches_each_task():
     """L of L^-alpha: the 128 patches (and class token) of ReID, and both resolutions of a multi-crop."""
-    relu = create("vit_s", attention="relu", weights="random", depth=12)
-    assert flops(relu, (256, 128))["lengths"] == {129: 12}
-    assert [flops(relu, side)["lengths"] for side in (224, 96)] == [{197: 12}, {37: 12}]
-    assert flops(create("vit_s", attention="relu", weights="random", pool="gap"), (256, 128))["lengths"] == {128: 12}
-    trained = create("vit_s", attention="relu", weights="random", length="train")
-    assert flops(trained, (256, 128))["lengths"] == {197: 12}
-    assert flops(create("vit_s", weights="random"), 224)["lengths"] == {}
-    assert flops(create("vit_s", attention="relu_sum", weights="random"), 224)["lengths"] == {}
+
+    def lengths(*sizes: object, attention: str = "relu", **given: object) -> list[dict[int, int]]:
+        model = create("vit_s", attention=attention, weights="random", depth=2, **given)
+        return [flops(model, size)["lengths"] for size in sizes]
+
+    assert lengths((256, 128), 224, 96) == [{129: 2}, {197: 2}, {37: 2}]
+    assert lengths((256, 128), pool="gap") == [{128: 2}]
+    assert lengths((256, 128), length="train") == [{197: 2}]
+    assert lengths(224, attention="softmax") == lengths(224, attention="relu_sum") == [{}]
