@@ -14,6 +14,7 @@ from backbones.spec import resolve
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, record, steps
 from transfer.pretrain import main
+from transfer.records.store import Store
 from transfer.run import main as run
 from transfer.runs import load
 
@@ -124,23 +125,6 @@ def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd
     assert (out / "weights" / "tiny" / "model.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["deit", "--backbone", "tiny", "--smoke", "--weights", "a", "b"], "takes one value, got 2"),
-        (["deit", "--backbone", "tiny", "--smoke", "--method", "dino"], "another recipe"),
-        (["--backbone", "tiny"], "recipe must come first"),
-    ],
-)
-def test_wrong_words(words: list[str], said: str, tmp_path: Path, monkeypatch, capfd) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    out, err = capfd.readouterr()
-    assert said in out + err
-    assert "Traceback" not in out + err
-    assert not list(tmp_path.glob("runs/*/record.json"))
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("recipe", QUICK)
 def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
@@ -161,6 +145,25 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
     assert_equal_runs(tmp_path / "runs", tmp_path / "undisturbed" / "runs")
     weights = [folder / "weights" / "tiny" / "model.safetensors" for folder in (tmp_path, tmp_path / "undisturbed")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.nightly
+def test_scores_of_the_last_epoch_stand_once_in_the_history_of_a_run_that_ended_before_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are added behind the training, whose saved state does not know them."""
+    words = words_of("deit", tmp_path, *HALF, "--validate-at", "1", "--checkpoint-seconds", "0")
+
+    def scored() -> list[int]:
+        return [line["epoch"] for line in history(tmp_path / "runs") if "top1" in line]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", lambda *_, **__: bytearray(2**62))
+        assert main(words) == 1
+    assert scored() == [1, 2]
+    assert main(words) == 0
+    assert scored() == [1, 2]
+    assert "top1" in history(tmp_path / "runs")[-1]
 
 
 @pytest.mark.nightly

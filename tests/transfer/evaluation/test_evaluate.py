@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import transfer
+from transfer.data.reid.dataset import GENERATORS as REID_GENERATORS
 from transfer.data.spec import generated_root, resolve_dataset
 from transfer.data.toy.coco import GENERATORS as COCO_GENERATORS
 
@@ -31,17 +32,19 @@ def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
     assert [run.run_id for run in alone] == [run.run_id for run in runs[:2]]
 
 
-def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    from transfer.data.reid.dataset import GENERATORS
-
-    drawn = generated_root(resolve_dataset("toy_market"), GENERATORS)
+def copied(name: str, form: str, generators: Any, tmp_path: Path) -> Path:
+    """The folder of a copy of a toy set, which `copy.yaml` names."""
+    drawn, folder = generated_root(resolve_dataset(name), generators), tmp_path / "copy"
     assert drawn
-    folder = tmp_path / "copy"
-    shutil.copytree(drawn, folder)
+    (tmp_path / "copy.yaml").write_text(f"format: {form}\nroot: {folder}\n")
+    return Path(shutil.copytree(drawn, folder))
+
+
+def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    folder = copied("toy_market", "market1501", REID_GENERATORS, tmp_path)
     train = sorted((folder / "bounding_box_train").iterdir())
     query = sorted((folder / "query").iterdir())
     train[0].rename(query[0])
-    (tmp_path / "copy.yaml").write_text(f"format: market1501\nroot: {folder}\n")
     out = tmp_path / "runs"
     with pytest.raises(transfer.UserError, match=r"1 of .* query images are also training images of toy_market"):
         transfer.evaluate("reid", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
@@ -49,13 +52,9 @@ def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_pat
 
 
 def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    drawn = generated_root(resolve_dataset("toy_coco"), COCO_GENERATORS)
-    assert drawn
-    folder = tmp_path / "copy"
-    shutil.copytree(drawn, folder)
+    folder = copied("toy_coco", "coco", COCO_GENERATORS, tmp_path)
     for file in (folder / "annotations").iterdir():
         file.write_text(re.sub(r'"name": "[^"]+"', '"name": "hexagon"', file.read_text(), count=1))
-    (tmp_path / "copy.yaml").write_text(f"format: coco\nroot: {folder}\n")
     out = tmp_path / "runs"
     with pytest.raises(transfer.UserError, match=r"copy: toy_coco has no class hexagon; leave"):
         transfer.evaluate("detect", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
