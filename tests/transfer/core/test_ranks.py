@@ -18,21 +18,18 @@ def _ranks(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> Ranks:
 
 
 @pytest.mark.parametrize(
-    "left",
+    ("left", "ranks"),
     [
-        {},
-        dict.fromkeys(JOB, ""),
-        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29700"},
-        {"RANK": "3", "LOCAL_RANK": "3"},
-        {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
+        ({}, Ranks()),
+        (dict.fromkeys(JOB, ""), Ranks()),
+        ({"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29700"}, Ranks()),
+        ({"RANK": "3", "LOCAL_RANK": "3"}, Ranks()),
+        ({"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Ranks()),
+        (JOB, Ranks(1, 2, 1, 2)),
     ],
 )
-def test_one_process(left: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _ranks(monkeypatch, left) == Ranks()
-
-
-def test_a_job_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _ranks(monkeypatch, JOB) == Ranks(1, 2, 1, 2)
+def test_a_job_of_torchrun_and_none(left: dict[str, str], ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ranks(monkeypatch, left) == ranks
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,3 @@ def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
     # 40 / 2 + 8 / 2, and twice 60 / 2 + (8 + 100 * 0.02) / 2
     assert "about 1.6 min at 1 TFLOP/s (--speed)" in prediction.text(1.0, "--speed", 2, 2, {"searched": 2})
     assert prediction.text(None, "measure it", 0, 1, {}) == "expected time: unknown; measure it"
-
-
-def test_a_value_out_of_any_reason_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("steps:\n  one: {run: reid, backbone: tiny, dataset: toy_market, options: {epochs: 1e20}}\n")
-    assert main([str(path), *PLANNED, "--out", str(tmp_path / "out")]) == 2
-    assert "error: steps.one: --epochs must be INT" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
