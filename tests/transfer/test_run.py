@@ -100,7 +100,9 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
     assert len(list((tmp_path / "there" / "runs").iterdir())) == 1
 
 
-def test_a_batch_of_more_identities_than_there_are_is_refused_before_training(tmp_path: Path, capsys) -> None:
+def test_a_batch_of_more_identities_than_there_are_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*QUICK, "--num-identities", "60", "--out", str(tmp_path / "runs")]) == 1
     assert "48 training identities" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*/"))

@@ -109,7 +109,12 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     ],
 )
 def test_wrong_words_exit_with_2_and_a_hint(
-    command: ModuleType, words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+    command: ModuleType,
+    words: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert command.main(words.split()) == 2

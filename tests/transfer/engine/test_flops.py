@@ -1,5 +1,7 @@
 """Operation counts against torch's counter and against arithmetic."""
 
+from typing import Any
+
 import pytest
 import timm
 import torch
@@ -55,7 +57,7 @@ def test_a_users_function_is_counted(tmp_path):
 def test_the_length_that_reaches_each_task():
     """L of L^-alpha: the 128 patches (and class token) of ReID, and both resolutions of a multi-crop."""
 
-    def lengths(*sizes: object, attention: str = "relu", **given: object) -> list[dict[int, int]]:
+    def lengths(*sizes: Any, attention: str = "relu", **given: Any) -> list[dict[int, int]]:
         model = create("vit_s", attention=attention, weights="random", depth=2, **given)
         return [flops(model, size)["lengths"] for size in sizes]
 
