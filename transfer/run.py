@@ -75,12 +75,7 @@ def announce(program: str, argv: list[str], recipe: Recipe) -> None:
     print_safe(f"{program}: {said or 'checking its options'}", file=sys.stderr, flush=True)
 
 
-def carry_out(
-    module: str,
-    words: list[str],
-    commands: "list[tuple[Command, ResolvedInputs]]",
-    task: "Task",
-) -> int:
+def carry_out(module: str, words: list[str], commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> int:
     """Submit or execute a command, publish the weights of a pretraining, and return the exit status.
 
     Args:

@@ -52,10 +52,8 @@ def knn_class_ranks(
         NotFinite: a feature is not, with its image.
         NotVaried: they are the same for all images of a split, if they must vary.
     """
-    assert data.train is not None
-    assert data.val is not None
     features = {}
-    for name, split in (("training", data.train), ("validation", data.val)):
+    for name, split in (("training", data.training), ("validation", data.validation)):
         images = SplitDataset(split, transform)
         features[name] = extract(backbone.pooled, images, context, batch_size=batch_size, label=f"{name} features")
         check_finite(features[name], split.names, f"features of the {name} split")
@@ -63,8 +61,8 @@ def knn_class_ranks(
             check_varied(features[name], context.eval_precision, name)
     of_each_k = None
     if context.ranks.first:
-        labels, train = torch.from_numpy(data.train.labels), features["training"].to(context.device)
-        test, true = features["validation"], torch.from_numpy(data.val.labels)
+        labels, train = torch.from_numpy(data.training.labels), features["training"].to(context.device)
+        test, true = features["validation"], torch.from_numpy(data.validation.labels)
         ranked = weighted_knn(train, labels, test, k=k, temperature=temperature, classes=len(data.classes))
         of_each_k = {number: true_class_ranks(ranked[number], true, number) for number in k}
     return broadcast_object(of_each_k)

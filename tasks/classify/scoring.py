@@ -35,13 +35,14 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOpti
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context) -> Result:
     """Classify the validation split."""
-    assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context, classes="trained")
     columns, remark = choose_columns(backbone, dataset)
     if remark:
         context.note(remark)
     transform = eval_transform(options.size, options.resize, view=options.resize_mode)
-    outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
+    outcomes = top_k(
+        backbone, dataset.validation, transform, context, batch_size=options.eval_batch_size, columns=columns
+    )
     return accuracies(outcomes), outcomes
 
 

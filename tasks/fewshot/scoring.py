@@ -130,8 +130,6 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptio
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> Result:
     """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
-    assert dataset.train is not None
-    assert dataset.val is not None
     if context.seed and spec.weights != "random":
         context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
     backbone = frozen_backbone(spec, options, context)
@@ -154,7 +152,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
     if unconverged:
         failing = f"{unconverged} of the fits of --probe {options.probe} did not converge"
         context.note(f"{dataset.name}: {failing}; a larger --logistic-l2 helps")
-    outcomes = image_outcomes(dataset.val) | correct
+    outcomes = image_outcomes(dataset.validation) | correct
     for name, values in correct.items():
         score = name.replace("correct", "accuracy")
         context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
@@ -163,9 +161,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
 
 def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> None:
     """Describe data and support sets for the record; the run's support.csv lists the images."""
-    assert data.train is not None
     context.details["data"] = {"form": data.storage, "origin": data.origin}
-    context.details["support"] = sets.facts(data.train.labels)
+    context.details["support"] = sets.facts(data.training.labels)
     twice = context.details["support"]["duplicates"]
     if twice["test_also_in_train"]:
         context.note(f"{data.name}: {twice['test_also_in_train']} test images are also training images")
@@ -176,18 +173,16 @@ def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> 
 
 
 def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
-    assert data.train is not None
-    assert data.val is not None
     rows = sets.needed()
     features = FrozenFeatures(
-        train=extractor.features(data.train, rows, sets.train, f"{data.name} train"),
-        train_labels=torch.from_numpy(data.train.labels[rows]),
+        train=extractor.features(data.training, rows, sets.train, f"{data.name} train"),
+        train_labels=torch.from_numpy(data.training.labels[rows]),
         rows=rows,
-        test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
-        test_labels=torch.from_numpy(data.val.labels),
+        test=extractor.features(data.validation, np.arange(len(data.validation)), sets.test, f"{data.name} test"),
+        test_labels=torch.from_numpy(data.validation.labels),
         classes=len(data.classes),
-        train_names=[data.train.names[row] for row in rows.tolist()],
-        test_names=data.val.names,
+        train_names=[data.training.names[row] for row in rows.tolist()],
+        test_names=data.validation.names,
     )
     constant = int(constant_channels(features.test, FLAT[extractor.context.eval_precision]).sum())
     channels = {"channels": features.test.shape[1], "constant_channels": constant}

@@ -67,14 +67,13 @@ class SupportSets:
 
     def table(self, data: ClassificationData) -> str:
         """Return a CSV with a line for every image that a draw takes; ranks up to k are the set of k shots."""
-        assert data.train is not None
         lines: list[tuple[object, ...]] = [("draw", "class", "rank", "use", "image", "content")]
         most = self.shots[-1] + self.select
         for draw, orders in enumerate(self.orders):
             for name, order in zip(data.classes, orders, strict=True):
                 for rank, index in enumerate(order[:most].tolist(), start=1):
                     use = "support" if rank <= self.shots[-1] else "selection"
-                    image = visible(data.train.names[index])
+                    image = visible(data.training.names[index])
                     lines.append((draw, visible(name), rank, use, image, self.train[index].hex()))
         return f"{csv_text(lines)}\n"
 
@@ -121,15 +120,13 @@ def draw_support_sets(
     Raises:
         UserError: a class has no training image, nothing remains to choose a strength on, or an image cannot be read.
     """
-    assert data.train is not None
-    assert data.val is not None
-    labels = data.train.labels
+    labels = data.training.labels
     check_classes(data)
     empty = np.setdiff1d(np.arange(len(data.classes)), labels)
     if len(empty):
         names = shortened([data.classes[label] for label in empty])
         raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
-    train, test = content_digests(data.train), content_digests(data.val)
+    train, test = content_digests(data.training), content_digests(data.validation)
     groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]
     if rule == "digest":
         orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))

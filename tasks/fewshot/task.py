@@ -80,8 +80,7 @@ class Fewshot(Classification):
 
     def defaults_for_data(self, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
         """Return the shots that the largest class has, and those of the primary score."""
-        assert dataset.train is not None
-        largest = int(np.bincount(dataset.train.labels).max())
+        largest = int(np.bincount(dataset.training.labels).max())
         shots = tuple(k for k in options.shots if k <= largest or f"accuracy_{k}shot" == self.primary)
         return {"shots": (shots or options.shots, f"the largest class has {largest} training images")}
 

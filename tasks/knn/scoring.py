@@ -19,23 +19,21 @@ from transfer.task import Outcomes, Result, Scores
 def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
     """Check the backbone's size, the classes, and that there are at least as many training images as neighbours."""
     check_classes(dataset)
-    assert dataset.train is not None
     wanted = max(options.k, *options.other_k, 1)
-    if wanted > len(dataset.train):
-        wrong = f"{len(dataset.train)} training images, fewer than {wanted} neighbors"
+    if wanted > len(dataset.training):
+        wrong = f"{len(dataset.training)} training images, fewer than {wanted} neighbors"
         raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> Result:
     """Extract the features of both splits, and classify validation images by votes of the training images."""
-    assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)
     transform = eval_transform(options.size, options.resize, view=options.resize_mode)
     k, temperature, size = [options.k, *options.other_k], options.temperature, options.eval_batch_size
     ranks = knn_class_ranks(
         backbone, dataset, transform, context, k=k, temperature=temperature, batch_size=size, must_vary=True
     )
-    outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
+    outcomes = image_outcomes(dataset.validation) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
     return rescore(outcomes), outcomes
 

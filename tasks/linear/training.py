@@ -149,7 +149,6 @@ def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearn
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
     """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
     check_classes(dataset)
-    assert dataset.train is not None
     backbone = create(spec, img_size=options.size, weights="random", load="strict")
     if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
@@ -157,28 +156,26 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
     if not options.epochs:
         check_head(spec, "linear")
-    elif len(dataset.train) < options.batch_size:
+    elif len(dataset.training) < options.batch_size:
         raise UserError(
-            f"{dataset.name}: {len(dataset.train)} training images, a step takes --batch-size {options.batch_size}"
+            f"{dataset.name}: {len(dataset.training)} training images, a step takes --batch-size {options.batch_size}"
         )
     context.micro_batch(options.batch_size, options.grad_accum_steps)
-    learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
+    learner = LinearLearner(backbone.pooled, 1, dataset.training.labels, len(dataset.classes))
     freeze_others(learner, options.trainable)
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> Result:
     """Train the classifier on the training split; validate on features that are extracted once."""
-    assert dataset.train is not None
-    assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
+    learner = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes))
     start = time.monotonic()
-    view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
+    view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize))
     features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
-    check_finite(features, dataset.val.names, "features of the val split")
+    check_finite(features, dataset.validation.names, "features of the val split")
     check_varied(features, context.eval_precision, "validation")
-    seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
+    seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.validation.labels)
 
     def validate(epoch: int) -> Scores:
         if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
@@ -192,12 +189,12 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     context.cost.eval_seconds += seconds
     if context.outcome.training_failed:
         return {}, {}
-    raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
+    raise_if_broken(learner.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
     if options.epochs:
         export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
     ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
     ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
-    outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}
+    outcomes = image_outcomes(dataset.validation) | {name: column.numpy() for name, column in ranks.items()}
     return rescore(outcomes), outcomes
 
 
@@ -205,11 +202,10 @@ def _classify_by_trained_heads(
     learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
 ) -> None:
     """Validate the heads that a run left, for scores without training. Raises UserError when they do not fit."""
-    assert data.val is not None
     trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
     if trained != list(data.classes):
         raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
-    head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.val.labels)
+    head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.validation.labels)
     for name in ("best", "head"):  # the last validation is that of the head at the end
         state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
         if state["weight"].shape != learner.head.weight.shape:

@@ -36,29 +36,27 @@ from transfer.task import Outcomes, Result, Scores
 def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
     """Check that the backbone's tokens can be found at this size, and that there are enough images."""
     find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
-    assert dataset.val is not None
-    if options.images is not None and options.images > len(dataset.val):
-        raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
+    if options.images is not None and options.images > len(dataset.validation):
+        raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.validation)} for validation")
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> Result:
     """Run the images through the backbone and record measures of its tokens."""
-    assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)
-    total = len(dataset.val)
+    total = len(dataset.validation)
     chosen = evenly(options.images or total, total)
-    view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
+    view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize), preload=False)
     recorder = Recorder(backbone, options.class_token)
     images = Subset(view, chosen.tolist())
     places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
     first = view[chosen[0]][0][None].to(context.device)
     stem = stem_facts(backbone, first)
     context.details["layers"] = layer_facts(recorder.layers, places)
-    _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
+    _check_finite(places, attentions, [dataset.validation.names[index] for index in chosen.tolist()])
     context.details["attention"] = attention_facts(recorder.attentions, attentions)
     context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
     context.details["missing"] = [*recorder.missing, *stem["missing"]]
-    every = image_outcomes(dataset.val)
+    every = image_outcomes(dataset.validation)
     outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
     scores = rescore(outcomes)
     for measure in context.details["missing"]:

@@ -61,6 +61,18 @@ class ClassificationData:
     notes: tuple[str, ...] = ()
     """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
 
+    @property
+    def training(self) -> Split:
+        """The training split, where it was checked that there is one."""
+        assert self.train is not None
+        return self.train
+
+    @property
+    def validation(self) -> Split:
+        """The validation split, where it was checked that there is one."""
+        assert self.val is not None
+        return self.val
+
     def needed(self, split: str, by: str) -> Split:
         """Return the split "train" or "val". Raises UserError that says what there is instead."""
         found, word = {"train": (self.train, "training"), "val": (self.val, "validation")}[split]

@@ -122,10 +122,7 @@ def _named(scores: Mapping[str, float]) -> dict[str, float]:
     return {f"score/{name}": value for name, value in scores.items()}
 
 
-TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-}
+TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 """The trackers by name, which is also that of their package."""
 
 

@@ -103,11 +103,6 @@ class RunSet:
         """
         return grouped(records, self.exports, without)
 
-    @cached_property
-    def backbone_names(self) -> dict[str, str]:
-        """The label of each run's backbone among the others, by the run's id."""
-        return {record.run_id: group.backbone for group in self.groups for record in group.records}
-
 
 _SAME = ("run_id", "task", "weights_id", "seed", "smoke", "subset", "dirty", "config_digest")
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")

@@ -41,7 +41,6 @@ def check(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, co
 
 def run(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> Result:
     """Train on the training split, score the validation split by k-NN against it, and export."""
-    assert data.train is not None
     learner, loader = prepare_training(spec, data, options, context)
     chosen = learner.exported
     if options.local_crops:
@@ -53,13 +52,12 @@ def prepare_training(
     spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
 ) -> tuple[DinoLearner, RunLoader]:
     """Return student and teacher, and the loader of their batches."""
-    assert data.train is not None
     seed_torch(context.seed)
     learner = make_learner(spec, options, METHOD.epoch_steps(data, options))
     operations = flops(learner.exported, options.size)
     micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
     context.note_backbone(learner.exported, operations, micro_batch)
-    return learner, train_loader(data.train, options, context)
+    return learner, train_loader(data.training, options, context)
 
 
 def rescore(outcomes: Outcomes) -> Scores:

@@ -8,14 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
-from transfer.comparison.compare_arms import (
-    FAMILIES,
-    ComparedScore,
-    Comparison,
-    compared_arms,
-    effects,
-    judge,
-)
+from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, effects, judge
 from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms

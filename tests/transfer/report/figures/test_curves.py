@@ -7,6 +7,7 @@ from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.curves import POINTS, merged_order, similarity_plot, training_curves
+from transfer.report.tables.pivot import names_of_runs
 
 
 def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> None:
@@ -14,7 +15,7 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
     runs = [make_run(seed, tmp_path / name) for seed, name in enumerate(("none", "long"))]
     known = RunSet.of([*runs, make_run(2, tmp_path / "short", outcome=ended("nonfinite", 3))])
-    table = rows(training_curves(known, known.backbone_names))
+    table = rows(training_curves(known, names_of_runs(known)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 5000.0, "nonfinite": 5e6}
     long = table[table["status"] == "completed"]
     assert len(long) == POINTS
@@ -27,7 +28,7 @@ def test_similarity_of_every_place_and_run() -> None:
         {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
     ]
     runs = RunSet.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
-    plot = similarity_plot(runs, runs.backbone_names)
+    plot = similarity_plot(runs, names_of_runs(runs))
     assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
 
