@@ -91,6 +91,9 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
         read("--config", str(path))
     assert "mine.yaml" in str(caught.value)
     assert named in str(caught.value)
+    if "epochs: 1e20" in text:  # also where a flag replaces it
+        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT"):
+            read("--config", str(path), "--epochs", "3")
 
 
 @pytest.mark.parametrize(
