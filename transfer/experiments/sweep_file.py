@@ -126,8 +126,7 @@ def read_sweep(
         UsageError: lists every unknown name, key, value and tier with its place and the fix.
     """
     path = _path(name)
-    content = read_yaml(path)
-    where = str(path)
+    content, where = read_yaml(path), str(path)
     check_keys(content, KEYS, where)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     overrides: dict[str, Any] = {}
@@ -149,11 +148,7 @@ def read_sweep(
     for step, values in overrides.items():
         replaced |= {(step, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
     rows = tuple(read_rows(content, parsed, readings, replaced, where))
-    if (vary := content.get("vary")) is not None:
-        check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
-    if search is not None:
-        check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
-        check_keys({search.get("step", list(parsed)[-1]): {}}, tuple(parsed), f"{where}: search")
+    _check_named_steps(content.get("vary"), search, tuple(parsed), where)
     return SweepFile(
         name=path.stem,
         tier=tier or "full",
@@ -164,8 +159,16 @@ def read_sweep(
         search=search,
         paper=_paper(content, where),
         tiers=tuple(content.get("tiers") or ()),
-        vary=vary,
+        vary=content.get("vary"),
     )
+
+
+def _check_named_steps(vary: str | None, search: dict[str, Any] | None, steps: tuple[str, ...], where: str) -> None:
+    if vary is not None:
+        check_keys({vary: {}}, steps, f"{where}: vary")
+    if search is not None:
+        check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        check_keys({search.get("step", steps[-1]): {}}, steps, f"{where}: search")
 
 
 def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> dict[str, Step]:
