@@ -5,7 +5,6 @@ from backbones.backbone import create
 from tasks.detect.detectors import SimplePyramid, TapScales, build_detector
 from tasks.detect.feature_maps import MapOptions, make_maps
 from tasks.detect.task import resolve_detector
-from transfer.core.errors import UsageError, UserError
 from transfer.core.settings import config_names
 
 
@@ -50,29 +49,6 @@ def test_every_parameter_that_trains_gets_a_gradient(name: str, pyramid: str) ->
     unused = {name for name in frozen if name.startswith("backbone.scales.")}
     assert bool(unused) == (name == "retinanet" and pyramid == "taps")
     assert detector.training
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("base: x\n", "the key 'masks' is missing"),
-        ("base: x\nmasks: 1\n", "`masks` is 1; it must be of type bool"),
-        ("base: x\nmasks: true\nmodle: {}\n", "the key 'modle' is unknown; did you mean 'model'"),
-    ],
-)
-def test_what_is_wrong_in_a_file_is_named(tmp_path, text: str, said: str) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    with pytest.raises(UsageError, match=said):
-        resolve_detector(str(file))
-
-
-def test_unknown_names(tmp_path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("base: faster-rcnn_r50_fpm\nmasks: false\n")
-    maps = make_maps(create("tiny", weights="random"), MapOptions(out_indices=(-1,)))
-    with pytest.raises(UserError, match="no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'"):
-        build_detector(resolve_detector(str(file)), maps, "simple", 3)
 
 
 @pytest.mark.parametrize("stride", [4, 8, 16])

@@ -3,9 +3,6 @@ import torch
 
 from backbones.backbone import create
 from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
-from transfer.core.errors import UsageError
-
-LAST = MapOptions(out_indices=(-1,))
 
 
 def backbone(**given):
@@ -76,21 +73,9 @@ def test_checkpointing_changes_no_gradient() -> None:
 
 
 def test_models_with_stages_give_four_maps() -> None:
-    maps = make_maps(create("test_resnet", weights="random").eval(), LAST)
+    maps = make_maps(create("test_resnet", weights="random").eval(), MapOptions(out_indices=(-1,)))
     assert isinstance(maps, StageMaps)
     found = maps(torch.rand(1, 3, 64, 64))
     assert maps.strides == [4, 8, 16, 32]
     assert [level.shape[2] for level in found] == [16, 8, 4, 2]
     assert [level.shape[1] for level in found] == maps.channels
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("tiny", MapOptions(out_indices=(7,)), "block 7 does not exist"),
-        ("tiny", MapOptions(out_indices=(-1,), window=2, global_blocks=(5,)), "--global-blocks: block 5 does not"),
-    ],
-)
-def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        make_maps(create(name, weights="random"), options)

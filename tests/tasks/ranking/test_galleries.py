@@ -26,14 +26,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_file_that_is_gone_or_something_else(tmp_path: Path) -> None:
-    for content in (None, b"", b"text", b"PK\x03\x04"):
-        if content is not None:
-            (tmp_path / RANKED).write_bytes(content)
-        with pytest.raises(UserError, match="cannot be read"):
-            RankedLists.load(tmp_path / RANKED)
-
-
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
 def test_queries_are_evenly_spaced(total: int, count: int) -> None:
     found = evenly(total, count)
