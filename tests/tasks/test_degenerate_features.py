@@ -1,4 +1,4 @@
-"""Features that are the same for all images: the typed outcome, and no score of chance."""
+"""Features that are the same for all images, or not finite: the typed outcome, and no score of chance."""
 
 from pathlib import Path
 
@@ -17,26 +17,35 @@ class Stem(nn.Conv2d):
         super().__init__(3, dim, patch, patch)
 
     def forward(self, x):
-        return 0 * super().forward(x)
+        return FACTOR * super().forward(x)
 """
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("words", "factor", "status", "reason"),
     [
-        (["reid", "--epochs", "0"], "every query is equally far"),
-        (["knn"], "the same for all training images"),
-        (["fewshot", "--dataset", "toy_dtd"], "the same for all test images"),
+        (["reid", "--epochs", "0"], "0", "collapsed", "every query is equally far"),
+        (["knn"], "0", "collapsed", "the same for all training images"),
+        (["fewshot", "--dataset", "toy_dtd"], "0", "collapsed", "the same for all test images"),
+        (["knn", "--subset", "30"], "float('nan')", "nonfinite", "299 more of 300 images"),
+        (
+            ["fewshot", "--dataset", "toy_digits"],
+            "float('nan')",
+            "nonfinite",
+            "features of the train images: not finite for",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_equal_features_have_no_score(words: list[str], reason: str, tmp_path: Path) -> None:
-    (tmp_path / "stem.py").write_text(STEM)
+def test_what_tells_no_images_apart_has_no_score(
+    words: list[str], factor: str, status: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "stem.py").write_text(STEM.replace("FACTOR", factor))
     stem = ["--backbone", "tiny", "--stem", f"{tmp_path}/stem.py:Stem"]
     out = ["--smoke", "--workers", "0", "--out", str(tmp_path / "runs"), "--feature-cache", str(tmp_path / "features")]
     assert main([*words, *stem, *out]) == 3
     kept = record(tmp_path / "runs")
-    assert kept.outcome["status"] == "collapsed"
+    assert kept.outcome["status"] == status
     assert reason in kept.outcome["reason"]
     assert kept.scores == {}
 

@@ -73,14 +73,6 @@ def test_a_strength_is_chosen_without_the_test_images(tmp_path) -> None:
     assert other.details["accuracy_5shot"]["draws"] != here.details["accuracy_5shot"]["draws"]
 
 
-def test_features_that_are_not_finite_give_no_score(tmp_path, monkeypatch) -> None:
-    pooled = type(create("tiny", img_size=32)).pooled
-    monkeypatch.setattr("backbones.backbone.Backbone.pooled", lambda self, images: pooled(self, images) / 0)
-    scores, outcomes, here = run(tmp_path)
-    assert (scores, outcomes, here.outcome.status) == ({}, {}, "nonfinite")
-    assert "features of the train images: not finite for" in here.outcome.reason
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["--block", "2"], "tiny has 2 blocks"), (["--l2", "1", "2", "--shots", "400"], "none remain to choose")],

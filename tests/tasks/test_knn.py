@@ -1,12 +1,8 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.spec import resolve
-from backbones.weights.export import export
 from tests.oracles.knn import class_rank, similarities, votes
 from tests.tasks.support import digits, run_task
 from transfer.core.errors import UserError
@@ -38,14 +34,3 @@ def test_scores_are_those_of_the_plain_definition() -> None:
 def test_more_neighbours_than_images() -> None:
     with pytest.raises(UserError, match=r"40 training images.*--other-k"):
         run_task("knn", digits(4))
-
-
-def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
-    backbone = create("tiny", img_size=32)
-    torch.nn.init.constant_(backbone.model.norm.weight, torch.nan)
-    export(backbone, tmp_path / "broken")
-    scores, outcomes, here = run_task("knn", digits(30), spec=resolve("tiny", weights=str(tmp_path / "broken")))
-    assert (scores, outcomes) == ({}, {})
-    assert here.outcome.status == "nonfinite"
-    assert "features of the training split: not finite for " in here.outcome.reason
-    assert "299 more of 300 images" in here.outcome.reason
