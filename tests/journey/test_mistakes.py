@@ -120,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             f"{RECIPE} --epochs 2 --warmup-epochs 3",
             2,
-            "--warmup-epochs 3, .* in --epochs 2; lower or raise them",
+            "--warmup-epochs 3: .* in --epochs 2; lower it or raise --epochs",
         ),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),

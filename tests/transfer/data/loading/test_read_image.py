@@ -67,7 +67,7 @@ STORED = {
     "JPEG": ("1 L RGB CMYK", "", {"quality": 100, "subsampling": 0}),
     "JPEG2000": ("L LA RGB RGBA I;16", "", {}),
     "PCX": ("1 L P RGB", "", {}),
-    "PNG": ("1 L LA P RGB RGBA I;16 I", "", {}),
+    "PNG": ("1 L LA P RGB RGBA I;16", "", {}),
     "PPM": ("1 L RGB RGBA I;16 I", "F", {}),
     "SGI": ("L RGB RGBA", "", {}),
     "SPIDER": ("", "F", {}),
