@@ -47,6 +47,7 @@ LIGHT = (
     *("transfer.evaluation.weights_export", "transfer.report.tables.terminal"),
     *("backbones.stems", "backbones.pretrain.supervised.method", "backbones.pretrain.dino.method"),
     *(f"tasks.{name}.task" for name in config_names("tasks")),
+    "tasks.ranking.ties",
 )
 """What help texts, wrong options and finished records are answered with; importing it imports no heavy library."""
 HEAVY = {"torch", "timm", "torchvision", "safetensors", "sklearn", "scipy", "pandas", "mmdet", "mmengine"}

@@ -1,21 +1,23 @@
 """Tie groups of the matches of a query: the numbers of nearer and of equally near gallery images.
 
-The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
+The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties. Importing it
+loads no torch: tables read the scores of finished runs by it.
 Shapes: G gallery images, b queries of one block, M gallery images of a query's identity.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def tie_groups(
-    distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
+    distances: "Tensor", columns: "Tensor", match: "Tensor", left_out: "Tensor"
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Return the tie group of each match, in the order of the distances.
 
@@ -29,8 +31,8 @@ def tie_groups(
     """
     matched = distances.gather(1, columns)
     others = match | left_out
-    distances[others.nonzero()[:, 0], columns[others]] = torch.inf
-    edges = matched.masked_fill(~match, -torch.inf).cpu().numpy()
+    distances[others.nonzero()[:, 0], columns[others]] = np.inf
+    edges = matched.masked_fill(~match, -np.inf).cpu().numpy()
     below, within = counts(distances.cpu().numpy(), edges)
     kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
     return _groups(below, within, edges), kept
@@ -64,6 +66,8 @@ def counts(values: NDArray[Any], edges: NDArray[Any]) -> tuple[NDArray[Any], NDA
         for row in rows.tolist():
             ordered = np.sort(values[row][values[row] <= edges[row].max()])
             below[row], within[row] = ordered.searchsorted(edges[row]), ordered.searchsorted(edges[row], "right")
+
+    import torch
 
     # numpy sorts bare values with vector instructions and without the interpreter's lock
     threads = torch.get_num_threads()
