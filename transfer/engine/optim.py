@@ -118,12 +118,14 @@ def build_optimizer(
     """Return SGD or AdamW over the groups, in torch's fused form.
 
     Args:
-        scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not
-            on CPUs, so it is not used then.
+        scaled: an fp16 scaler drives the steps. The fused form has to skip overflows itself then, which it does on GPUs
+            alone; elsewhere torch chooses the form.
     """
+    on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
+    fused = True if on_gpu or not scaled else None
     if options.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=not scaled)
-    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=not scaled)
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=fused)
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=fused)
 
 
 TINY = 1e-12  # added to the norm

@@ -239,3 +239,11 @@ def test_a_step_at_a_border_is_behind_it_however_its_fraction_rounds() -> None:
                 assert Schedule(falls).rate(epoch + (index - 1) / length, 1.0) == 1.0
                 assert Schedule(warms).rate(at, 1.0) == pytest.approx(cosine(1.0, 0.0, at / 60), rel=1e-9)
     assert missed  # so that the comparison of floats alone would not do
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_scaler_on_a_cpu_leaves_the_form_to_torch(name: str) -> None:
+    options, model = fit_options(optimizer=name), torch.nn.Linear(2, 2)
+    groups = parameter_groups(model, options)
+    assert build_optimizer(groups, options).defaults["fused"]
+    assert build_optimizer(groups, options, scaled=True).defaults["fused"] is None  # False has foreach off as well
