@@ -131,7 +131,7 @@ def combined_options(
                 raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
         with errors_naming(str(layer)):
             words += as_flags(with_full_paths(layer, content, groups.values()))
-        if CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
+        if content and CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
             with errors_in(errors), kept(), errors_naming(str(layer)), errors_together():
                 parse(schema, [], prog=program, below=words)
         values |= {key.replace("-", "_"): value for key, value in content.items()}

@@ -264,7 +264,8 @@ def _moved(error: BaseException, path: str) -> str:
     defines = re.compile(rf"^(?:class|def) {named[1]}\b", re.MULTILINE)
     files = [file for room in ("transfer", "backbones", "tasks") for file in (ROOT / room).rglob("*.py")]
     found = [file for file in files if file.stem == named[1] or defines.search(file.read_text(encoding="utf-8"))]
-    return f"; use {'.'.join(found[0].relative_to(ROOT).with_suffix('').parts)}" if len(found) == 1 else ""
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in found]
+    return f"; use {modules[0]}" if len(modules) == 1 else ""
 
 
 def _error_line(error: BaseException, path: str) -> str:

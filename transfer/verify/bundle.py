@@ -139,16 +139,16 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     if disputes or not runs:
         raise UserError("\n".join(disputes) or "no finished runs to bundle")
     runs = sorted(runs, key=lambda run: run.record.run_id)
-    check_writable(file.parent, "--bundle")
+    check_writable(file.parent, "--output")
     try:
-        with atomic_replacement(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        with atomic_replacement(file, "--output") as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for run in runs:
                 for name, content in sorted(_shared_files(run).items()):
                     entry = zipfile.ZipInfo(f"{run.record.run_id}/{name}", _EPOCH)
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, content)
     except OSError as error:
-        raise write_error(file, error, "--bundle") from error
+        raise write_error(file, error, "--output") from error
     return [run.record.run_id for run in runs]
 
 
@@ -184,7 +184,7 @@ def import_bundle(file: Path, store: Store) -> Imported:
     Raises:
         UserError: the file is not a bundle or was changed, or the store cannot be written.
     """
-    check_writable(store.root, "--import")
+    check_writable(store.root, "--out")
     with unpacked(file, store.root) as folder:
         verdicts = [verify(run, name=f"run {run.name} of the bundle") for run in sorted(folder.iterdir())]
         if wrong := [f"{verdict.folder.name}: {text}" for verdict in verdicts for text in verdict.wrong]:

@@ -91,9 +91,14 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
         read("--config", str(path))
     assert "mine.yaml" in str(caught.value)
     assert named in str(caught.value)
-    if "epochs: 1e20" in text:  # also where a flag replaces it
-        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT"):
-            read("--config", str(path), "--epochs", "3")
+
+
+def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("epochs: many\n")
+    (tmp_path / "later.yaml").write_text("epochs: 3\n")
+    for words in (["--epochs", "3"], [str(tmp_path / "later.yaml")], ["--smoke"]):
+        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT, got 'many'"):
+            read("--config", str(tmp_path / "mine.yaml"), *words)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,14 @@ def test_an_option_acts_where_its_condition_holds(values: dict[str, object], idl
     assert set(idle_options(noted(Sample, Needs), values)) == idle
 
 
+def test_a_field_keeps_its_notes_where_a_derived_class_declares_it_anew() -> None:
+    @dataclass(kw_only=True)
+    class Derived(Sample):
+        new: bool = True
+
+    assert noted(Derived, Added) == {"new": Added(False)}
+
+
 def test_the_parser_reads_annotated_fields_as_their_types() -> None:
     words = ["--scale", "0.5", "--other", "3", "--new"]
     assert parse(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)

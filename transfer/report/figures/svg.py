@@ -87,10 +87,10 @@ def write_figures(draw: Callable[[], Iterable[tuple[str, Plot]]], folder: Path) 
                 contents |= {f"{file}-{columns}col.{kind}": _saved(plot.figure, kind) for kind in ("svg", "pdf")}
                 contents[f"{file}.csv"] = plot.csv.encode()
     if not contents:
-        raise UserError("--figures: these runs give no figure")
-    check_writable(folder, "--figures")
+        raise UserError("report figures: these runs give no figure")
+    check_writable(folder, "--output")
     for name, content in contents.items():
-        write_atomic(folder / name, content, flag="--figures")
+        write_atomic(folder / name, content, flag="--output")
     return [folder / name for name in contents]
 
 

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import itertools
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from PIL import Image
 from tests.transfer.data.layouts import saved
 from transfer.core.errors import UserError
 from transfer.data.loading.images import read_pixels
-from transfer.data.loading.read_image import is_image, orientation, read_image
+from transfer.data.loading.read_image import is_image, open_image, orientation, read_image
 
 Y, X = np.mgrid[:24, :32]
 COLOUR = np.stack([8 * X, 10 * Y, 5 * X + 3 * Y], axis=2).astype(np.uint8)
@@ -182,6 +184,20 @@ def test_color_of_more_than_8_bits_in_jpeg_2000():
         depths = content.index(b"\xff\x4f\xff\x51") + 42
         content[depths : depths + 3 * len(mode) : 3] = [bits - 1] * len(mode)
         assert check(bytes(content), np.zeros((24, 32, 3)) if bits == 8 else None, bits) == (bits == 8)
+
+
+def test_a_large_image_is_no_fault_and_a_header_may_not_claim_anything():
+    """An aerial image of 20,000 x 20,000 is above PIL's own limit."""
+
+    def png(side):
+        chunks = [b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0), b"IDAT"]
+        parts = [struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks]
+        return io.BytesIO(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+    with open_image(png(20_000)) as file:
+        assert file.size == (20_000, 20_000)
+    with pytest.raises(UserError, match="exceeds limit of 1073741824 pixels"), open_image(png(40_000)):
+        pass
 
 
 def test_pil_does_not_warn():

@@ -33,5 +33,5 @@ def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--figures: these runs give no figure"):
+    with pytest.raises(UserError, match="report figures: these runs give no figure"):
         write_figures(list, tmp_path)
