@@ -24,6 +24,7 @@ from torch import Tensor
 
 from backbones.kernels import functions
 from transfer.core.errors import UsageError
+from transfer.engine.dist import LONGEST
 
 Core = Callable[..., Tensor]
 
@@ -41,7 +42,7 @@ class Shards:
     def __init__(self, size: int) -> None:
         self.size = size
         self.tokens: int | None = None
-        self.group, _ = dist.new_subgroups(size)
+        self.group, _ = dist.new_subgroups(size, timeout=LONGEST)
         self.rank = dist.get_rank(self.group)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Shards":

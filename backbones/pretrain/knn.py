@@ -17,7 +17,7 @@ from transfer.data.classification import ClassificationData
 from transfer.data.loading.images import Transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-from transfer.engine.dist import broadcast_object
+from transfer.engine.dist import by_first
 from transfer.engine.extract import check_finite, check_varied, extract
 
 TOP = 5
@@ -59,13 +59,14 @@ def knn_class_ranks(
         check_finite(features[name], split.names, f"features of the {name} split")
         if must_vary:
             check_varied(features[name], context.eval_precision, name)
-    of_each_k = None
-    if context.ranks.first:
+
+    def of_each_k() -> dict[int, NDArray[Any]]:
         labels, train = torch.from_numpy(data.training.labels), features["training"].to(context.device)
         test, true = features["validation"], torch.from_numpy(data.validation.labels)
         ranked = weighted_knn(train, labels, test, k=k, temperature=temperature, classes=len(data.classes))
-        of_each_k = {number: true_class_ranks(ranked[number], true, number) for number in k}
-    return broadcast_object(of_each_k)
+        return {number: true_class_ranks(ranked[number], true, number) for number in k}
+
+    return by_first(of_each_k)
 
 
 def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> NDArray[Any]:

@@ -31,7 +31,7 @@ from transfer.data.reid.market1501 import matched
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
-from transfer.engine.dist import broadcast_object, gather_rows
+from transfer.engine.dist import by_first, gather_rows
 from transfer.engine.extract import NotVaried, check_finite, extract
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
@@ -164,17 +164,19 @@ def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context
         features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
         check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
         found.append(features)
-    if not context.ranks.first:
-        return broadcast_object(None)
     labels = [
         np.array([getattr(sample, kind) for sample in samples])
         for kind in ("identity", "camera")
         for samples in lists.values()
     ]
-    if not options.rerank:
-        return broadcast_object(rank(*found, *labels, ap=options.ap, keep=PLACES))
-    distances = rerank(*found, k1=options.rerank_k1, k2=options.rerank_k2, lambda_value=options.rerank_lambda)
-    return broadcast_object(rank_distances(distances, *labels, ap=options.ap, keep=PLACES))
+
+    def ranking() -> Ranking:
+        if not options.rerank:
+            return rank(*found, *labels, ap=options.ap, keep=PLACES)
+        distances = rerank(*found, k1=options.rerank_k1, k2=options.rerank_k2, lambda_value=options.rerank_lambda)
+        return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
+
+    return by_first(ranking)
 
 
 def rescore(outcomes: Outcomes) -> Scores:

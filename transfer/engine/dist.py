@@ -4,8 +4,9 @@ And stochastic depth (arXiv 1603.09382) whose draws are a function of the sample
 drop what one process would. Shapes: B samples of a micro-batch on this rank, M layers.
 """
 
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -13,14 +14,20 @@ from timm.layers import BatchNormAct2d, DropPath, convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
-from transfer.core.process import Ranks
+from transfer.core.process import Ranks, usable_cores
 from transfer.core.seeding import key_seed
+
+T = TypeVar("T")
+LONGEST = timedelta(days=1)
+"""How long a rank waits for the others: while the first one ranks or waits for a lock, torch's ten minutes may pass."""
 
 
 def start(ranks: Ranks, device: torch.device) -> None:
-    """Join the distributed job: nccl between GPUs, gloo between CPUs."""
+    """Join the distributed job: nccl between GPUs; gloo between CPUs, and for all objects."""
     if ranks.world > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        on_gpu = device.type == "cuda"
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, timeout=LONGEST, device_id=device if on_gpu else None)
 
 
 def stop() -> None:
@@ -41,6 +48,18 @@ def broadcast_object(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def by_first(compute: Callable[[], T]) -> T:
+    """Return on every rank what rank 0 computes, with all cores, as one process would, while the others wait."""
+    if world_size() == 1:
+        return compute()
+    value, threads = None, torch.get_num_threads()
+    if dist.get_rank() == 0:
+        torch.set_num_threads(max(threads, usable_cores()))
+        value = compute()
+        torch.set_num_threads(threads)
+    return cast(T, broadcast_object(value))
 
 
 def broadcast_tensors(tensors: Iterable[Tensor]) -> None:

@@ -1,5 +1,7 @@
 """Two real gloo processes against one."""
 
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,13 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
+from backbones.token_shards import Shards
 from tests.processes import spawn_ranks, start_rank
 from tests.support import Classifier, context, fit_options, loader
 from tests.transfer.engine.test_sam import climbed, gradients, parameters, points
-from transfer.core.process import Ranks, part_of_rank
+from transfer.core.process import Ranks, part_of_rank, usable_cores
 from transfer.engine import dist
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.loop import fit
@@ -96,6 +100,23 @@ def work(rank: int, port: int, folder: str) -> None:
     results["sharp"] = sharp_steps(ranks)
     torch.save(results, Path(folder) / f"{rank}.pt")
     dist.stop()
+
+
+def wait_long(rank: int, port: int, folder: str) -> None:
+    distributed_c10d.default_pg_timeout = timedelta(seconds=20)
+    ranks = start_rank(rank, port, token_ranks=2)
+    group = Shards(2).group._get_backend(torch.device("cpu"))
+    threads = dist.by_first(lambda: time.sleep(60) or torch.get_num_threads())
+    results = {"threads": threads, "after": torch.get_num_threads(), "seconds": group.options._timeout.total_seconds()}
+    torch.save(results, Path(folder) / f"{ranks.rank}.pt")
+    dist.stop()
+
+
+@pytest.mark.nightly
+def test_ranks_wait_beyond_torchs_timeout_while_the_first_computes_on_all_cores(tmp_path: Path) -> None:
+    spawn_ranks(wait_long, str(tmp_path))
+    expected = {"threads": usable_cores(), "after": 1, "seconds": 86400.0}
+    assert [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)] == [expected] * 2
 
 
 @pytest.fixture(scope="module")
