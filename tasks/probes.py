@@ -31,7 +31,7 @@ class Fitted(Protocol):
     """Number of fits so far that ended before convergence; 0 if the solution is exact."""
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
-        """Return the int64 classes [N] of features [N, D]."""
+        """Return the int64 classes [N] of features [N, D], on their device."""
 
 
 def statistics(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,14 +129,14 @@ class Logistic:
         from sklearn.linear_model import LogisticRegression
 
         if len(np.unique(self.labels)) < 2:
-            return torch.full((len(features),), int(self.labels[0]))
+            return torch.full((len(features),), int(self.labels[0]), device=features.device)
         model = LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit(self.x, self.labels)
         self.unconverged += any(issubclass(warning.category, ConvergenceWarning) for warning in raised)
         classes = [model.predict(self._standardised(rows)) for rows in features.split(ROWS)]
-        return torch.from_numpy(np.concatenate(classes))
+        return torch.from_numpy(np.concatenate(classes)).to(features.device)
 
     def _standardised(self, features: Tensor) -> NDArray[Any]:
         return ((features.double() - self.mean) / self.std).cpu().numpy()

@@ -17,6 +17,7 @@ from transfer.data.classification import ClassificationData
 from transfer.data.loading.images import Transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
+from transfer.engine.device import on_device
 from transfer.engine.dist import by_first
 from transfer.engine.extract import check_finite, check_varied, extract
 
@@ -61,8 +62,8 @@ def knn_class_ranks(
             check_varied(features[name], context.eval_precision, name)
 
     def of_each_k() -> dict[int, NDArray[Any]]:
-        labels, train = torch.from_numpy(data.training.labels), features["training"].to(context.device)
-        test, true = features["validation"], torch.from_numpy(data.validation.labels)
+        labels, true = (torch.from_numpy(split.labels) for split in (data.training, data.validation))
+        (train,), test = on_device([features["training"]], context.device, copies=1), features["validation"]
         ranked = weighted_knn(train, labels, test, k=k, temperature=temperature, classes=len(data.classes))
         return {number: true_class_ranks(ranked[number], true, number) for number in k}
 
@@ -108,7 +109,7 @@ def weighted_knn(
         top: classes returned for each sample, C at most.
 
     Returns:
-        For each k, classes [N, top] on the CPU, those with the most votes first.
+        For each k, classes [N, top] on the device of `test`, those with the most votes first.
 
     Raises:
         UserError: a k below 1 or above M.
@@ -125,8 +126,8 @@ def weighted_knn(
         products = torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1)
         similarity, nearest = _rerank(unit, train, _top_k(products, candidates)[1], max(k))
         for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
-            classes_of_k[number].append(ranked[:, :top].cpu())
-    empty = torch.empty(0, min(top, classes), dtype=torch.int64)
+            classes_of_k[number].append(ranked[:, :top].to(test.device, copy=True))
+    empty = torch.empty(0, min(top, classes), dtype=torch.int64, device=test.device)
     return {number: torch.cat(parts) if parts else empty for number, parts in classes_of_k.items()}
 
 

@@ -12,7 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transfer.engine.device import free_bytes
+
 BLOCK_BYTES = 64 << 20
+GPU_BLOCK_BYTES = 512 << 20  # sorting a block takes some five times as much
 CACHED_ROWS = 256  # number of features that are summed at a time
 PLACES_AT_ONCE = 256  # number of queries whose distances to their nearest images are computed at a time
 
@@ -89,14 +92,14 @@ class Distances:
 
 
 class ExactDistances:
-    """Distances [Q, G] that are given."""
+    """Distances [Q, G] that are given, on any device."""
 
-    def __init__(self, distances: Tensor) -> None:
-        self.distances = distances
+    def __init__(self, distances: Tensor, device: torch.device) -> None:
+        self.distances, self.device = distances, device
 
     def block(self, rows: slice) -> Tensor:
-        """Return a copy of the distances [b, G]."""
-        return self.distances[rows].clone()
+        """Return a copy of the distances [b, G] on the device of the ranking."""
+        return self.distances[rows].to(self.device, copy=True)
 
     def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
         """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
@@ -110,12 +113,14 @@ def centre(features: Tensor) -> Tensor:
     return torch.stack(sums).sum(0) / len(features)
 
 
-def blocks(rows: int, row_bytes: int) -> list[slice]:
+def blocks(rows: int, row_bytes: int, device: torch.device) -> list[slice]:
     """Return slices of about equal length and at most BLOCK_BYTES, but of at least 32 of `rows` if there are as many.
 
-    BLAS may round the product of a few rows differently from that of many; from 32 rows on the length has no effect.
+    On a GPU they are of at most GPU_BLOCK_BYTES, and of a sixteenth of the memory that is left. BLAS may round the
+    product of a few rows differently from that of many; from 32 rows on the length has no effect.
     """
-    count = -(-rows // max(BLOCK_BYTES // row_bytes, 64))
+    most = min(GPU_BLOCK_BYTES, free_bytes(device) // 16) if device.type == "cuda" else BLOCK_BYTES
+    count = -(-rows // max(most // row_bytes, 64))
     edges = [rows * block // count for block in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 

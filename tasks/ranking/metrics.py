@@ -214,12 +214,16 @@ def rank_distances(
     max_rank: int = 50,
     ap: str = "rectangle",
     keep: int = 0,
+    device: torch.device | None = None,
 ) -> Ranking:
-    """Rank the gallery by distances [Q, G] of any scale and sign, the smallest first; otherwise like `rank`."""
+    """Rank the gallery by distances [Q, G] of any scale and sign, the smallest first; otherwise like `rank`.
+
+    Blocks of queries are ranked on `device`; None is that of the distances.
+    """
     matrix = as_matrix(distances, "distances")
-    labels = query_ids, gallery_ids, query_cameras, gallery_cameras
-    matches = Matches(labels, (matrix.shape[0], matrix.shape[1]), matrix.device)
-    return _rank(ExactDistances(matrix), matches, max_rank, ap, keep)
+    labels, device = (query_ids, gallery_ids, query_cameras, gallery_cameras), device or matrix.device
+    matches = Matches(labels, (matrix.shape[0], matrix.shape[1]), device)
+    return _rank(ExactDistances(matrix, device), matches, max_rank, ap, keep)
 
 
 def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
@@ -230,7 +234,7 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
         raise ValueError(f"max_rank must be at least 1, not {max_rank}")
     scored_blocks = []
     queries, gallery = matches.sizes
-    for rows in blocks(queries, row_bytes=16 * gallery + 64 * int(matches.counts.max())):
+    for rows in blocks(queries, 16 * gallery + 64 * int(matches.counts.max()), matches.count.device):
         columns, match, left_out = matches.block(rows)
         distances = source.block(rows)
         distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf

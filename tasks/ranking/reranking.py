@@ -25,7 +25,8 @@ def rerank(
 ) -> NDArray[Any]:
     """Return re-ranked distances: lambda d + (1 - lambda) Jaccard distance of k-reciprocal encodings (equation 12).
 
-    d is the squared Euclidean distance of the features, divided by the image's largest, in float64. Which of several
+    d is the squared Euclidean distance of the features, divided by the image's largest, in float64. Distances and the
+    nearest images are computed in blocks on the features' device, all else on the CPU. Which of several
     equally near images enters a neighbourhood is undefined.
 
     Args:
@@ -69,7 +70,7 @@ def _neighbours(features: Tensor, count: int, queries: int) -> tuple[NDArray[Any
     nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
     largest = torch.empty_like(norms)
     distances = np.empty((queries, len(features) - queries), dtype=np.float32)
-    for rows in blocks(len(features), row_bytes=8 * len(features)):
+    for rows in blocks(len(features), 8 * len(features), features.device):
         # squared distances without the norm of the row, which does not change their order
         order = torch.addmm(norms, features[rows], features.T, alpha=-2)
         largest[rows] = order.amax(1) + norms[rows]
@@ -113,7 +114,7 @@ def _relation(nearest: NDArray[Any]) -> csr_array:
 def _distances_of_pairs(features: Tensor, first: NDArray[Any], second: NDArray[Any], largest: Tensor) -> NDArray[Any]:
     """Return d between images `first` and `second`, divided by the largest distance of `first`."""
     distances = np.empty(len(first))
-    for rows in blocks(len(first), row_bytes=64 * features.shape[1]):  # few enough to stay in the cache
+    for rows in blocks(len(first), 64 * features.shape[1], features.device):  # few, so that they stay in the cache
         left, right = (torch.from_numpy(index[rows]).to(features.device) for index in (first, second))
         squared = (features[left] - features[right]).square_().sum(1)
         distances[rows] = (squared / largest[left]).cpu().numpy()

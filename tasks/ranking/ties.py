@@ -32,10 +32,10 @@ def tie_groups(
     matched = distances.gather(1, columns)
     others = match | left_out
     distances[others.nonzero()[:, 0], columns[others]] = np.inf
-    edges = matched.masked_fill(~match, -np.inf).cpu().numpy()
-    below, within = counts(distances.cpu().numpy(), edges)
+    edges = matched.masked_fill(~match, -np.inf)
+    below, within = counts(distances, edges)
     kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
-    return _groups(below, within, edges), kept
+    return _groups(below, within, edges.cpu().numpy()), kept
 
 
 def _groups(below: NDArray[Any], within: NDArray[Any], keys: NDArray[Any]) -> list[NDArray[Any]]:
@@ -58,22 +58,25 @@ def _groups(below: NDArray[Any], within: NDArray[Any], keys: NDArray[Any]) -> li
     return [below + first, within - below + last - first, first, last - first]
 
 
-def counts(values: NDArray[Any], edges: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Count in each row of `values` [b, G] those below each of `edges` [b, M], and those up to each."""
-    below, within = (np.zeros(edges.shape, dtype=np.int64) for _ in range(2))
+def counts(distances: "Tensor", edges: "Tensor") -> list[NDArray[Any]]:
+    """Count in each row of `distances` [b, G] those below each of `edges` [b, M], and those up to each."""
+    import torch
+
+    if distances.is_cuda:
+        ordered = distances.sort(dim=1).values
+        return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
+    values, limits, found = distances.numpy(), edges.numpy(), np.zeros((2, *edges.shape), dtype=np.int64)
 
     def count(rows: NDArray[Any]) -> None:
         for row in rows.tolist():
-            ordered = np.sort(values[row][values[row] <= edges[row].max()])
-            below[row], within[row] = ordered.searchsorted(edges[row]), ordered.searchsorted(edges[row], "right")
-
-    import torch
+            ordered = np.sort(values[row][values[row] <= limits[row].max()])
+            found[:, row] = ordered.searchsorted(limits[row]), ordered.searchsorted(limits[row], "right")
 
     # numpy sorts bare values with vector instructions and without the interpreter's lock
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(count, np.array_split(np.arange(len(values)), threads)))
-    return below, within
+    return list(found)
 
 
 def expected_ap(

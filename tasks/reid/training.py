@@ -31,6 +31,7 @@ from transfer.data.reid.market1501 import matched
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
+from transfer.engine.device import on_device
 from transfer.engine.dist import by_first, gather_rows
 from transfer.engine.extract import NotVaried, check_finite, extract
 from transfer.engine.learner import Batch, Learner, feature_spread
@@ -171,10 +172,12 @@ def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context
     ]
 
     def ranking() -> Ranking:
+        query, gallery = on_device(found, context.device, copies=6)  # in float64, in halves, and centred
         if not options.rerank:
-            return rank(*found, *labels, ap=options.ap, keep=PLACES)
-        distances = rerank(*found, k1=options.rerank_k1, k2=options.rerank_k2, lambda_value=options.rerank_lambda)
-        return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
+            return rank(query, gallery, *labels, ap=options.ap, keep=PLACES)
+        k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
+        distances = rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight)
+        return rank_distances(distances, *labels, ap=options.ap, keep=PLACES, device=query.device)
 
     return by_first(ranking)
 

@@ -2,12 +2,13 @@
 
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from transfer.core.errors import UsageError, UserError
 from transfer.core.machine_errors import machine_error
@@ -130,3 +131,16 @@ def tf32_operations(device: torch.device) -> str | None:
     matmul, conv, *_ = _backends()
     kinds = {"products": matmul, "convolutions": conv}
     return " and ".join(name for name, kind in kinds.items() if kind.fp32_precision == "tf32") or "none"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the memory of a GPU that tensors can take: what is free, and what torch keeps for the next ones."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def on_device(features: Sequence[Tensor], device: torch.device, *, copies: int) -> list[Tensor]:
+    """Return features on `device`; as they are if it is a GPU without memory for so many copies of them and 3 GiB."""
+    needed = copies * sum(rows.nbytes for rows in features) + (3 << 30)
+    fits = device.type != "cuda" or needed <= free_bytes(device)
+    return [rows.to(device) if fits else rows for rows in features]

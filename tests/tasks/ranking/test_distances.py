@@ -23,7 +23,7 @@ def test_distinct_tells_equal_rows():
 @pytest.mark.parametrize("rows", [1, 65, 3368])
 @pytest.mark.parametrize("row_bytes", [1, 100_000, 10**9])
 def test_blocks_cover_all_rows_and_are_never_short(rows, row_bytes):
-    parts = blocks(rows, row_bytes)
+    parts = blocks(rows, row_bytes, torch.device("cpu"))
     assert [index for part in parts for index in range(rows)[part]] == list(range(rows))
     assert min(part.stop - part.start for part in parts) >= min(rows, 32)
     assert max(part.stop - part.start for part in parts) <= max(distances.BLOCK_BYTES // row_bytes, 64)

@@ -53,6 +53,14 @@ def test_clusters_of_nearly_parallel_features_have_the_neighbourhoods_of_float64
     np.testing.assert_allclose(rerank(*given, k1=8, k2=4), reranked(*exact, k1=8, k2=4, weight=0.3), atol=1e-5)
 
 
+def test_the_length_of_blocks_leaves_no_trace(monkeypatch):
+    given = features(70, 200)
+    found = rerank(*given)
+    for block_bytes in (1, 200_000):
+        monkeypatch.setattr("tasks.ranking.distances.BLOCK_BYTES", block_bytes)
+        np.testing.assert_array_equal(rerank(*given), found)
+
+
 def test_equal_features_stay_degenerate():
     distances = rerank(np.ones((4, 3), dtype=np.float32), np.ones((30, 3), dtype=np.float32))
     assert rank_distances(distances, [0] * 4, [0, 1] * 15, [0] * 4, [1] * 30).degenerate
