@@ -24,7 +24,7 @@ from tasks.reid.task import ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
-from transfer.data.loading.images import reid_test_transform, reid_train_transform
+from transfer.data.loading.images import collate_boxes, erased, reid_test_transform, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
 from transfer.data.reid.market1501 import matched
@@ -49,6 +49,12 @@ class ReidLearner(Learner):
         super().__init__()
         self.backbone, self.neck = backbone, BNNeck(backbone.dim, classes)
         self.classes, self.options = classes, options
+
+    def prepare(self, batch: Batch, device: torch.device) -> Batch:
+        """Return images [B, 3, H, W] and identities [B] on `device`, of a batch of `collate_boxes`."""
+        (pixels, boxes, noise), identities = batch
+        pixels, noise, identities = (part.to(device, non_blocking=True) for part in (pixels, noise, identities))
+        return erased(pixels, boxes, noise), identities
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Map images [B, 3, H, W] and identities [B] of this rank to losses over the batch of all ranks."""
@@ -199,7 +205,7 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
 
 
 def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
-    """Return a loader of P x K batches of augmented images, each read by its path."""
+    """Return a loader of P x K batches of augmented images for `collate_boxes`, each read by its path."""
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
     assert std
@@ -209,7 +215,8 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
     files.read_channels(backbone.spec.in_chans)
     images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
     batches = partial(pk_batches, identities, p=options.num_identities, k=options.num_instances, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps, epochs=options.epochs)
+    parts, epochs = options.grad_accum_steps, options.epochs
+    return context.loader(images, batches, parts=parts, collate=collate_boxes, epochs=epochs)
 
 
 def ranked_features(

@@ -41,7 +41,7 @@ from tests.benchmarks.parity.transreid_peer import PIXELS, Batch, Peer, Values, 
 from tests.support import command
 from transfer.cli.command import Command
 from transfer.core.seeding import seed_torch
-from transfer.data.loading.images import reid_test_transform, reid_train_transform
+from transfer.data.loading.images import erased, reid_test_transform, reid_train_transform
 from transfer.data.loading.loader import pk_batches
 from transfer.data.loading.read_image import read_image
 from transfer.data.reid.dataset import ReidData, open_reid
@@ -70,7 +70,7 @@ class Ours:
         self.trace = SimpleNamespace(losses=[], rates=[])
 
     def batches(self, dataset: ReidData) -> list[list[Batch]]:
-        """The batches of the first epochs, of images in [0, 1]."""
+        """The batches of the first epochs."""
         loader = train_loader(dataset.files(dataset.train), self.learner.backbone, self.options, self.context)
         epochs: list[list[Batch]] = [[] for _ in range(EPOCHS)]
         for place, batch in loader.stream(0, 0, EPOCHS):
@@ -113,7 +113,8 @@ def compare_training(peer: Peer, dataset: ReidData, recipe: Command) -> Iterator
     start = time.monotonic()
     ours.train(epochs)
     middle = time.monotonic()
-    trace = peer.train(model, epochs, lambda step: seed_torch(ours.context.seed, step, 0, 0))
+    prepared = [[ours.learner.prepare(batch, ours.context.device) for batch in epoch] for epoch in epochs]
+    trace = peer.train(model, prepared, lambda step: seed_torch(ours.context.seed, step, 0, 0))
     print(f"{STEPS} steps: ours {middle - start:.0f} s, theirs {time.monotonic() - middle:.0f} s", file=sys.stderr)
 
     losses = np.abs(np.subtract(ours.trace.losses, trace.losses))
@@ -255,20 +256,21 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
     train = reid_train_transform(options.size, **given)  # type: ignore[arg-type]
     test = reid_test_transform(options.size)
     samples = list(itertools.islice(itertools.cycle(dataset.train), DRAWS))
-    largest, erased, kept = 0.0, 0, []
+    largest, changed, kept = 0.0, 0, []
     for seed, sample in enumerate(samples):
         image = read_image(sample.path)
-        sides = []
+        sides: list[Any] = []
         for transform in (peer.train_set.transform, train):
             random.seed(seed)
             torch.manual_seed(seed)
             sides.append(transform(image))
-        ours = normalised(sides[1], pixels, pixels)
+        bytes_of, box, noise = sides[1]
+        ours = normalised(erased(bytes_of[None], box[None], noise)[0], pixels, pixels)
         largest = max(largest, float((sides[0] - ours).abs().max()))
-        erased += bool(ours.abs().max() > 1.001)
+        changed += bool(ours.abs().max() > 1.001)
         kept.append((float(ours.mean()), float(ours.std())))
     mean, std = np.mean(kept, axis=0)
-    note = f"{DRAWS} draws, {erased / DRAWS:.1%} erased, pixels of mean {mean:.3f} and deviation {std:.3f}"
+    note = f"{DRAWS} draws, {changed / DRAWS:.1%} erased, pixels of mean {mean:.3f} and deviation {std:.3f}"
     yield Check("images: augmentation", largest, 1e-5, note)
     difference = max(
         float((peer.test_set[index][0] - normalised(test(read_image(sample.path)), pixels, pixels)).abs().max())

@@ -59,14 +59,15 @@ def main(argv: Sequence[str]) -> int:
     loader = train_loader(data.files(data.train), backbone, options, context)
     stream = (batch for _, batch in loader.stream(0, 0, 10**6))
     ready = next(stream)
-    mine = own_step(Stepper(ReidLearner(backbone, classes, options), options, context), 0.0)
+    learner = ReidLearner(backbone, classes, options)
+    mine, floats = own_step(Stepper(learner, options, context), 0.0), learner.prepare(ready, torch.device("cpu"))
     contestants: dict[str, Step] = {
-        "timm, fp32": partial(peer(classes, device, False), ready),
-        "timm, bf16 autocast": partial(peer(classes, device, True), ready),
+        "timm, fp32": partial(peer(classes, device, False), floats),
+        "timm, bf16 autocast": partial(peer(classes, device, True), floats),
         "ours, ready batch": partial(mine, ready),
         "ours, from JPEG": lambda: mine(next(stream)),
     }
-    rates = measure(contestants, given.rounds, given.steps, len(ready[0]), device)
-    print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(ready[0])}")
+    rates = measure(contestants, given.rounds, given.steps, len(floats[0]), device)
+    print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(floats[0])}")
     show(rates)
     return 0

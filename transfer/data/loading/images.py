@@ -14,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import default_collate
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2.functional import to_dtype
 
 from transfer.data.loading.read_image import read_image
 
@@ -41,17 +43,45 @@ class RandomErasing:
 
     def __call__(self, image: Tensor) -> Tensor:
         box = draw_box(self.probability, *image.shape[-2:])
-        if box is not None:
-            top, left, h, w = box
-            noise = torch.empty(len(image), h, w).normal_()
-            image[:, top : top + h, left : left + w] = noise.mul_(self.std).add_(self.mean)
+        if any(box):
+            _fill(image, box, self._noise(image, box))
         return image
 
+    def draw(self, image: Tensor) -> list[Tensor]:
+        """Return the image as it is, the box as int64 [4] (top, left, h, w, all 0 for none), and its noise [C h w]."""
+        box = draw_box(self.probability, *image.shape[-2:])
+        return [image, torch.tensor(box), self._noise(image, box)]
 
-def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | None:
-    """Return (top, left, height, width) of a box to erase, or None; see `RandomErasing`."""
+    def _noise(self, image: Tensor, box: Sequence[int]) -> Tensor:
+        return torch.empty(len(image), *box[2:]).normal_().mul_(self.std).add_(self.mean).flatten()
+
+
+def _fill(image: Tensor, box: Sequence[int], noise: Tensor) -> None:
+    top, left, h, w = box
+    image[:, top : top + h, left : left + w] = noise.view(-1, h, w)
+
+
+def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:
+    """Return images [B, C, H, W] as floats, bytes in [0, 1], with a box of each filled; the same on every device.
+
+    Args:
+        pixels: uint8; floats are filled in place.
+        boxes: int64 [B, 4] on the CPU, see `RandomErasing.draw`.
+        noise: of all boxes, one after the other, on the device of the pixels.
+    """
+    images, start = to_dtype(pixels, torch.float32, scale=True), 0
+    for image, box in zip(images, boxes.tolist(), strict=True):
+        if any(box):
+            size = len(image) * box[2] * box[3]
+            _fill(image, box, noise[start : start + size])
+            start += size
+    return images
+
+
+def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int]:
+    """Return (top, left, height, width) of a box to erase, or zeros; see `RandomErasing`."""
     if random.random() > probability:
-        return None
+        return 0, 0, 0, 0
     for _ in range(TRIES):
         area = random.uniform(*AREA) * H * W
         aspect = math.exp(random.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
@@ -59,7 +89,7 @@ def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | 
         if h < H and w < W:
             top = random.randint(0, H - h)
             return top, random.randint(0, W - w), h, w
-    return None
+    return 0, 0, 0, 0
 
 
 Transform = Callable[[Any], Tensor]
@@ -102,11 +132,12 @@ def reid_train_transform(
     erase: float = 0.5,
     mean: Sequence[float] = (0.5, 0.5, 0.5),
     std: Sequence[float] = (0.5, 0.5, 0.5),
-) -> Transform:
-    """PIL image or uint8 [C, H, W] -> [C, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
+) -> Callable[[Any], list[Tensor]]:
+    """PIL image or uint8 [C, H, W] -> [itself, box, noise]: resize, flip, pad with black, crop, draw a box to erase.
 
     The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
-    normalisation, which the backbone does. Erased pixels lie outside [0, 1]: see `RandomErasing`.
+    normalisation, which the backbone does. `collate_boxes` makes batches, and `erased` erases where the model is, so
+    that bytes travel there. Erased pixels lie outside [0, 1]: see `RandomErasing`.
 
     Args:
         size: (H, W).
@@ -118,8 +149,13 @@ def reid_train_transform(
     """
     resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
     geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
-    floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
-    return v2.Compose([resize, *geometry, *floats, RandomErasing(erase, mean, std)])
+    return v2.Compose([resize, *geometry, v2.PILToTensor(), RandomErasing(erase, mean, std).draw])
+
+
+def collate_boxes(samples: list[Any]) -> Any:
+    """Return ((pixels [B, C, H, W], boxes [B, 4], noise), labels [B]) of samples ([pixels, box, noise], label)."""
+    pixels, boxes, labels = default_collate([(image, box, label) for (image, box, _), label in samples])
+    return (pixels, boxes, torch.cat([noise for (*_, noise), _ in samples])), labels
 
 
 def reid_test_transform(size: tuple[int, int] = (256, 128)) -> Transform:

@@ -6,7 +6,7 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torchvision import transforms as v1
 
 from transfer.core.seeding import seeded
-from transfer.data.loading.images import reid_test_transform, reid_train_transform
+from transfer.data.loading.images import collate_boxes, erased, reid_test_transform, reid_train_transform
 
 NOISE = np.random.default_rng(0).integers(0, 256, (6, 16, 8, 3), dtype=np.uint8)
 IMAGES = [Image.fromarray(pixels).resize((64, 128), Image.Resampling.BICUBIC) for pixels in NOISE]
@@ -28,13 +28,18 @@ def test_train_transform_equals_the_published_pipeline(size):
         ]
     )
     ours = reid_train_transform(size, flip=0.5, pad=10, erase=0.5, mean=mean, std=std)
-    normalise = v1.Normalize(mean, std)
+    normalise, samples, wanted = v1.Normalize(mean, std), [], []
     for number, image in enumerate(IMAGES * 3):
         with seeded(number):
             expected = published(image)
         with seeded(number):
-            got = ours(image)
-        torch.testing.assert_close(normalise(got), expected, atol=1e-5, rtol=1e-5)
+            samples.append((ours(image), torch.tensor(number)))
+        wanted.append(expected)
+    (pixels, boxes, noise), labels = collate_boxes(samples)
+    assert pixels.dtype == torch.uint8, "bytes travel to the model"
+    assert labels.tolist() == list(range(len(samples)))
+    got = normalise(erased(pixels, boxes, noise))
+    torch.testing.assert_close(got, torch.stack(wanted), atol=1e-5, rtol=1e-5)
 
 
 def test_test_transform_equals_torchvision():

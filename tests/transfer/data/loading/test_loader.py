@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.data.layouts import write_images
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
-from transfer.data.loading.images import reid_train_transform
+from transfer.data.loading.images import collate_boxes, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
@@ -28,15 +28,17 @@ def epoch_batches(epoch):
 
 def run(loader, epoch=0, index=0):
     stream = loader.stream(epoch, index, 3)
-    return [(place, images.tolist(), labels.tolist()) for place, (images, labels) in stream]
+    return [(place, images.tolist(), labels.tolist()) for place, ((images, *_), labels) in stream]
 
 
 def test_batches_do_not_depend_on_workers(images):
-    assert run(RunLoader(images, epoch_batches)) == run(RunLoader(images, epoch_batches, workers=2))
+    assert run(RunLoader(images, epoch_batches, collate=collate_boxes)) == run(
+        RunLoader(images, epoch_batches, collate=collate_boxes, workers=2)
+    )
 
 
 def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images):
-    loader = RunLoader(images, epoch_batches)
+    loader = RunLoader(images, epoch_batches, collate=collate_boxes)
     whole = run(loader)
     lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
     assert len(whole) == sum(lengths)
@@ -46,8 +48,11 @@ def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images):
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_ranks_share_every_micro_batch(images, parts):
-    whole = run(RunLoader(images, epoch_batches))
-    ranks = [run(RunLoader(images, epoch_batches, parts=parts, ranks=Ranks(rank, 2, rank, 2))) for rank in (0, 1)]
+    whole = run(RunLoader(images, epoch_batches, collate=collate_boxes))
+    ranks = [
+        run(RunLoader(images, epoch_batches, collate=collate_boxes, parts=parts, ranks=Ranks(rank, 2, rank, 2)))
+        for rank in (0, 1)
+    ]
     for (place, batch, _), *shares in zip(whole, *ranks):
         assert all(share[0] == place for share in shares)
         size = len(batch) // (2 * parts)
@@ -60,7 +65,7 @@ def test_a_file_that_breaks_during_the_run_is_named(images, workers):
     for index in range(len(images)):
         Path(images.split.place(index)).write_bytes(b"no image")
     with pytest.raises(UserError) as caught:
-        run(RunLoader(images, epoch_batches, workers=workers))
+        run(RunLoader(images, epoch_batches, collate=collate_boxes, workers=workers))
     assert str(caught.value).startswith(str(Path(images.split.place(0)).parent))
     assert "Traceback" not in str(caught.value)
 
