@@ -119,14 +119,19 @@ def in_a_terminal() -> None:
 
 def run_by_ranks(program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Any = None) -> str:
     """Run a command by several ranks, with the variables that torchrun sets, and return what the first one printed."""
+    ranks = start_ranks(program, argv, log, count, prepare)
+    statuses = [rank.wait() for rank in ranks]
+    assert statuses == [0] * count, "\n".join(rank.stderr for rank in ranks)
+    return ranks[0].stdout
+
+
+def start_ranks(program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Any = None) -> list[Command]:
+    """Start a command by several ranks, with the variables that torchrun sets."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     common |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     places = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     logs = [log.with_name(f"{log.name}_rank{rank}") for rank in range(count)]
-    ranks = [Command(program, argv, *where, prepare) for where in zip(logs, places)]
-    statuses = [rank.wait() for rank in ranks]
-    assert statuses == [0] * count, "\n".join(rank.stderr for rank in ranks)
-    return ranks[0].stdout
+    return [Command(program, argv, *where, prepare) for where in zip(logs, places)]
 
 
 def free_port() -> int:

@@ -1,16 +1,23 @@
 """What needs processes of its own: kill -9, two at once, torchrun."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, wait_for
+import tasks.reid.training
+from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, start_ranks, wait_for
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
+from transfer.core.errors import UsageError
+from transfer.engine import dist
 from transfer.run import main
 
 WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "6", "--warmup-epochs", "1"]
@@ -70,6 +77,26 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
     assert outcomes(tmp_path / "one")["sample"].tolist() == outcomes(tmp_path / "two")["sample"].tolist()
     assert done.stdout.count("seed |") == 1  # the table, by one rank
+
+
+def fail_on_rank_1() -> None:
+    def rank(*_: object) -> Any:
+        if os.environ["RANK"] == "1":
+            raise UsageError("this rank has an error")
+        return dist.gather_objects(None)
+
+    tasks.reid.training._rank = rank
+    # what NCCL does while others are inside a collective
+    torch.distributed.destroy_process_group = lambda: time.sleep(90)
+
+
+@pytest.mark.nightly
+def test_an_error_of_one_rank_is_told_and_ends_the_job(tmp_path: Path) -> None:
+    words = [*WORDS[:-6], "--epochs", "0", "--workers", "0", "--out", str(tmp_path / "runs")]
+    waiting, failing = start_ranks("transfer.run", words, tmp_path / "log", prepare=fail_on_rank_1)
+    assert (failing.wait(60), waiting.wait(5)) == (2, 1)
+    assert failing.stderr.splitlines()[-1] == "error: this rank has an error"
+    assert waiting.stderr.splitlines()[-1].startswith("error: another rank has ended")
 
 
 @pytest.mark.nightly

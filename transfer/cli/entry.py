@@ -65,7 +65,17 @@ def exit_on_user_error(
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
         listed: the kinds of names that `--list` shows, see `KINDS`; by default all.
     """
-    words = sys.argv[1:] if argv is None else argv
+    status = _status(main, sys.argv[1:] if argv is None else argv, usage, listed)
+    if getattr(sys.modules.get("torch.distributed"), "is_initialized", bool)():
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # the other ranks may be inside a collective, for whose end NCCL would wait; torchrun ends them
+        os._exit(status)
+    return status
+
+
+def _status(main: Callable[[list[str]], int], words: list[str], usage: str, listed: tuple[str, ...]) -> int:
     debug, argv = "--debug" in words, [with_home(word) for word in words if word != "--debug"]
     try:
         interrupts_are_errors()

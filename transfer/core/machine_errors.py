@@ -33,6 +33,7 @@ _ADVICE = {
         "or use --device cpu",
     r"no kernel image is available":
         "this build of torch has no code for this GPU: install one that has, or use --device cpu",
+    r"gloo\S*\] .*Connection (closed|reset) by peer|ncclRemoteError": "another rank has ended, and its error says why",
 }
 # fmt: on
 """Texts of errors of the machine, and what to do."""

@@ -85,22 +85,20 @@ def evaluate_runs(
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
-    try:
-        check_inputs(command, task, context, inputs)
-        result = Evaluation([], [], context.ranks.first)
-        runs = planned_runs(command, task, inputs, (context.precision, context.eval_precision))
-        if check_run:
-            for planned in runs:
-                check_run(planned)
+    check_inputs(command, task, context, inputs)
+    result = Evaluation([], [], context.ranks.first)
+    runs = planned_runs(command, task, inputs, (context.precision, context.eval_precision))
+    if check_run:
         for planned in runs:
-            if command.run.dry_run:
-                plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
-                context.say("\n  ".join([_state(planned, store), *plan, *planned.command.fitted]))
-                continue
-            _evaluate_run(planned, context, store, result)
-        return result
-    finally:
-        dist.stop()
+            check_run(planned)
+    for planned in runs:
+        if command.run.dry_run:
+            plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
+            context.say("\n  ".join([_state(planned, store), *plan, *planned.command.fitted]))
+            continue
+        _evaluate_run(planned, context, store, result)
+    dist.stop()  # after an error the others may be inside a collective, which this would wait for
+    return result
 
 
 def _state(planned: PlannedRun, store: Store) -> str:
