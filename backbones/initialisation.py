@@ -90,7 +90,8 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
     made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
         raise UserError(f"{text}: must return an nn.Module, got {described(made)}")
-    return made
+    on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))
+    return made.cpu() if on_gpu else made  # the whole model is moved when it has its weights
 
 
 def reset_parts(model: nn.Module) -> None:

@@ -12,7 +12,9 @@ from torch import nn
 
 import transfer
 from tests.transfer.modules import TinyNet, Wide, tiny_net
+from transfer.core.errors import DeviceLost
 from transfer.core.live_modules import LiveModule
+from transfer.engine.context import Context
 from transfer.run import main
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}
@@ -109,6 +111,22 @@ def test_mistakes_have_the_text_of_the_command_line(options: Any, message: str, 
         transfer.evaluate("reid", backbone="tiny", out=tmp_path, **SMOKE | options)
     assert message in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_each_run_has_its_own_peak_and_none_follows_a_lost_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered\nCUDA kernel errors might be ...")
+
+    resets: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", resets.append)
+    monkeypatch.setattr(Context, "on_gpu", True)
+    options: dict[str, Any] = {**SHORT, "seeds": [0, 1], "workers": 0, "epochs": 0}
+    transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "good", **options)
+    assert len(resets) == 2
+    monkeypatch.setattr("tasks.reid.training._rank", lose)
+    with pytest.raises(DeviceLost, match=r"computes nothing more .*CUDA error: device-side assert"):
+        transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "lost", **options)
+    assert len(resets) == 3
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:

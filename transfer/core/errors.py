@@ -51,6 +51,10 @@ class MachineError(UserError):
     """
 
 
+class DeviceLost(MachineError):
+    """The GPU computes nothing more in this process, whatever is asked of it."""
+
+
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near.
 

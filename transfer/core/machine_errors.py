@@ -9,11 +9,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from transfer.core.errors import MachineError, UserError
+from transfer.core.errors import DeviceLost, MachineError, UserError
 from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
 _SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
+_LOST = "the GPU computes nothing more in this process; CUDA_LAUNCH_BLOCKING=1 and --debug show where it failed"
 # fmt: off
 _ADVICE = {
     r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory":
@@ -33,6 +34,8 @@ _ADVICE = {
         "or use --device cpu",
     r"no kernel image is available":
         "this build of torch has no code for this GPU: install one that has, or use --device cpu",
+    r"CUDA error: .*(illegal (memory access|instruction)|device-side assert|unspecified launch failure|misaligned|ECC)":
+        _LOST,
     r"gloo\S*\] .*Connection (closed|reset) by peer|ncclRemoteError": "another rank has ended, and its error says why",
 }
 # fmt: on
@@ -57,7 +60,7 @@ def machine_error(error: BaseException, *, saved: bool = False) -> MachineError 
             for pattern, advice in _ADVICE.items():
                 if re.search(pattern, text):
                     line = next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")
-                    return MachineError(f"{advice} ({line}){kept}")
+                    return (DeviceLost if advice is _LOST else MachineError)(f"{advice} ({line}){kept}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return None
 

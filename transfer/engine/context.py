@@ -251,7 +251,7 @@ def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers:
 
 
 def peak_mib(device: torch.device) -> float:
-    """Return the most memory used so far, in MiB: on the GPU by torch, on a CPU by this process."""
+    """Return the most memory used so far, in MiB: on the GPU by torch in this run, on a CPU by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from transfer.cli.command import Command
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import DeviceLost, UsageError, UserError
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
@@ -144,6 +144,8 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         # A killed loader process raises wherever the main thread is, even while `_run` reports the first error.
         folder = store.folder(planned.run_id)
         reported = in_one_line(error, saved=has_state(folder), more=f"see {folder / ERROR}")
+        if isinstance(reported, DeviceLost):
+            raise reported from None
         context.say(f"error: {planned.run_id}: {reported}")
         result.failures.append(RunFailed(planned.run_id, reported))
 
@@ -187,6 +189,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         weights_id=planned.inputs.weights_id,
         head_digest=planned.run_key.content.get("head", ""),
     )
+    if context.on_gpu:
+        torch.cuda.reset_peak_memory_stats(context.device)
     context.say("\n  ".join([f"{planned.run_id}: starts", *_plan(planned, context)]))
     for line in (*getattr(planned.dataset, "notes", ()), *planned.command.fitted):  # a user's data need not have notes
         context.note(f"{planned.dataset.name}: {line}")
