@@ -79,6 +79,28 @@ RefusesBf16 = _stem("RefusesBf16", parts=lambda _: {"mix": nn.Parameter(torch.ra
 IgnoresSeed = _stem("IgnoresSeed", parts=lambda _: {"gain": nn.Parameter(torch.full((1,), SYSTEM.random() + 0.5))},
                     between=lambda self, x: x * self.gain)  # fmt: skip
 
+TensorAttribute = _stem("TensorAttribute", parts=lambda _: {"shift": torch.ones(8, 1, 1)},
+                        between=lambda self, x: x + self.shift)  # fmt: skip
+# indices of the CPU, which an embedding on a GPU refuses, and a meta tensor alone does not
+ArangeOnCpu = _stem("ArangeOnCpu", parts=lambda _: {"table": nn.Embedding(8, 1)},
+                    between=lambda self, x: x + self.table(torch.arange(8))[..., None])  # fmt: skip
+GoesToCpu = _stem("GoesToCpu", seen=lambda _, x: x.to("cpu"))
+
+
+class _OnCpu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * torch.ones(grad.shape)
+
+
+GradientOnCpu = _stem("GradientOnCpu", between=lambda _, x: _OnCpu.apply(x))
+# no fault: what decides is in a value
+AsksForValues = _stem("AsksForValues", between=lambda _, x: x if x.sum() > 0 else 2 * x)
+
 
 class Sound(nn.Module):
     """A user's model without maps: images [B, 3, H, W] -> features [B, 16]."""

@@ -33,6 +33,8 @@ STEMS = {
     "OtherInTraining": ({"train_equals_eval"}, "training mode without noise"),
     "RefusesBf16": ({"bf16_autocast"}, "RuntimeError"),
     "IgnoresSeed": ({"other_seed"}, "same seed"),
+    **dict.fromkeys(("TensorAttribute", "ArangeOnCpu"), ({"another_device"}, "faulty.py at line ")),
+    **dict.fromkeys(("GoesToCpu", "GradientOnCpu"), ({"another_device"}, "of the same device")),
 }
 MODELS = {
     "Squeezes": ({"single_image"}, "[1, 16]"),
@@ -65,6 +67,11 @@ def test_a_sound_model_passes_however_it_is_given(factory: object) -> None:
     assert skipped == {"maps", "token_grid"} | ({"other_seed"} if isinstance(factory, nn.Module) else set())
 
 
+def test_what_is_decided_by_values_is_not_checked_on_another_device() -> None:
+    (result,) = check_backbone("tiny", stem=f"{FILE}:AsksForValues", only=["another_device"])
+    assert (result.state, "not checked" in result.reason) == ("skipped", True), result
+
+
 def test_a_live_module_and_the_process_stay_as_they_are() -> None:
     module = faulty.Sound().train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -91,7 +98,7 @@ def test_what_does_not_build_says_so_once() -> None:
     assert failures(report).keys() == {"builds"}
     assert "out of ideas" in report["builds"].reason
     assert all(result.reason == "the model does not build" for result in report if result.name != "builds")
-    with pytest.raises(CheckFailed, match=r"(?s)1 of 18 checks failed.*out of ideas.*hint: "):
+    with pytest.raises(CheckFailed, match=r"(?s)1 of 19 checks failed.*out of ideas.*hint: "):
         report.raise_if_failed()
 
 

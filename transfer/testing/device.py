@@ -1,0 +1,94 @@
+"""The check of a model on a device other than the CPU, which is pretended: shapes and devices are followed, nothing is
+computed.
+"""
+
+import logging
+import re
+import traceback
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from transfer.core.errors import first_line
+from transfer.core.files import ROOT
+from transfer.testing import CheckFailed, CheckSkipped
+from transfer.testing.subject import Size, Subject, text
+
+# Not cuda, for whose gradients a CPU build of torch would abort.
+_DEVICE = torch.device("meta")
+_COPIES = ("copy_", "_to_copy", "index", "_unsafe_index", "index_put", "index_put_")
+"""Operations that take tensors of the CPU beside those of a GPU."""
+_MIXTURE = r"same device|Mismatching \S+ device|\.numpy\(\)"
+"""What torch and `_Separate` say where tensors of two devices meet."""
+_LIBRARIES = (*torch.__path__, *timm.__path__, *(str(ROOT / room) for room in ("backbones", "tasks", "transfer")))
+
+
+def another_device(subject: Subject) -> str:
+    """Training runs, forward and backward, with weights, buffers and images on another device than the CPU, as a GPU.
+
+    Hint: make tensors where their input is (torch.arange(n, device=x.device), x.new_zeros(n)), without .cpu();
+    keep constants by register_buffer(name, value, persistent=False), modules in nn.ModuleList
+    """
+    passed, unknown = [], ""
+    for size in (subject.square, subject.other_sizes[0]):
+        try:
+            features = _train_elsewhere(subject, size)
+        except Exception as error:
+            if re.search(_MIXTURE, str(error)):
+                raise CheckFailed(_placed(error)) from error
+            unknown = unknown or _placed(error)
+            continue
+        if features.device != _DEVICE:
+            raise CheckFailed("features of images of another device are on the CPU")
+        passed.append(text(size))
+    if not passed:
+        raise CheckSkipped(f"not checked, since devices cannot be followed without values: {unknown}")
+    return ", ".join(passed)
+
+
+def _train_elsewhere(subject: Subject, size: Size) -> Tensor:
+    """Return features, whose gradients have been computed, of the model made for the square."""
+    model, images = subject.backbone().train(), subject.images(size=size)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode.allow_meta = True
+    log = logging.getLogger("torch._subclasses.fake_tensor")  # gets the traceback of every error raised
+    log.disabled = True
+    try:
+        with mode:
+            state = {
+                name: torch.empty_like(tensor, device=_DEVICE).requires_grad_(tensor.requires_grad)
+                for name, tensor in (*model.named_parameters(), *model.named_buffers())
+            }
+            with _Separate():  # type: ignore[no-untyped-call]
+                features: Tensor = torch.func.functional_call(model, state, (images.to(_DEVICE),))
+                features.sum().backward()
+        return features
+    finally:
+        log.disabled = False
+
+
+class _Separate(TorchDispatchMode):
+    """Raises where tensors of the CPU, other than scalars, meet others, also in the few operations where torch's own
+    meta tensors let them pass, such as an embedding of `torch.arange`.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device == _DEVICE}
+        if len(devices) > 1 and func.overloadpacket.__name__ not in _COPIES:
+            raise RuntimeError(f"{func.overloadpacket.__name__} takes tensors of the same device; some are on the CPU")
+        return func(*args, **kwargs)
+
+
+def _placed(error: Exception) -> str:
+    """Return an error as one line, with the user's line that it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    place = f"{own[-1].filename} at line {own[-1].lineno}, `{own[-1].line}`: " if own else ""
+    return f"{place}{first_line(error)}"
