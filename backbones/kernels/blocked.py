@@ -17,7 +17,9 @@ aten = torch.ops.aten
 # what still fills the device.
 BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
 _MINIMUM_ROWS = 64  # rows of a block
-HEAD_DIMS = (32, 64, 128)  # that the fused kernels take, said here since these need Triton
+# That the fused kernels take, said here since these need Triton. 256 holds heads of 64 and the relative positions of up
+# to 192 rows and columns, 1,024 x 1,024 or 800 x 1,333 pixels in patches of 16.
+HEAD_DIMS = (32, 64, 128, 256)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from backbones.kernels import blocked
+from transfer.core.errors import Notice, first_line
 
 
 @torch.library.custom_op("transfer::pointwise", mutates_args=())
@@ -109,38 +110,41 @@ def _kernels_for(q: Tensor, v: Tensor) -> Any:
 
 
 def padded_width(q: Tensor, width: int) -> int:
-    """Return the width to which queries and keys are best padded with zeros: on a GPU the next one of the kernels."""
-    return next((own for own in blocked.HEAD_DIMS if own >= width), width) if q.device.type == "cuda" else width
+    """Return the width to which queries and keys are best padded with zeros: the next one of the kernels, if there are
+    any.
+    """
+    kernels = q.device.type == "cuda" and _fused(q.device)[0]
+    return next((own for own in blocked.HEAD_DIMS if own >= width), width) if kernels else width
 
 
 def _kernels(q: Tensor) -> Any:
     """Return the module of the fused kernels where they can be used, else None."""
     if q.device.type != "cuda":
         return None
-    kernels = _fused()
-    if kernels is None:
-        _warn_once(
-            "Triton is not installed: point-wise attention runs as blocks of matrix products, without fused kernels"
+    kernels, lacks = _fused(q.device)
+    if kernels is not None and not kernels.supports(q):
+        lacks = (
+            f"heads of {q.shape[-1]} in {str(q.dtype).removeprefix('torch.')}; the fused kernels take "
+            f"{', '.join(map(str, blocked.HEAD_DIMS))} in 16 and 32 bits"
         )
-    elif not kernels.supports(q):
-        _warn_once(
-            f"point-wise attention with heads of {q.shape[-1]} in {str(q.dtype).removeprefix('torch.')} runs as blocks "
-            f"of matrix products: the fused kernels take {', '.join(map(str, kernels.HEAD_DIMS))} in 16 and 32 bits"
-        )
+    if lacks:
+        warnings.warn(Notice(f"point-wise attention runs as blocks of matrix products: {lacks}"), stacklevel=2)
         return None
     return kernels
 
 
 @cache
-def _fused() -> Any:
+def _fused(device: torch.device) -> tuple[Any, str]:
+    """Return the module of the fused kernels, or None and why this GPU does not run them."""
     if importlib.util.find_spec("triton") is None:
-        return None
-    from backbones.kernels import fused
+        return None, "Triton is not installed"
+    try:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < (8, 0):
+            return None, f"the fused kernels need compute capability 8.0; this GPU has {'.'.join(map(str, capability))}"
+        from backbones.kernels import fused
 
-    return fused
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Warn, once for each text."""
-    warnings.warn(text, stacklevel=2)
+        fused.compile_one()
+    except Exception as error:  # no C compiler, or a GPU that this Triton does not know
+        return None, f"Triton compiles no kernels here ({first_line(error)})"
+    return fused, ""

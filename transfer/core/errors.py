@@ -55,6 +55,10 @@ class DeviceLost(MachineError):
     """The GPU computes nothing more in this process, whatever is asked of it."""
 
 
+class Notice(UserWarning):
+    """A warning that is also a note in the record of the run."""
+
+
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near.
 

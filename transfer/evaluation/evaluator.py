@@ -2,16 +2,18 @@
 
 import contextlib
 import traceback
+import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from transfer.cli.command import Command
-from transfer.core.errors import DeviceLost, UsageError, UserError
+from transfer.core.errors import DeviceLost, Notice, UsageError, UserError
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
@@ -199,7 +201,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
         tags = {"task": planned.task.name, "dataset": planned.dataset.name, "backbone": planned.inputs.spec.name}
         run = TrackedRun(planned.run_id, folder, planned.options, tags) if context.ranks.first else None
-        with tracking(planned.command.run.tracker, run, context.note) as context.tracker:
+        with tracking(planned.command.run.tracker, run, context.note) as context.tracker, _notices(context):
             with context.signals():
                 scores, outcomes = planned.task.execute(
                     planned.inputs.spec, planned.dataset, planned.command.options, context
@@ -229,6 +231,22 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+@contextlib.contextmanager
+def _notices(context: Context) -> Iterator[None]:
+    """Make a note of each `Notice` within, once; other warnings are shown as they are."""
+    with warnings.catch_warnings():  # also forgets what has been said in the run before
+        show = warnings.showwarning
+
+        def note(message: Warning | str, *place: Any, **more: Any) -> None:
+            if isinstance(message, Notice):
+                context.note(str(message))
+            else:
+                show(message, *place, **more)
+
+        warnings.showwarning = note
+        yield
 
 
 def _plan(planned: PlannedRun, context: Context) -> list[str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -52,6 +53,17 @@ def test_forward_equals_the_double_loop(h: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
+def test_keys_of_256_beside_values_of_64() -> None:
+    """As heads of 64 with the relative positions of 64 rows and columns have them, padded."""
+    q, k, _, _ = inputs(18, 19, 256, torch.float32)
+    _, _, v, grad = inputs(18, 19, 64, torch.float32)
+    exact = [x.double().cpu().flatten(0, 1) for x in (q, k, v, grad)]
+    found = [fused.forward(q, k, v, "relu", 0.3), *fused.backward(grad, q, k, v, "relu", 0.3)]
+    theirs = [blocked.forward(*exact[:3], "relu", 0.3), *blocked.backward(exact[3], *exact[:3], "relu", 0.3)]
+    assert all(close(ours, other.view(ours.shape), torch.float32) for ours, other in zip(found, theirs))
+
+
+@pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("h", SCALAR)
 def test_gradients_are_those_of_the_plain_path(h: str, dtype: torch.dtype) -> None:
@@ -78,24 +90,41 @@ def test_strides_and_what_is_not_finite() -> None:
         assert fused.forward(q, spoilt, v, h, 0.5).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
 
 
-def test_what_the_kernels_do_not_take_is_said_once() -> None:
-    operator._warn_once.cache_clear()
+def chosen(d: int, dtype: torch.dtype, device: str = "cuda") -> Any:
+    return operator._kernels(SimpleNamespace(device=torch.device(device), shape=(1, 1, 1, d), dtype=dtype))
 
-    def chosen(d: int, dtype: torch.dtype, device: str = "cuda") -> Any:
-        return operator._kernels(SimpleNamespace(device=torch.device(device), shape=(1, 1, 1, d), dtype=dtype))
 
-    calls = [(80, torch.bfloat16), (80, torch.bfloat16), (64, torch.bfloat16), (80, torch.float64, "cpu")]
-    with pytest.warns(UserWarning, match="heads of 80 in bfloat16 runs as blocks") as said:
-        found = [chosen(*call) for call in calls]
-    assert (found, len(said)) == ([None, None, fused, None], 1)
-    with pytest.warns(UserWarning, match="heads of 64 in float64"):
-        assert chosen(64, torch.float64) is None
+@pytest.mark.parametrize(
+    ("capability", "fault", "d", "dtype", "said"),
+    [
+        ((8, 0), None, 80, torch.bfloat16, "heads of 80 in bfloat16; the fused kernels take 32, 64, 128, 256 in"),
+        ((8, 0), None, 64, torch.float64, "heads of 64 in float64"),
+        ((7, 5), None, 64, torch.float16, "need compute capability 8.0; this GPU has 7.5"),
+        ((8, 0), RuntimeError("Failed to find C compiler"), 64, torch.float16, r"\(RuntimeError: Failed to find C"),
+    ],
+)
+def test_why_the_kernels_do_not_run_is_said(
+    capability: Any, fault: Any, d: int, dtype: torch.dtype, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator._fused.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(fused, "compile_one", Mock(side_effect=fault))
+    with pytest.warns(UserWarning, match=f"runs as blocks of matrix products: .*{said}"):
+        assert chosen(d, dtype) is None
+    on_gpu = SimpleNamespace(device=torch.device("cuda"))
+    assert operator.padded_width(on_gpu, 192) == (256 if said.startswith("heads") else 192)
+    operator._fused.cache_clear()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "head_dim", "hs"),
-    [("bf16", "64", tuple(SCALAR)), ("bf16", "128x64", ("relu",)), ("fp32", "128", ("relu",))],
+    [
+        ("bf16", "64", tuple(SCALAR)),
+        ("bf16", "128x64", ("relu",)),
+        ("bf16", "256x64", ("relu",)),
+        ("fp32", "128", ("relu",)),
+    ],
 )
 def test_translated_for_a_gpu_that_is_not_here(kind: str, head_dim: str, hs: tuple[str, ...]) -> None:
     """For compute capability 9.0: matrix units of that generation are used, and no register is spilled to memory."""
