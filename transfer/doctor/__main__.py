@@ -137,7 +137,7 @@ def _machine() -> Iterator[CheckResult]:
     import torch
 
     from transfer.core.process import usable_cores
-    from transfer.engine.device import choose_precision
+    from transfer.engine.device import choose_precision, why_no_gpu
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield CheckResult("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
@@ -147,9 +147,7 @@ def _machine() -> Iterator[CheckResult]:
             yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
         device = torch.device("cuda")
     else:
-        cuda_version = torch.version.cuda
-        fix = "" if cuda_version else "this torch is a CPU build; a CUDA build is needed for GPUs"
-        yield CheckResult("absent", "GPU: torch sees none", fix)
+        yield CheckResult("absent", "GPU", why_no_gpu())
         device = torch.device("cpu")
     precision = choose_precision("auto", device)
     speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"

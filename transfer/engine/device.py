@@ -1,6 +1,8 @@
 """The device of a rank, and whether torch can compute on a GPU."""
 
+import os
 import platform
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,10 +12,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import MachineError, UsageError, UserError, first_line
 from transfer.core.machine_errors import machine_error
 from transfer.core.process import Ranks
 from transfer.engine.options import Precision, cpu_has_bf16, named_precisions
+
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Exists while NVIDIA's driver is loaded, also in containers."""
 
 
 def choose_device(name: str, ranks: Ranks) -> torch.device:
@@ -21,17 +26,50 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
 
     Raises:
         UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
-        MachineError: torch cannot use the GPU that is there.
+        MachineError: the driver of the GPU that is there is too old, or torch's build has no code for it.
     """
     if name == "cpu" or (name == "auto" and not _gpu_available()):
         return torch.device("cpu")
     if not _gpu_available():
-        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or use --device cpu")
+        raise UserError(f"--device cuda: {why_no_gpu()}; or use --device cpu")
     if ranks.local_rank >= torch.cuda.device_count():
         raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
     device = torch.device("cuda", ranks.local_rank)
-    torch.cuda.set_device(device)
+    with warnings.catch_warnings(action="ignore"):  # of another generation, which the error below says in one line
+        torch.cuda.set_device(device)
+        try:
+            torch.ones(1, device=device).neg_()
+        except RuntimeError as error:
+            if "no kernel image" not in str(error):
+                raise
+            own, known = "{}{}".format(*torch.cuda.get_device_capability(device)), " ".join(torch.cuda.get_arch_list())
+            raise MachineError(
+                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{own}; it has {known}): install a build that has "
+                "(https://pytorch.org/get-started/previous-versions), or use --device cpu"
+            ) from None
     return device
+
+
+def why_no_gpu() -> str:
+    """Return in one line why torch sees no GPU, by its build and the driver, and what to do."""
+    try:
+        found = re.search(r"\d+\.\d[.\d]*", DRIVER.read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    built, said = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs alone", ""
+    if not torch.version.cuda:
+        fix = "install a build of torch for CUDA (https://pytorch.org/get-started/locally)"
+    elif not found:
+        fix = "install NVIDIA's driver"
+    else:
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:
+            said = f" ({first_line(error)})"
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        fix = f"see nvidia-smi, and start a container with --gpus all; CUDA_VISIBLE_DEVICES is {hidden!r}"
+    driver = f"driver {found[0]}" if found else "no driver"
+    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {driver}: {fix}"
 
 
 def _gpu_available() -> bool:
@@ -40,8 +78,7 @@ def _gpu_available() -> bool:
     Raises:
         MachineError: there is a GPU, but its driver is too old for this build of torch.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the error below says it in one line
+    with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
         if torch.cuda.is_available():
             return True
     if torch.version.cuda:

@@ -1,14 +1,17 @@
 import os
+import re
 import signal
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from tests.support import context
-from transfer.core.errors import UserError
+from transfer.core.errors import MachineError, UserError
 from transfer.core.process import ALONE, Ranks, usable_cores
+from transfer.engine import device
 from transfer.engine.context import Cost, Stopped, auto_workers, peak_mib
-from transfer.engine.device import choose_device
 
 CPU = torch.device("cpu")
 
@@ -19,11 +22,42 @@ def test_ranks_on_one_machine_share_its_loader_processes() -> None:
     assert auto_workers(gpu, ALONE) == min(usable_cores(), 16)
 
 
+@pytest.mark.parametrize(
+    ("cuda", "driver", "said"),
+    [
+        (None, "", "built for CPUs alone, sees no GPU, .* no driver: install a build of torch for CUDA"),
+        ("13.0", "", "built for CUDA 13.0, sees no GPU, .* no driver: install NVIDIA's driver"),
+        (
+            "13.0",
+            "NVRM version: Kernel Module  550.54.15  Tue",
+            r".* sees no GPU \(\w+: .* driver 550.54.15: see nvidia-smi",
+        ),
+    ],
+)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_said() -> None:
-    assert choose_device("auto", ALONE) == CPU
-    with pytest.raises(UserError, match=r"--device cuda: torch sees no GPU.*doctor"):
-        choose_device("cuda", ALONE)
+def test_a_gpu_that_is_not_there_is_said(
+    cuda: str | None, driver: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(device, "DRIVER", tmp_path / "version")
+    if driver:
+        (tmp_path / "version").write_text(driver)
+    assert device.choose_device("auto", ALONE) == CPU
+    with pytest.raises(UserError, match=f"^--device cuda: torch {re.escape(torch.__version__)}, {said}") as raised:
+        device.choose_device("cuda", ALONE)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_gpu_that_torch_has_no_code_for_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = RuntimeError(
+        "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might"
+    )
+    monkeypatch.setattr(torch, "ones", Mock(side_effect=said))
+    for name, value in {"is_available": True, "device_count": 1, "set_device": None, "get_device_name": "Tesla P100",
+                        "get_device_capability": (6, 0), "get_arch_list": ["sm_75", "sm_80"]}.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    with pytest.raises(MachineError, match=r"no code for Tesla P100 \(sm_60; it has sm_75 sm_80\): install a .*cpu$"):
+        device.choose_device("auto", ALONE)
 
 
 def test_the_first_signal_asks_and_the_second_leaves() -> None:
