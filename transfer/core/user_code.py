@@ -160,7 +160,7 @@ def load(text: str) -> Any:
 def load_object(text: str) -> Any:
     """Return whatever a located `file.py:Name` names. Raises the errors of `load`."""
     path, _, name = text.rpartition(":")
-    module = _import_file(path)
+    module = import_file(path)
     if not hasattr(module, name):
         raise _not_found(Path(path), name)
     return getattr(module, name)
@@ -218,7 +218,7 @@ def _not_found(file: Path, name: str) -> UsageError:
     return UsageError(f"{file}: {f'{name!r} not found in this file' if name else f'use {file}:NAME'}{hint}")
 
 
-def _import_file(path: str) -> ModuleType:
+def import_file(path: str) -> ModuleType:
     """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
     try:
         contents = user_modules.contents_of(Path(path))

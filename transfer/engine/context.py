@@ -111,7 +111,7 @@ class Context:
             workers=self.workers,
             parts=parts,
             ranks=self.ranks.data,
-            pin_memory=self.on_gpu,
+            on_gpu=self.on_gpu,
             collate=collate,
             lengths=lengths if epochs > 1 else (),
         )

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from transfer.core.process import part_of_rank, usable_cores
 from transfer.data.loading.images import to_floats
-from transfer.data.loading.loader import unwrap_worker_errors, worker_setup
+from transfer.data.loading.workers import load
 from transfer.engine import dist
 from transfer.engine.context import Context
 
@@ -73,15 +73,7 @@ def load_batches(
     release the interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
     """
     if context.workers:
-        loader = DataLoader(
-            dataset,
-            batch_sampler=batches,
-            collate_fn=collate,
-            num_workers=context.workers,
-            pin_memory=context.on_gpu,
-            worker_init_fn=worker_setup(),
-        )
-        yield from unwrap_worker_errors(loader)
+        yield from load(dataset, batches, workers=context.workers, on_gpu=context.on_gpu, collate=collate)
         return
     with ThreadPoolExecutor(max(1, usable_cores() // context.ranks.local_world)) as pool:
         for batch in batches:

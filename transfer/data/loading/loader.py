@@ -6,21 +6,18 @@ undisturbed one does, and skipping to its place decodes nothing. Batches are glo
 part of every batch.
 """
 
-import os
-import signal
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from transfer.core.errors import UserError
-from transfer.core.process import ALONE, Ranks, exit_with, part_of_rank
+from transfer.core.process import ALONE, Ranks, part_of_rank
 from transfer.core.seeding import restored_generators
+from transfer.data.loading.workers import load
 
 
 def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: int) -> list[list[int]]:
@@ -148,7 +145,7 @@ class RunLoader:
     workers: int = 0
     parts: int = 1
     ranks: Ranks = ALONE
-    pin_memory: bool = False
+    on_gpu: bool = False
     collate: Callable[[list[Any]], Any] | None = None
     lengths: Sequence[int] = ()
 
@@ -156,16 +153,15 @@ class RunLoader:
         """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch
         `epochs`.
         """
-        loader = DataLoader(
+        batches = load(
             _Batched(self.dataset),
-            batch_sampler=self._keys(epoch, index, epochs),
-            collate_fn=self.collate,
-            num_workers=self.workers,
-            pin_memory=self.pin_memory,
-            worker_init_fn=worker_setup() if self.workers else None,
-            prefetch_factor=4 if self.workers else None,
+            self._keys(epoch, index, epochs),
+            workers=self.workers,
+            on_gpu=self.on_gpu,
+            collate=self.collate,
+            ahead=4,
         )
-        return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
+        return zip(self.positions(epoch, index, epochs), batches)
 
     def _keys(self, epoch: int, index: int, epochs: int) -> Iterator[list[Key]]:
         """Yield the keys of this rank's part of every batch."""
@@ -198,28 +194,3 @@ class _Batched(Dataset[Any]):
     def __getitems__(self, keys: list[Key]) -> list[Any]:
         with restored_generators():
             return [self.dataset[key] for key in keys]
-
-
-def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
-    """Yield the batches; raise a worker's UserError without the traceback that the loader wraps around it."""
-    try:
-        yield from batches
-    except UserError as error:
-        kind = type(error)  # also the last thing that the traceback names
-        raise kind(str(error).rpartition(f"{kind.__name__}: ")[2].strip()) from None
-
-
-def worker_setup() -> Callable[[int], None]:
-    """Return what prepares a worker process of a loader that this process makes."""
-    return partial(_prepare_worker, os.getpid())
-
-
-def _prepare_worker(parent: int, worker: int) -> None:
-    """Ignore signals, which the parent answers, end with the parent, and use one thread."""
-    # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
-    # that died of it would make torch raise in the parent at any point, within the saving of its state too.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    # torch looks at the process that forked the worker, which is a server where workers are not forked directly
-    exit_with(parent)
-    torch.set_num_threads(1)
