@@ -149,7 +149,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     levels, neck = _levels(maps, pyramid, config)
     config["backbone"] = {"type": nn.Identity}
     padding = {"pad_size_divisor": math.lcm(32, maps.backbone.stride), "pad_mask": spec.masks}
-    pixels = {"mean": [0.0] * 3, "std": [255.0] * 3, "bgr_to_rgb": True}
+    pixels = {"mean": [0.0] * 3, "std": [255.0] * 3, "non_blocking": True}
     config["data_preprocessor"] = {"type": "DetDataPreprocessor", **pixels, **padding}
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     detector = _build(spec, config)

@@ -142,17 +142,22 @@ def _is_float(value: Any) -> bool:
 
 
 @contextmanager
-def finite_outputs(detector: Any) -> Iterator[None]:
-    """Raise NotFinite within the block when a level or an output of a head is not finite.
+def finite_outputs(detector: Any) -> Iterator[list[Tensor]]:
+    """Raise NotFinite at the end of the block when a level or an output of a head was not finite.
 
-    mmdetection would drop a box whose score is nan, and the image would be scored by the others.
+    mmdetection would drop a box whose score is nan, and the image would be scored by the others. The list that is
+    given takes further flags of the batch: all are read at once, since a GPU is waited for each time.
     """
+    flags: list[Tensor] = []
 
-    def check(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not all(bool(leaf.isfinite().all()) for leaf in tree_leaves(output) if _is_float(leaf)):
-            raise NotFinite
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        flags.extend(leaf.isfinite().all() for leaf in tree_leaves(output) if _is_float(leaf))
 
     with ExitStack() as hooks:
         for module in (detector.neck, *heads(detector)):
-            hooks.callback(module.register_forward_hook(check).remove)
-        yield
+            hooks.callback(module.register_forward_hook(note).remove)
+        try:
+            yield flags
+        finally:  # numbers that are not finite may also have ended it
+            if flags and not torch.stack(flags).all():
+                raise NotFinite

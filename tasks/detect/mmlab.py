@@ -2,12 +2,11 @@
 
 Its maintained fork (onedl-mmengine, onedl-mmcv, onedl-mmdetection) installs without compiled operators, and `mmcv.ops`,
 hence `mmdet.models`, fails without the module `mmcv._ext`. The bridge replaces it: names, arguments and tensors filled
-in place are those that `mmcv/ops/{nms,roi_align,focal_loss}.py` of onedl-mmcv 2.3.6 use, on any device. Half precisions
-are computed in float32 and rounded at the end. Every other name can be looked up, as mmcv does on import, and says what
-is missing when called.
+in place are those that `mmcv/ops/{nms,roi_align}.py` of onedl-mmcv 2.3.6 use, on any device. Half precisions are
+computed in float32 and rounded at the end. Every other name can be looked up, as mmcv does on import, and says what is
+missing when called.
 
-Shapes: M boxes (x1, y1, x2, y2), anchors or RoIs (image, x1, y1, x2, y2), B images, C channels or classes, H x W map
-pixels, h x w bins of a RoI. Logarithms of sigmoids do not saturate here.
+Shapes: M boxes (x1, y1, x2, y2) or RoIs (image, x1, y1, x2, y2), B images, C channels, maps H x W, bins of a RoI h x w.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, reduce, wraps
+from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -28,7 +27,6 @@ import torch
 import torchvision
 from timm.layers import LayerNorm2d
 from torch import Tensor
-from torch.nn import functional as F
 
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.machine_errors import machine_error
@@ -52,59 +50,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     return torchvision.ops.nms(boxes, scores.to(dtype), threshold)
 
 
-def class_offsets_in_float64(batched: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap mmcv's `batched_nms` so that the offset that keeps classes apart is added in float64.
-
-    In float32 the 80th class of an image of 1,024 pixels is moved to a grid of 1/128 pixel: enough for boxes a few
-    pixels wide to stay beside a better one that covers more than the threshold.
-    """
-
-    @wraps(batched)
-    def suppressed(boxes: Tensor, scores: Tensor, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        kept, places = batched(boxes.double(), scores, *arguments, **options)
-        return kept.to(torch.promote_types(boxes.dtype, scores.dtype)), places
-
-    return suppressed
-
-
-def sigmoid_focal_loss_forward(
-    input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
-) -> None:
-    """Write the focal loss (arXiv 1708.02002, section 3.2) of logits [M, C] into `output` [M, C].
-
-    Args:
-        target: [M] the class of each anchor; C, or a negative number, is background.
-        weight: [C], factor of the anchors of each class, 1 for background; or empty.
-
-    Raises:
-        ValueError: a target exceeds C.
-    """
-    z, _, share = _signed(input, target, weight, alpha)
-    output.copy_(-share * torch.sigmoid(-z) ** gamma * F.logsigmoid(z))
-
-
-def sigmoid_focal_loss_backward(
-    input: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, gamma: float, alpha: float
-) -> None:
-    """Write the derivative of each loss [M, C] by its logit into `grad_input` [M, C]."""
-    z, sign, share = _signed(input, target, weight, alpha)
-    slope = gamma * torch.sigmoid(z) * F.logsigmoid(z) - torch.sigmoid(-z)
-    grad_input.copy_(sign * share * torch.sigmoid(-z) ** gamma * slope)
-
-
-def _signed(input: Tensor, target: Tensor, weight: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the logits of the truth [M, C], their signs relative to `input`, and the weighted factors alpha_t."""
-    classes = input.shape[1]
-    if len(target) and int(target.max()) > classes:
-        raise ValueError(f"focal loss: a target is {int(target.max())}, with {classes} classes")
-    logits = input.to(operator_dtype(input))
-    hit = target[:, None] == torch.arange(classes, device=target.device)
-    share = torch.where(hit, alpha, 1 - alpha).to(logits)
-    if weight.numel():
-        share = share * torch.where(hit.any(1), weight.to(logits)[target.clamp(0, classes - 1)], 1)[:, None]
-    return torch.where(hit, logits, -logits), torch.where(hit, 1, -1), share
-
-
 def roi_align_forward(
     input: Tensor, rois: Tensor, output: Tensor, argmax_y: Tensor, argmax_x: Tensor, *, pool_mode: int, **options: Any
 ) -> None:
@@ -126,7 +71,7 @@ def roi_align_forward(
     dtype = operator_dtype(input)
     output.copy_(torch.ops.torchvision.roi_align(input.to(dtype), *_arguments(rois.to(dtype), (), **options)))
     wrong = ~rois.isfinite().all(1)
-    if wrong.is_cuda or wrong.any():  # on a GPU, reading the flag would wait for it
+    if not wrong.is_cpu or wrong.any():  # on a GPU, reading the flag would wait for it
         output.masked_fill_(wrong[:, None, None, None], torch.nan)
 
 
@@ -161,8 +106,9 @@ def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
     return torch.cat([rois[:, :3], rois[:, 3:].maximum(rois[:, 1:3])], dim=1)
 
 
-DIFFERENTIABLE = (roi_align_forward, roi_align_backward, sigmoid_focal_loss_forward, sigmoid_focal_loss_backward)
-OPS: dict[str, Callable[..., Any]] = {operator.__name__: operator for operator in (nms, *DIFFERENTIABLE)}
+OPS: dict[str, Callable[..., Any]] = {
+    operator.__name__: operator for operator in (nms, roi_align_forward, roi_align_backward)
+}
 
 
 class MissingOp(UserError, NotImplementedError):
@@ -252,10 +198,7 @@ def _owners() -> Mapping[str, list[str]]:
 def _import() -> None:
     importlib.import_module("mmdet.models")
     importlib.import_module("mmdet.datasets")  # for its transforms; prints, and so is not left to a later import
-    # a user's file that imported it before the bridge was there left it without its operator
-    masks = importlib.import_module("mmdet.structures.mask.structures")
-    masks.roi_align = importlib.import_module("mmcv.ops").roi_align  # type: ignore[attr-defined]
-    _suppress_in_float64()
+    importlib.import_module("tasks.detect.targets").install(bridge=ops_source() == "bridge")
     registry = importlib.import_module("mmengine.registry").MODELS
     registry.register_module(name="LN2d", module=LayerNorm2d, force=True)
     scopes = importlib.import_module("mmengine.registry").DefaultScope
@@ -263,14 +206,3 @@ def _import() -> None:
     if current is None or current.scope_name != "mmdet":
         # the newest instance counts; a name must be new
         scopes.get_instance(f"transfer-{time.monotonic_ns()}", scope_name="mmdet")
-
-
-def _suppress_in_float64() -> None:
-    """Replace `batched_nms` wherever it was imported to, except over compiled operators, which take float32 only."""
-    original = importlib.import_module("mmcv.ops.nms").batched_nms
-    if ops_source() != "bridge" or hasattr(original, "__wrapped__"):
-        return
-    exact = class_offsets_in_float64(original)
-    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in ("mmcv", "mmdet")]:
-        if getattr(module, "batched_nms", None) is original:
-            module.batched_nms = exact  # type: ignore[attr-defined]

@@ -111,7 +111,7 @@ class DetectionImages(Dataset[dict[str, Any]]):
         return len(self.split.images)
 
     def __getitem__(self, key: int | tuple[int, int, int]) -> dict[str, Any]:
-        """Return {"inputs": uint8 [3, H, W] as BGR, "data_samples"}. Raises UserError for an unreadable image."""
+        """Return {"inputs": uint8 [3, H, W], "data_samples"}. Raises UserError for an unreadable image."""
         sample = self._read(key[1] if isinstance(key, tuple) else key)
         if not isinstance(key, tuple):
             return self.transform(sample)
@@ -124,12 +124,10 @@ class DetectionImages(Dataset[dict[str, Any]]):
         The reader is this suite's: mmdetection's rotates images by EXIF, while COCO's sizes and objects are those of
         the stored image, and its colors of CMYK differ.
         """
-        from cv2 import COLOR_RGB2BGR, cvtColor
-
         sample = as_mmdet_sample(self.split, index)
         image, stated = self.split.read(index), (sample["width"], sample["height"])
         if image.size != stated:
             raise UserError(f"{sample['img_path']}: {image.size} pixels, but {self.split.file} states {stated}")
-        sample["img"] = cvtColor(np.asarray(image), COLOR_RGB2BGR)
+        sample["img"] = np.array(image)
         sample["img_shape"] = sample["ori_shape"] = sample["img"].shape[:2]
         return sample
