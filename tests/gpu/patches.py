@@ -1,0 +1,130 @@
+"""What torch asks of a GPU, answered without one; and the product's training loop, watched."""
+
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.gpu.ledger import LEDGER
+from tests.gpu.tensors import GPU, Gpu, on_gpu
+
+NAME = "Pretended H100"
+_kept: list[Any] = []
+
+
+def pretend() -> None:
+    """Let torch see one GPU. Begin before other libraries are imported: they ask once.
+
+    Raises:
+        AttributeError, OSError, ImportError: this release of torch lacks what is replaced here.
+    """
+    _driver()
+    _answers()
+    _choices()
+    _constructors()
+
+
+def _driver() -> None:
+    """Give torch device guards that do nothing, and no context, which a backward pass asks for."""
+    torch._C._ensureCUDADeviceGuardSet()
+    ctypes.CDLL(None).pretend_devices(127)
+
+
+def _answers() -> None:
+    """Answer for the GPU in `torch.cuda`."""
+    cuda: Any = torch.cuda
+    properties = SimpleNamespace(major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132, name=NAME)
+    answers = {
+        "is_available": True, "device_count": 1, "current_device": 0, "get_device_name": NAME, "is_initialized": True,
+        "get_device_capability": (9, 0), "get_device_properties": properties, "is_bf16_supported": True,
+        "max_memory_allocated": 123 * 2**20, "_is_in_bad_fork": False,
+        **dict.fromkeys(("set_device", "reset_peak_memory_stats", "empty_cache", "set_rng_state", "manual_seed")),
+        **dict.fromkeys(("manual_seed_all", "_lazy_init")),
+    }  # fmt: skip
+    for name, answer in answers.items():
+        getattr(cuda, name)  # a name that is gone is told
+        setattr(cuda, name, lambda *_, answer=answer, **__: answer)
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    cuda.synchronize = lambda *_: LEDGER.sync("torch.cuda.synchronize")
+
+
+def _choices() -> None:
+    """Let torch choose as on a GPU, but for attention and batch norm, whose CUDA operators do not run on the CPU."""
+    from torch.amp import autocast_mode, grad_scaler
+    from torch.cuda.amp import common
+    from torch.nn.utils import clip_grad
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils, checkpoint
+
+    for module in (common, grad_scaler, autocast_mode):
+        if hasattr(module, "amp_definitely_not_available"):
+            module.amp_definitely_not_available = lambda: False  # type: ignore[attr-defined]
+    for module in (_foreach_utils, clip_grad):
+        module._has_foreach_support = lambda *_: True
+        module._device_has_foreach_support = lambda *_: True
+    optimizer._foreach_supported_types.append(Gpu)
+    checkpoint.get_device_states = lambda *_: ([], [])
+    torch.backends.cudnn.enabled = False
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, scale: Any = None, **how: Any
+    ) -> Tensor:
+        if not on_gpu(q):
+            return plain(q, k, v, attn_mask, dropout_p, scale=scale, **how)
+        if torch.is_autocast_enabled("cuda"):
+            q, k, v = (x.to(torch.get_autocast_dtype("cuda")) for x in (q, k, v))
+        scores = (q @ k.transpose(-2, -1)).float() * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if attn_mask is not None:
+            keep = attn_mask.dtype == torch.bool
+            scores = scores.masked_fill(~attn_mask, -torch.inf) if keep else scores + attn_mask
+        return scores.softmax(-1).to(v.dtype) @ v
+
+    torch.nn.functional.scaled_dot_product_attention = attention
+    # a wrapper of an inference tensor cannot be a view of another one
+    torch.inference_mode = lambda mode=True: torch.no_grad()(mode) if callable(mode) else torch.no_grad()
+
+
+def _constructors() -> None:
+    """Make tensors from Python's numbers on the CPU and bring them over; keep generators and batches on the CPU."""
+    for name in ("tensor", "as_tensor"):
+        setattr(torch, name, _made_on_the_cpu(getattr(torch, name)))
+    own = torch.Generator
+    torch.Generator = type("Generator", (), {"__new__": lambda *_, **__: own("cpu")})  # type: ignore[misc]
+    loader: Any = torch.utils.data.DataLoader
+    begin = loader.__init__
+    loader.__init__ = lambda self, *given, **named: begin(self, *given, **named | {"pin_memory": False})
+
+
+def _made_on_the_cpu(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def made(data: Any, *given: Any, device: Any = None, **named: Any) -> Tensor:
+        if on_gpu(device):
+            return make(data, *given, **named).to(GPU)
+        return make(data, *given, **named, **({} if device is None else {"device": device}))
+
+    return made
+
+
+def watch(most_steps: int) -> None:
+    """Count the product's training steps and mark phases; epochs have at most so many steps (0: all)."""
+    from transfer.data.loading.loader import RunLoader
+    from transfer.engine.loop import _Run
+
+    step, backward, begin = _Run.step, Tensor.backward, RunLoader.__init__
+
+    def watched_step(self: Any, *given: Any, **named: Any) -> Any:
+        LEDGER.steps += 1
+        with LEDGER.within("train"):
+            return step(self, *given, **named)
+
+    def watched_backward(self: Any, *given: Any, **named: Any) -> None:
+        with LEDGER.within("backward" if LEDGER.phase == "train" else LEDGER.phase):
+            backward(self, *given, **named)
+
+    def shortened(self: Any, dataset: Any, epoch_batches: Any, **named: Any) -> None:
+        begin(self, dataset, lambda epoch: epoch_batches(epoch)[: most_steps or None], **named)
+
+    _Run.step, Tensor.backward, RunLoader.__init__ = watched_step, watched_backward, shortened  # type: ignore
