@@ -62,10 +62,9 @@ class Learner(nn.Module):
         """Act on the step's gradients before they are clipped."""
 
     def after_step(self, step: int) -> None:
-        """Act after the optimizer's step."""
-
-    def after_skip(self, step: int) -> None:
-        """Act in place of `after_step` where fp16's scaler skips the step: nothing may have moved."""
+        """Act after the optimizer's step. What it does to buffers and untrained parameters is undone if the step is
+        left out, which a GPU's host does not know yet.
+        """
 
 
 def feature_spread(features: Tensor) -> Tensor:

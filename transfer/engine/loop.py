@@ -15,7 +15,7 @@ from transfer.engine.device import device_name
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Outcome, OutcomeMonitor
-from transfer.engine.step import Stepper
+from transfer.engine.step import Stepper, Taken
 
 Validate = Callable[[int], dict[str, Any]]
 
@@ -62,6 +62,16 @@ class _Progress:
     unscored: int | None = None
 
 
+@dataclass
+class _Begun:
+    """A step whose numbers the host has not read: the progress and fractional epoch after it, and its images."""
+
+    progress: _Progress
+    epoch: float
+    images: int
+    taken: Taken
+
+
 def _circumstances(context: Context) -> dict[str, str]:
     """Return what floating-point rounding depends on besides the options, as phrases that follow "was reached"."""
     return {
@@ -78,6 +88,8 @@ class _Run:
         self.stepper = Stepper(learner, options, context)
         self.monitor = OutcomeMonitor(options, learner.signs())
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
+        self.begun: list[_Begun] = []
+        self.asked = False  # to stop
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
         self.last_save = time.monotonic()
@@ -146,7 +158,9 @@ class _Run:
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
-                verdict, stop = self.step(place, batch)
+                self.step(place, batch)
+                due = time.monotonic() - self.last_save >= self.context.checkpoint_seconds
+                verdict = self.settle(late=not (due or place.ends_epoch))
                 clock = self._charge(clock)
                 bar.total = place.total or place.length * self.options.epochs
                 if not verdict:
@@ -156,10 +170,11 @@ class _Run:
                 )
                 if verdict:
                     break
-                if stop:
+                if self.asked:
                     self.stop()
-                if clock - self.last_save >= self.context.checkpoint_seconds:
+                if not self.begun and clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
+        verdict = verdict or self.settle()
         self.done = True
         self.stepper.share_buffers()
         if verdict is None and not self.stepper.finite():
@@ -179,6 +194,7 @@ class _Run:
         except Stopped:
             self.stop()  # taken up with this validation
             raise
+        self.stepper.begin()
         if scores:
             if self.monitor.signs.validation:
                 self.monitor.score = scores.get(self.monitor.signs.validation[0])
@@ -190,23 +206,40 @@ class _Run:
         self.context.cost.eval_seconds += now - clock
         return now
 
-    def step(self, place: StreamPosition, batch: Batch) -> tuple[Outcome | None, bool]:
-        """Train one step, note its statistics and judge them. Return the verdict, and whether a signal asks to stop."""
-        number = self.progress.step + 1
-        moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
-        stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
-        self.progress = _Progress(number, place.epoch, place.index + 1)
+    def step(self, place: StreamPosition, batch: Batch) -> None:
+        """Begin one step."""
+        number = self.progress.step + len(self.begun) + 1
+        progress = _Progress(number, place.epoch, place.index + 1)
         if place.ends_epoch:
-            self.progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
-        epoch = place.epoch + (place.index + 1) / place.length
-        self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **({"skipped": True} if skipped else {})})
-        self.context.tracker.log(number, stats)
-        self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
-        return self.monitor.update(number, epoch, stats, skipped), stop
+            progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
+        moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
+        images = self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
+        taken = self.stepper.step(number, moment, batch, place.length)
+        self.begun.append(_Begun(progress, place.epoch + (place.index + 1) / place.length, images, taken))
+
+    def settle(self, *, late: bool = False) -> Outcome | None:
+        """Note and judge the statistics of the steps that have begun. Return the verdict: no step after it counts.
+
+        Args:
+            late: leave the last one to its device, where that computes beside the host and skips no steps.
+        """
+        while len(self.begun) > (late and self.stepper.late and not self.monitor.skips):
+            step = self.begun.pop(0)
+            stats, skipped, asked = step.taken.read()
+            self.progress, self.asked = step.progress, self.asked or asked
+            number = step.progress.step
+            mark = {"skipped": True} if skipped else {}
+            self.history.add({"step": number, "epoch": round(step.epoch, 6), **stats, **mark})
+            self.context.tracker.log(number, stats)
+            self.context.cost.images += step.images
+            if verdict := self.monitor.update(number, step.epoch, stats, skipped):
+                return verdict
+        return None
 
     def stop(self) -> None:
-        """Save the state and raise `Stopped`."""
-        self.save()
+        """Save the state and raise `Stopped`. A step that ends the training is left to the resumed one."""
+        if not self.settle():
+            self.save()
         self.context.say(f"stopped by a signal after step {self.progress.step}; rerun the command to resume")
         raise Stopped
 

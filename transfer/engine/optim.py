@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -124,7 +124,11 @@ def build_optimizer(
     on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
     fused = True if on_gpu or not scaled else None
     if options.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=fused)
+        optimizer = torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=fused)
+        for parameter in (parameter for group in groups for parameter in group["params"] if options.momentum):
+            # a first step that is left out would leave torch's fused form with uninitialised memory
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=fused)
 
 
@@ -142,14 +146,14 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
         moved parameters.
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
-    kept = [weight.detach().clone() for weight in moved]
+    kept = _copies(moved)
     norm = _ascend(moved, rho, adaptive)
     for weight in moved:
         weight.grad = None
     try:
         yield norm
     finally:
-        restore_tensors(moved, kept)
+        _restore(moved, kept)
 
 
 @torch.no_grad()
@@ -169,15 +173,40 @@ def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
 @contextmanager
 def preserve_buffers(module: nn.Module) -> Iterator[None]:
     """Restore buffers (batch-norm statistics, running centers) on exit to what they were on entry."""
-    kept = [buffer.clone() for buffer in module.buffers()]
+    kept = _copies([*module.buffers()])
     try:
         yield
     finally:
-        restore_tensors(list(module.buffers()), kept)
+        _restore([*module.buffers()], kept)
+
+
+def _copies(tensors: list[Tensor]) -> list[Tensor]:
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    _restore(copies, tensors)
+    return copies
 
 
 @torch.no_grad()
-def restore_tensors(tensors: list[Tensor], values: list[Tensor]) -> None:
-    """Copy values into tensors."""
-    for tensor, value in zip(tensors, values, strict=True):
-        tensor.copy_(value)
+def _restore(tensors: list[Tensor], values: list[Tensor]) -> None:
+    if tensors:
+        torch._foreach_copy_(tensors, values)
+
+
+def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor.detach())
+    return groups
+
+
+def flat_values(tensors: Iterable[Tensor]) -> dict[torch.dtype, Tensor]:
+    """Return the values of tensors one after the other, by their type: few operations for any number of tensors."""
+    return {kind: torch.cat([tensor.flatten() for tensor in same]) for kind, same in _by_type(tensors).items()}
+
+
+def restore_where(flag: Tensor, tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor]) -> None:
+    """Copy values that `flat_values` returned into their tensors if a flag [] on their device is set."""
+    for kind, same in _by_type(tensors).items():
+        now = torch.cat([tensor.flatten() for tensor in same])
+        chosen = torch.where(flag, kept[kind], now).split([tensor.numel() for tensor in same])
+        torch._foreach_copy_(same, [values.view(tensor.shape) for values, tensor in zip(chosen, same)])

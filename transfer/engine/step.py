@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +16,14 @@ from transfer.core.seeding import seed_torch
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner
-from transfer.engine.optim import build_optimizer, freeze_others, perturbed, preserve_buffers, restore_tensors
+from transfer.engine.optim import (
+    build_optimizer,
+    flat_values,
+    freeze_others,
+    perturbed,
+    preserve_buffers,
+    restore_where,
+)
 from transfer.engine.options import FitOptions
 from transfer.engine.schedule import Schedule
 
@@ -55,6 +62,33 @@ def _trains(module: nn.Module, name: str) -> bool:
 PARAMETER_CHECK = 50  # steps between checks of the parameters
 
 
+class Taken:
+    """The numbers of a step, on their way from the device.
+
+    Args:
+        names: of the statistics.
+        values: whether a signal asks any rank to stop, whether the step is left out, the statistics.
+        rate: the learning rate.
+        scaled: the fp16 scaler may skip the step.
+    """
+
+    def __init__(self, names: Sequence[str], values: Tensor, rate: float, scaled: bool):
+        self.names, self.rate, self.scaled = names, rate, scaled
+        self.values = values.to("cpu", non_blocking=True)  # pinned where it comes from a GPU
+        self.arrival = torch.cuda.Event() if values.is_cuda else None
+        if self.arrival:
+            self.arrival.record()
+
+    def read(self) -> tuple[dict[str, float], bool, bool]:
+        """Return, once they are there, statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16),
+        whether the fp16 scaler skipped the update, and whether a signal asks any rank to stop.
+        """
+        if self.arrival:
+            self.arrival.synchronize()
+        asked, left_out, *numbers = self.values.tolist()
+        return dict(zip(self.names, numbers)) | {"lr": self.rate}, self.scaled and left_out > 0, asked > 0
+
+
 class Stepper:
     """The model as trained: wrapped for its ranks, with optimizer, schedule and fp16 scaler."""
 
@@ -85,6 +119,26 @@ class Stepper:
         self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.schedule = Schedule(options)
+        moves = type(learner).after_step is not Learner.after_step
+        self.followers = [parameter for parameter in learner.parameters() if moves and not parameter.requires_grad]
+        self.broken = torch.zeros((), dtype=torch.bool, device=context.device)
+        self.begin()
+
+    @property
+    def late(self) -> bool:
+        """Whether the host learns a step's numbers after it has begun the next: to wait for them leaves a GPU idle."""
+        return self.context.on_gpu
+
+    @property
+    def undoes(self) -> bool:
+        """Whether what a step has moved goes back where it is left out; else nothing moves once a number is broken."""
+        return self.late or self.scaler.is_enabled()
+
+    def begin(self) -> None:
+        """Set the modes of the model's parts to those of training, at its start and after each validation."""
+        self.model.train()
+        for norm in self.frozen_norms.values():
+            norm.eval()
 
     def _share_tokens(self) -> None:
         ranks, options = self.context.ranks.token_ranks, self.options
@@ -94,41 +148,34 @@ class Stepper:
             raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
         self.learner.share_tokens(ranks)
 
-    def step(
-        self, number: int, time: float, batch: Batch, length: int | None = None
-    ) -> tuple[dict[str, float], bool, bool]:
-        """Train on this rank's part of a batch.
+    def step(self, number: int, time: float, batch: Batch, length: int | None = None) -> Taken:
+        """Train on this rank's part of a batch, without waiting for the device if that is a GPU.
+
+        After non-finite numbers without a scaler nothing is updated, in this step and all later ones. A step that the
+        scaler skips moves nothing: neither parameters nor what follows them, nor buffers.
 
         Args:
             number: the step, from 1.
             time: fractional epoch for the schedule.
             length: steps of the epoch, for the schedule.
-
-        Returns:
-            Statistics (means over ranks; with loss, grad_norm, lr, and scale in fp16), whether the fp16 scaler skipped
-            the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
-            updated. A step that the scaler skips moves nothing: neither parameters nor what follows them, nor buffers.
         """
-        self.model.train()
-        for norm in self.frozen_norms.values():
-            norm.eval()
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
-        kept = [buffer.clone() for buffer in self.learner.buffers()] if scaled else []  # a forward pass moves them
+        kept = flat_values(self.learner.buffers()) if self.undoes else {}  # a forward pass moves them
         stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
         stats["grad_norm"] = nn.utils.get_total_norm(self._gradients(), foreach=True)
         if number % PARAMETER_CHECK == 0:
             stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
-        numbers, stop = self._over_ranks(stats)
-        broken = not all(math.isfinite(value) for value in numbers.values())
-        made = self._update(number, stats["grad_norm"], broken) if scaled or not broken else False
-        if scaled and not made:
-            restore_tensors(list(self.learner.buffers()), kept)
-        if scaled:
-            numbers["scale"] = self.scaler.get_scale()
-        return {**numbers, "lr": rate}, scaled and not made, stop
+        asked, values = self._over_ranks(stats)
+        left_out = self._left_out(values)
+        self._update(number, stats["grad_norm"], left_out)
+        if self.undoes:
+            restore_where(left_out, self.learner.buffers(), kept)
+        scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
+        numbers = torch.stack([asked, left_out.float(), *values, *scale])
+        return Taken([*stats, "scale"], numbers, rate, scaled)
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -167,31 +214,45 @@ class Stepper:
                 totals[name] = totals.get(name, 0) + value.detach().float() / len(parts)
         return totals
 
-    def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
-        """Return means over ranks, and whether any rank got a signal; one collective, one transfer from the device."""
-        asked = torch.tensor(float(self.context.stop_signal is not None), device=self.context.device)
-        values = dist.mean_over_ranks(torch.stack([*(value.float() for value in stats.values()), asked])).tolist()
-        return dict(zip(stats, values)), values[-1] > 0
+    def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return whether any rank got a signal (above 0), and means over ranks, by one collective."""
+        asked = torch.full((), float(self.context.stop_signal is not None), device=self.context.device)
+        values = dist.mean_over_ranks(torch.stack([asked, *(value.float() for value in stats.values())]))
+        return values[0], values[1:]
 
-    def _update(self, number: int, norm: Tensor, broken: bool) -> bool:
-        """Update everything, or nothing where numbers are `broken` or the scaler finds a gradient that is not finite.
+    def _left_out(self, values: Tensor) -> Tensor:
+        """Return whether the step moves nothing: numbers are not finite, or with a scaler any gradient.
 
         The scaler checks all gradients, including those that `after_backward` removed.
         """
-        before = self.scaler.get_scale()
-        if not broken:
-            if self.options.clip_grad is not None and self.options.clip_grad_per_param:
-                clip_grad_per_param(self._gradients(), self.options.clip_grad)
-            elif self.options.clip_grad is not None:
-                nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip_grad, norm, foreach=True)
-            self.scaler.step(self.optimizer)
+        broken = ~values.isfinite().all()
+        if self.scaler.is_enabled():
+            return torch.stack([broken, *(found > 0 for found in self._overflows())]).any()
+        self.broken = self.broken | broken  # what the host does not know yet holds for the next step, too
+        return self.broken
+
+    def _overflows(self) -> Iterable[Tensor]:
+        return self.scaler._found_inf_per_device(self.optimizer).values()
+
+    def _update(self, number: int, norm: Tensor, left_out: Tensor) -> None:
+        """Update everything, or nothing of a step that is `left_out`."""
+        if self.options.clip_grad is not None and self.options.clip_grad_per_param:
+            clip_grad_per_param(self._gradients(), self.options.clip_grad)
+        elif self.options.clip_grad is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip_grad, norm, foreach=True)
+        fused = self.late and getattr(self.optimizer, "_step_supports_amp_scaling", False)
+        if fused:  # it looks at the flag on the device
+            self.optimizer.found_inf, self.optimizer.grad_scale = left_out.float(), None  # type: ignore[attr-defined]
+        if fused or not left_out:
+            self.optimizer.step()
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        if broken or self.scaler.get_scale() < before:
-            self.learner.after_skip(number)
-            return False
-        self.learner.after_step(number)
-        return True
+        if self.undoes:
+            kept = flat_values(self.followers)
+            self.learner.after_step(number)
+            restore_where(left_out, self.followers, kept)
+        elif not left_out:
+            self.learner.after_step(number)
 
     def share_buffers(self) -> None:
         """Give every rank the first one's running statistics, which are the ones that are exported."""

@@ -148,10 +148,6 @@ class DinoLearner(Learner):
         self.center.lerp_(mean, 1 - self.options.center_momentum)
         self.batch_means.clear()
 
-    def after_skip(self, step: int) -> None:
-        """Forget the teacher's outputs in the step, which may be the ones that were not finite."""
-        self.batch_means.clear()
-
     def signs(self) -> Signs:
         """Return the entropy of the teacher, between constant (0) and uniform (ln K): the two collapses of section 5.3
         (arXiv 2104.14294).

@@ -134,7 +134,7 @@ def test_one_step_is_that_of_plain_torch() -> None:
     ours, plain = learner(ema=0.9), learner()
     stepper = Stepper(ours, options(ema=0.9, warmup_epochs=0.0), context())
     images, labels = batch()
-    stats, _, _ = stepper.step(1, 0.0, (images, labels), 10)
+    stats, _, _ = stepper.step(1, 0.0, (images, labels), 10).read()
     before = {name: value.clone() for name, value in plain.backbone.state_dict().items()}
     decayed = [p for p in plain.backbone.parameters() if p.ndim > 1]
     rest = [p for p in plain.backbone.parameters() if p.ndim <= 1]

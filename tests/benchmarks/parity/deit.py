@@ -286,7 +286,7 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
         for index, batch in enumerate(batches_here):
             moment = stepper.schedule.clock(epoch, index, STEPS)
             with draws_of_torch():
-                steps.append(stepper.step(len(steps) + 1, moment, batch, STEPS)[0])
+                steps.append(stepper.step(len(steps) + 1, moment, batch, STEPS).read()[0])
     note = f"{losses[0]:.4f} to {losses[-1]:.4f}"
     difference = max(abs(step["loss"] - loss) for step, loss in zip(steps, losses, strict=True))
     yield Check(f"{title}: loss of {len(losses)} steps", difference, 1e-4, note)

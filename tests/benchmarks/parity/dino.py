@@ -288,7 +288,7 @@ def train(learner: DinoLearner, options: DinoOptions, batches: Sequence[list[Ten
         stepper.model.train()
         time = stepper.schedule.clock(index // STEPS, index % STEPS, STEPS)
         with draws_of_torch(floored=True):
-            found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS)
+            found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS).read()
         decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
         stats.append({**found, "decay": decay})
     return stats

@@ -86,7 +86,7 @@ class Ours:
                 time_of_epoch = self.stepper.schedule.clock(epoch, 0, len(batches))
                 for batch in batches:
                     number = len(self.trace.losses) + 1
-                    stats, _, _ = self.stepper.step(number, time_of_epoch, batch)
+                    stats, _, _ = self.stepper.step(number, time_of_epoch, batch).read()
                     self.trace.losses.append(stats["loss"])
                     self.trace.rates.append(self.by_name("lr"))
 

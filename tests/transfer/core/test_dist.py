@@ -75,12 +75,12 @@ def sharp_steps(ranks: Ranks) -> dict[str, Any]:
         model = Classifier()
         stepper = Stepper(model.train(), fit_options(**SHARP_OPTIONS, **SHARP[kind]), context(ranks=ranks))
         mine = tuple(part[8 * ranks.rank : 8 * ranks.rank + 8] for part in points(16))
-        stats, _, _ = stepper.step(7, 0.0, mine)
+        stats, _, _ = stepper.step(7, 0.0, mine).read()
         found[kind] = {"weights": dict(model.named_parameters()), "norm": stats["sam_norm"]}
     broken = HalfBroken(ranks.rank)
     options = fit_options(precision="fp16", sam="sam", weight_decay=0.0)
     stepper = Stepper(broken, options, context(ranks=ranks, precision="fp16"))
-    found["skipped"] = [stepper.step(step, 0.0, torch.ones(2))[1] for step in (1, 2)]
+    found["skipped"] = [stepper.step(step, 0.0, torch.ones(2)).read()[1] for step in (1, 2)]
     found["weight"], found["scale"] = broken.weight, stepper.scaler.get_scale()
     return found
 

@@ -76,7 +76,7 @@ def test_a_step_is_the_plain_statement(kind: str, parts: int, precision: str, to
     trained = stepper(model, precision, grad_accum_steps=parts, sam=kind, sam_rho=0.5, **SGD)
     if precision == "fp16":
         trained.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
-    stats, skipped, _ = trained.step(STEP, 0.0, batch)
+    stats, skipped, _ = trained.step(STEP, 0.0, batch).read()
     assert not skipped
     assert stats["sam_norm"] == pytest.approx(norm, rel=1e-5 if precision == "fp32" else 1e-2)
     for name, weight in model.named_parameters():
@@ -89,7 +89,7 @@ def test_clipping_acts_on_the_second_gradient_alone() -> None:
     moved, _ = climbed(before, gradients(model, before, [batch]), 0.5, "sam")
     expected = gradients(model, moved, [batch])
     norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in expected.values()))
-    stats, _, _ = stepper(model, sam="sam", sam_rho=0.5, clip_grad=norm / 10, **SGD).step(STEP, 0.0, batch)
+    stats, _, _ = stepper(model, sam="sam", sam_rho=0.5, clip_grad=norm / 10, **SGD).step(STEP, 0.0, batch).read()
     assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
     for name, weight in model.named_parameters():
         assert torch.allclose(weight, before[name] - RATE * expected[name] / 10, atol=1e-5), name
@@ -103,7 +103,7 @@ def test_loss_and_buffers_are_those_of_the_first_pass(parts: int) -> None:
     for index, part in enumerate(zip(*(piece.chunk(parts) for piece in batch))):
         seed_torch(0, STEP, index, 0)
         losses.append(once(part, STEP)["loss"].item())
-    stats, _, _ = stepper(model, grad_accum_steps=parts, sam="sam", sam_rho=2.0, **SGD).step(STEP, 0.0, batch)
+    stats, _, _ = stepper(model, grad_accum_steps=parts, sam="sam", sam_rho=2.0, **SGD).step(STEP, 0.0, batch).read()
     assert stats["loss"] == pytest.approx(sum(losses) / parts, rel=1e-6)
     for (name, buffer), (_, expected) in zip(model.named_buffers(), once.named_buffers(), strict=True):
         assert torch.equal(buffer, expected), name
@@ -138,15 +138,15 @@ class Linear(Learner):
 def test_an_overflow_in_either_pass_leaves_the_step_out(factors: list[float], precision: str) -> None:
     model = Linear([1.0, 1.0, *factors, 1.0, 1.0])
     trained = stepper(model, precision, sam="sam", **SGD)
-    numbers, skipped, _ = trained.step(1, 0.0, torch.ones(2))
+    numbers, skipped, _ = trained.step(1, 0.0, torch.ones(2)).read()
     assert not skipped
     before = parameters(model)
-    numbers, skipped, _ = trained.step(2, 0.0, torch.ones(2))
+    numbers, skipped, _ = trained.step(2, 0.0, torch.ones(2)).read()
     assert torch.equal(model.weight, before["weight"])
     assert not all(math.isfinite(value) for value in numbers.values())
     assert skipped == (precision == "fp16")
     if skipped:
         assert numbers["scale"] == 2.0**15
-        numbers, skipped, _ = trained.step(3, 0.0, torch.ones(2))
+        numbers, skipped, _ = trained.step(3, 0.0, torch.ones(2)).read()
         assert not skipped
         assert torch.allclose(model.weight, before["weight"] - RATE)

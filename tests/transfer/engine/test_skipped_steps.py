@@ -49,15 +49,15 @@ def test_nothing_moves(broken: str, given: dict[str, Any]) -> None:
     """`gradient`: the scaled loss overflows; `statistics`: the inputs do, and batch norm's running mean with them."""
     model = Averaged()
     trained = Stepper(model, fit_options(**given), context(precision="fp16"))
-    assert not trained.step(1, 0.0, batch())[1]
+    assert not trained.step(1, 0.0, batch()).read()[1]
     before = state(trained)
     model.factor = 1e37 if broken == "gradient" else 1.0
-    numbers, skipped, _ = trained.step(2, 0.0, batch(7e4 if broken == "statistics" else 0.0))
+    numbers, skipped, _ = trained.step(2, 0.0, batch(7e4 if broken == "statistics" else 0.0)).read()
     assert skipped
     assert math.isfinite(numbers["loss"]) == (broken == "gradient")
     assert same(before, state(trained))
     model.factor = 1.0
-    assert not trained.step(3, 0.0, batch())[1]
+    assert not trained.step(3, 0.0, batch()).read()[1]
     after = state(trained)
     assert not same(before, after)
     assert all(tensor.isfinite().all() for tensor in after if tensor.is_floating_point())
