@@ -143,22 +143,31 @@ def scoring_precision(precision: Precision, device: torch.device) -> Iterator[No
 
 
 def _backends() -> tuple[Any, ...]:
-    mkldnn: Any = torch.backends.mkldnn
-    return torch.backends.cuda.matmul, torch.backends.cudnn.conv, mkldnn.matmul, mkldnn.conv  # type: ignore[attr-defined]
+    cudnn, mkldnn = cast(Any, torch.backends.cudnn), cast(Any, torch.backends.mkldnn)
+    return torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv
+
+
+def _set_float32(precisions: Sequence[str]) -> None:
+    """Set the precisions of `_backends`. First torch's older switches to what they agree with: read by somebody, they
+    raise where they contradict these.
+    """
+    products, convolutions, _, on_cpu, _ = precisions
+    legacy = "highest" if products != "tf32" else "medium" if on_cpu == "bf16" else "high"
+    torch.set_float32_matmul_precision(legacy)
+    torch.backends.cudnn.allow_tf32 = convolutions == "tf32"
+    for backend, precision in zip(_backends(), precisions, strict=True):
+        backend.fp32_precision = precision
 
 
 @contextmanager
 def full_float32() -> Iterator[None]:
     """Keep products and convolutions of float32 free of TF32 and bfloat16, whatever is switched on."""
-    backends = _backends()
-    before = [backend.fp32_precision for backend in backends]
+    before = [backend.fp32_precision for backend in _backends()]
     try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
+        _set_float32(["ieee"] * len(before))
         yield
     finally:
-        for backend, precision in zip(backends, before):
-            backend.fp32_precision = precision
+        _set_float32(before)
 
 
 def tf32_operations(device: torch.device) -> str | None:

@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -55,3 +56,27 @@ def test_cudnn_uses_tf32_unless_it_is_kept_from_it() -> None:
     assert tf32_operations(gpu) == "convolutions", "torch's own default, which a record has to say"
     with full_float32():
         assert tf32_operations(gpu) == "none"
+
+
+@pytest.mark.parametrize("convolutions", [True, False])
+@pytest.mark.parametrize("products", ["highest", "high", "medium"])
+def test_a_network_may_read_the_older_switches(products: str, convolutions: bool) -> None:
+    """torch raises where they contradict the newer ones."""
+
+    def read() -> list[Any]:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=convolutions):
+            within = torch.backends.cudnn.allow_tf32
+        switches = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        return [within, *switches, torch.get_float32_matmul_precision(), tf32_operations(torch.device("cuda"))]
+
+    try:
+        torch.set_float32_matmul_precision(products)  # type: ignore[arg-type]
+        torch.backends.cudnn.allow_tf32 = convolutions
+        before = read()
+        with full_float32():
+            assert read() == [convolutions, False, False, "highest", "none"]
+        assert read() == before
+        assert before[2:4] == [products != "highest", products]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = True
