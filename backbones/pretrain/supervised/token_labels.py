@@ -140,8 +140,8 @@ def crop_targets(maps: Tensor, boxes: Tensor, classes: int, grid: tuple[int, int
     """
     count, _, _, height, width = maps.shape
     dense = maps.new_zeros(count, classes, height, width).scatter_(1, maps[:, 1].long(), maps[:, 0])
-    corners = boxes[:, :4] * boxes.new_tensor([width, height, width, height])
-    regions = torch.cat([torch.arange(count, device=boxes.device, dtype=boxes.dtype)[:, None], corners], 1)
+    corners = [boxes[:, side] * cells for side, cells in enumerate((width, height, width, height))]
+    regions = torch.stack([torch.arange(count, device=boxes.device, dtype=boxes.dtype), *corners], 1)
     whole = roi_align(dense, regions, (1, 1), aligned=True)
     parts = roi_align(dense, regions, grid, aligned=True)
     parts = torch.where(boxes[:, 4, None, None, None] > 0, parts.flip(3), parts)
