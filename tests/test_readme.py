@@ -27,7 +27,7 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "verify": verify.main,
 }
 OPTIONS = {"report": None, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
-DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions}
+DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions, "gpu": GpuOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 TRIED = "docs/guide/afternoon.md"  # by tests/journey
 COMMANDS = sorted({command for name in GUIDE if name != TRIED for command in commands(name)})

@@ -16,7 +16,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UserError, print_safe, unknown
 from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
-from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, SpeedOptions
+from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
 from transfer.evaluation.environment import PACKAGES
 
 EXTRAS = {
@@ -35,6 +35,7 @@ USAGE = """usage: python -m transfer.doctor [COMMAND] [options]
   data [NAME ...]              read datasets completely, or download them
   backbone NAME                check a backbone or a part, such as your own stem
   speed --backbone NAME        measure how fast this machine trains
+  gpu                          check a GPU, and print a table for an issue
 
 COMMAND --help lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
 
@@ -70,6 +71,12 @@ def _backbone(options: BackboneCheckOptions) -> int:
 def _speed(options: SpeedOptions) -> int:
     resolve(options.backbone)  # before torch is imported
     from transfer.doctor.speed import main
+
+    return main(options)
+
+
+def _gpu(options: GpuOptions) -> int:
+    from transfer.doctor.gpu import main
 
     return main(options)
 
@@ -194,6 +201,7 @@ COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int]]] = {
     "data": (DataOptions, _data),
     "backbone": (BackboneCheckOptions, _backbone),
     "speed": (SpeedOptions, _speed),
+    "gpu": (GpuOptions, _gpu),
 }
 
 

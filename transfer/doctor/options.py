@@ -78,3 +78,17 @@ class SpeedOptions(Checked):
     """Device to compute on; auto uses a GPU if there is one."""
     seconds: Annotated[float, Range(1e-3)] = 8.0
     """Seconds of each measurement."""
+
+
+@dataclass(kw_only=True)
+class GpuOptions(Checked):
+    """Check a GPU: software, kernels, training steps beside timm's, NCCL, and a small run of each task."""
+
+    batch_size: Annotated[int, Range(1)] = 64
+    """Images of the training steps."""
+    size: Annotated[int | None, Range(32)] = None
+    """Side of these images in pixels; by default the recipes'."""
+    seconds: Annotated[float, Range(0)] = 4.0
+    """Seconds of each comparison with timm's model."""
+    workers: Annotated[int, Range(0)] = 2
+    """Image-loading processes of the small runs."""

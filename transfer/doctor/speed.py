@@ -118,9 +118,9 @@ def main(options: SpeedOptions) -> int:
     Raises:
         UsageError: an unknown name. UserError: a dataset is missing.
     """
-    command, method = _command(options)
+    command, method = read_training(options)
     context = replace(make_context(command), progress=False, quiet=True)
-    with _data(options, command) as data:
+    with drawn_data(options, command) as data:
         feed, model, whole = measured(command, method, data, context, options.seconds)
     batch, epochs, device = command.options.batch_size, command.options.epochs, device_name(context.device)
     source = f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
@@ -143,7 +143,8 @@ def main(options: SpeedOptions) -> int:
     return 0
 
 
-def _command(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
+def read_training(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
+    """Return the command that trains by the recipe, and its method."""
     recipe = pretraining_recipe(options.recipe)
     method = load_task(method_of(recipe))
     assert isinstance(method, PretrainingMethod)
@@ -158,7 +159,7 @@ def _command(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
 
 
 @contextmanager
-def _data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
+def drawn_data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
     """Give the training split of the dataset that the user names, or one of few drawn files under many names."""
     if options.dataset:
         load_task("finetune").check_kind(spec := resolve_dataset(options.dataset))
