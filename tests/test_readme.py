@@ -11,7 +11,7 @@ from transfer import pretrain, run
 from transfer.core.settings import parse
 from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
-from transfer.doctor.options import BackboneCheckOptions
+from transfer.doctor.options import BackboneCheckOptions, GpuOptions
 from transfer.doctor.speed import SpeedOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
