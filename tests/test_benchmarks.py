@@ -1,9 +1,11 @@
-"""The command that runs the benchmarks lists them, and each can be asked what it does. None of them runs."""
+"""The command that runs the benchmarks lists them, and each can be asked what it does. Of these none runs."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import gpu
 from tests.benchmarks.__main__ import BENCHMARKS, main
 
 
@@ -24,3 +26,26 @@ def test_it_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch, capsys
         main([name, "--help"])
     assert ended.value.code == 0
     assert f"python -m tests.benchmarks {name}" in capsys.readouterr().out
+
+
+def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{gpu.ROOT}")
+    for name, rate in ("fast", "1,234.50"), ("slow", "7"):
+        line = f"figure, {name}      {rate} images/s  1.2 x another;"
+        (tmp_path / f"trivial_{name}.py").write_text(f"print('a line of 2 words'); print({line!r})", encoding="utf-8")
+    table, file = ("trivial_fast", "trivial_slow"), tmp_path / "measured.csv"
+    machine = {"machine": "card", "torch": "2", "commit": "a"}
+    assert gpu.measure_all(table, machine, file, 0.0) == 0
+    assert not file.exists(), "the minutes are over"
+    assert gpu.measure_all(table[:1], machine, file, 1.0) == 0
+    assert gpu.measure_all(table, machine, file, 1.0) == 0
+    rows = [(row["command"], row["figure"], row["value"], row["unit"]) for row in gpu.rows_of(file)]
+    assert rows[0] == ("trivial_fast", "figure, fast", "1234.50", "images/s")
+    assert [row[1] for row in rows] == ["figure, fast", "duration", "figure, slow", "duration"]
+    assert gpu.measure_all(table[:1], machine | {"commit": "b"}, file, 1.0) == 0
+    assert len(gpu.rows_of(file)) == 6, "another version of the code is measured again"
+
+
+def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpu"]) == 1
+    assert capsys.readouterr().err.startswith("error: --device cuda: ")

@@ -130,10 +130,9 @@ def main(options: SpeedOptions) -> int:
     )
     rates = [batch * part.steps / part.passed for part in (feed, model, whole)]
     print_safe(f"  loader, {f'{context.workers} processes':17} {rates[0]:,.0f} images/s")
-    print_safe(f"  model, batch ready         {rates[1]:,.0f}")
-    print_safe(
-        f"  whole step                 {rates[2]:,.0f}, {whole.waited / whole.passed:.0%} of it waiting for data"
-    )
+    print_safe(f"  model, batch ready         {rates[1]:,.0f} images/s")
+    waiting = f"{whole.waited / whole.passed:.0%} of it waiting for data"
+    print_safe(f"  whole step                 {rates[2]:,.0f} images/s, {waiting}")
     counts = resolve_dataset(command.run.dataset[0]).counts or {}
     if images := len(data.train or ()) if options.dataset else counts.get("train", {}).get("images"):
         hours = images * epochs / rates[2] / 3600

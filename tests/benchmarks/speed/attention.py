@@ -1,4 +1,4 @@
-"""Point-wise attention against torch's softmax attention and against the formula written out, in one table.
+"""Point-wise attention against torch's softmax attention and against the formula written out.
 
     python -m tests.benchmarks attention [--device cpu] [--threads 2] [--rounds 5]
     python -m tests.benchmarks attention --models        training steps of S/16 and S/8, softmax against ReLU, and the
@@ -6,7 +6,7 @@
     python -m tests.benchmarks attention --tune          on a GPU: the fastest tiles of the kernels
 
 Heads of 64, in bfloat16. Medians over interleaved rounds. The share of peak counts 4 operations per pair of tokens and
-channel forward and 10 backward, over the rate of a large matrix product on the same machine.
+channel forward and 10 backward, over the rate of the datasheet, or else of a large matrix product on the same machine.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from backbones.backbone import create
 from backbones.flops import flops
 from backbones.kernels.functions import SCORE_FUNCTIONS, pointwise
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import Step, finish, matrix_throughput, measure
+from tests.benchmarks.speed.timing import Step, figure, finish, measure, show
 from transfer.core.process import ALONE, usable_cores
-from transfer.engine.device import choose_device
+from transfer.doctor.gpu import card_peak, matrix_throughput
+from transfer.engine.device import choose_device, device_name
 
 HEADS, HEAD_DIM = 6, 64
 LENGTHS = (197, 785, 1024, 4096)
 STEPS = {"cpu": 10, "cuda": 20}  # in a round
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch
-NOMINAL = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16 operations a second, by the makers' sheets
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -72,21 +72,19 @@ def peak_mib(step: Callable[[], object], device: torch.device) -> float:
 
 
 def table(options: argparse.Namespace, device: torch.device, peak: float) -> None:
-    """One row for each length and pass."""
-    print(f"{'L':>5} {'images':>6} {'pass':8} {'softmax ms':>10} {'eager ms':>9} {'ours ms':>8}", end="")
-    print(f" {'x softmax':>9} {'x eager':>8} {'of peak':>8} {'MiB ours':>9} {'eager':>8}")
+    """Images per second of each length and pass, the share of peak, and on a GPU the memory."""
     for length in LENGTHS:
         images = max(TOKENS[device.type] // length, 1)
         steps = {name: steps_of(core, (images, HEADS, length, HEAD_DIM), device) for name, core in CONTESTANTS.items()}
         for part, factor in (("forward", 4), ("both", 14)):
-            rates = measure({n: s[part] for n, s in steps.items()}, options.rounds, STEPS[device.type], 1, device)
-            share = factor * images * HEADS * length**2 * HEAD_DIM * rates["ours"] / peak
-            memory = ["-", "-"]
-            if device.type == "cuda":
-                memory = [f"{peak_mib(steps[name][part], device):.0f}" for name in ("ours", "eager")]
-            times = " ".join(f"{1e3 / rates[n]:>{w}.2f}" for n, w in (("softmax", 10), ("eager", 9), ("ours", 8)))
-            ratios = f"{rates['ours'] / rates['softmax']:9.2f} {rates['ours'] / rates['eager']:8.2f}"
-            print(f"{length:5} {images:6} {part:8} {times} {ratios} {share:8.1%} {memory[0]:>9} {memory[1]:>8}")
+            chosen = {name: of_parts[part] for name, of_parts in steps.items()}
+            rates = measure(chosen, options.rounds, STEPS[device.type], images, device)
+            title = f"{length} tokens, {part}: "
+            show(rates, title)
+            share = factor * HEADS * length**2 * HEAD_DIM * rates["ours"] / peak
+            figure(f"{title}share of peak", 100 * share, "%")
+            for name in ("ours", "eager") if device.type == "cuda" else ():
+                figure(f"{title}memory, {name}", peak_mib(chosen[name], device), "MiB")
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -110,10 +108,9 @@ def models(options: argparse.Namespace, device: torch.device, peak: float) -> No
             counts[name] = 3 * flops(backbone, 224)["total"]
             steps[name] = training_step(backbone, batch)
         rates = measure(steps, options.rounds, 1 if device.type == "cpu" else 5, images, device)
-        print(f"S/{patch}, {images} images a step")
         for name, rate in rates.items():
-            share = f"{rate * counts[name] / peak:.1%} of peak"
-            print(f"  {name:20} {rate:9.2f} images/s  time {rates['relu'] / rate - 1:+6.1%} against relu  {share}")
+            more = f"time {rates['relu'] / rate - 1:+6.1%} against relu, {rate * counts[name] / peak:.1%} of peak"
+            figure(f"S/{patch}, batch {images}: {name}", rate, "images/s", more)
 
 
 def training_step(backbone: torch.nn.Module, batch: Tensor) -> Callable[[], object]:
@@ -151,17 +148,17 @@ def tune(device: torch.device) -> None:
                 except (OutOfResources, RuntimeError):
                     continue
             for tile in sorted(found, key=lambda tile: found[tile])[:5]:
-                print(f"L {length:5} {part:8} {found[tile]:8.3f} ms  {tile}")
+                shape = f"{tile.rows} x {tile.columns}, {tile.warps} warps, {tile.stages} stages"
+                figure(f"{length} tokens, {part}: {shape}", found[tile], "ms")
 
 
 def main(argv: Sequence[str]) -> int:
     options = read(argv, __doc__, device="auto", threads=usable_cores(), rounds=5, models=False, tune=False)
     device = choose_device(options.device, ALONE)
-    peak = matrix_throughput(device, torch.bfloat16)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-    nominal = next((rate for chip, rate in NOMINAL.items() if chip in name), None)
-    share = f", {peak / nominal:.0%} of the nominal peak" if nominal else ""
-    print(f"{device.type}, {name}, torch {torch.__version__}; matrix product: {peak / 1e12:.2f} T operations/s{share}")
+    reached = matrix_throughput(device, torch.bfloat16)
+    peak = card_peak(device) or reached
+    print(f"{device_name(device)}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    figure("matrix product", reached / 1e12, "TFLOP/s", f"{reached / peak:.0%} of peak")
     if options.tune:
         tune(device)
     elif options.models:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from backbones import create
 from tasks.reid.training import ReidLearner, train_loader
-from tests.benchmarks.speed.timing import Step, measure, own_step, read, show
+from tests.benchmarks.speed.timing import Step, busy, figure, measure, own_step, read, show
 from tests.support import command
 from transfer.core.process import ALONE
 from transfer.data.reid.dataset import open_reid
@@ -70,4 +70,7 @@ def main(argv: Sequence[str]) -> int:
     rates = measure(contestants, given.rounds, given.steps, len(floats[0]), device)
     print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(floats[0])}")
     show(rates)
+    if context.on_gpu:
+        share = busy(contestants["ours, ready batch"], 10, device)
+        figure("share of the time in which the GPU computes", 100 * share, "%")
     return 0

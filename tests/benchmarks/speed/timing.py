@@ -11,6 +11,7 @@ import torch
 
 from tests.benchmarks import options
 from transfer.core.process import ALONE, usable_cores
+from transfer.doctor.gpu import matrix_throughput, wall_time
 from transfer.engine.context import Context
 from transfer.engine.device import DTYPES, choose_device
 from transfer.engine.step import Stepper
@@ -50,11 +51,14 @@ def measure(
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second of a large matrix product, the best of some."""
-    side = 8192 if device.type == "cuda" else 2048
-    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    return 2 * side**3 * max(measure({"product": lambda: a @ b}, 1, 1, 1, device)["product"] for _ in range(5))
+def busy(step: Step, steps: int, device: torch.device) -> float:
+    """Share of the time of some steps in which a GPU computes, of what the host's work leaves."""
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    seconds = wall_time(device, step, steps)
+    with torch.profiler.profile(activities=[cuda]) as profile:
+        wall_time(device, step, steps)
+    kernels = (event for event in profile.events() or () if event.device_type == torch.autograd.DeviceType.CUDA)
+    return sum(event.self_device_time_total for event in kernels) / 1e6 / seconds
 
 
 def read(argv: Sequence[str], doc: str | None, **numbers: int) -> tuple[argparse.Namespace, torch.device]:
@@ -94,12 +98,17 @@ def contest(peer: Peer, ours: Ours, given: argparse.Namespace) -> int:
     show(rates)
     for name in (name for name in rates if name.startswith("ours")):
         achieved = rates[name] * operations
-        print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
+        figure(f"{name}: share of a matrix product", 100 * achieved / peak, "%", f"{achieved / 1e12:.2f} TFLOP/s")
     return 0
 
 
-def show(rates: dict[str, float]) -> None:
+def show(rates: dict[str, float], title: str = "") -> None:
     """Print images per second, and ratios to all others."""
     for name, rate in rates.items():
         against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
-        print(f"{name:26} {rate:8.2f} images/s  {against}")
+        figure(title + name, rate, "images/s", against)
+
+
+def figure(name: str, value: float, unit: str, more: str = "") -> None:
+    """Print a line that `python -m tests.benchmarks gpu` takes for a figure."""
+    print(f"{name:34} {value:10.2f} {unit}  {more}".rstrip(), flush=True)
