@@ -55,11 +55,6 @@ def compile_one() -> None:
     )  # fmt: skip
 
 
-def supports(q: Tensor) -> bool:
-    """Return whether the kernels cover this head size and precision."""
-    return q.shape[-1] in HEAD_DIMS and q.dtype in DTYPES
-
-
 def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
     """Return factor * h(scale q k^T) v; without a scale 1 / sqrt(D).
 

@@ -103,12 +103,6 @@ def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) 
     return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
-def _kernels_for(q: Tensor, v: Tensor) -> Any:
-    """Return the kernels as `_kernels` does, for values that may be of another width than queries."""
-    kernels = _kernels(q)
-    return kernels if kernels is None or v.shape[-1] == q.shape[-1] else _kernels(v)
-
-
 def padded_width(q: Tensor, width: int) -> int:
     """Return the width to which queries and keys are best padded with zeros: the next one of the kernels, if there are
     any.
@@ -117,20 +111,21 @@ def padded_width(q: Tensor, width: int) -> int:
     return next((own for own in blocked.HEAD_DIMS if own >= width), width) if kernels else width
 
 
-def _kernels(q: Tensor) -> Any:
-    """Return the module of the fused kernels where they can be used, else None."""
-    if q.device.type != "cuda":
+def _kernels_for(*tensors: Tensor) -> Any:
+    """Return the module of the fused kernels where they take tensors such as queries and values, else None."""
+    if tensors[0].device.type != "cuda":
         return None
-    kernels, lacks = _fused(q.device)
-    if kernels is not None and not kernels.supports(q):
-        lacks = (
-            f"heads of {q.shape[-1]} in {str(q.dtype).removeprefix('torch.')}; the fused kernels take "
-            f"{', '.join(map(str, blocked.HEAD_DIMS))} in 16 and 32 bits"
-        )
-    if lacks:
-        warnings.warn(Notice(f"point-wise attention runs as blocks of matrix products: {lacks}"), stacklevel=2)
-        return None
-    return kernels
+    kernels, lacks = _fused(tensors[0].device)
+    for x in tensors if kernels else ():
+        if x.shape[-1] not in blocked.HEAD_DIMS or x.dtype not in kernels.DTYPES:
+            lacks = (
+                f"heads of {x.shape[-1]} in {str(x.dtype).removeprefix('torch.')}; the fused kernels take "
+                f"{', '.join(map(str, blocked.HEAD_DIMS))} in 16 and 32 bits"
+            )
+    if not lacks:
+        return kernels
+    warnings.warn(Notice(f"point-wise attention runs as blocks of matrix products: {lacks}"), stacklevel=2)
+    return None
 
 
 @cache

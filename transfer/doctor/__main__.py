@@ -113,7 +113,7 @@ def _check(options: DoctorOptions) -> int:
 def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     try:
         yield from check()
-    except ImportError as error:
+    except (ImportError, UserError) as error:  # such as a driver that is too old
         yield CheckResult("broken", f"cannot look: {error}", "fix what is broken above first")
 
 

@@ -28,10 +28,11 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
         UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
         MachineError: the driver of the GPU that is there is too old, or torch's build has no code for it.
     """
-    if name == "cpu" or (name == "auto" and not _gpu_available()):
+    lacks = name != "cpu" and why_no_gpu()
+    if name == "cpu" or (lacks and name == "auto"):
         return torch.device("cpu")
-    if not _gpu_available():
-        raise UserError(f"--device cuda: {why_no_gpu()}; or use --device cpu")
+    if lacks:
+        raise UserError(f"--device cuda: {lacks}; or use --device cpu")
     if ranks.local_rank >= torch.cuda.device_count():
         raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
     device = torch.device("cuda", ranks.local_rank)
@@ -44,50 +45,40 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
                 raise
             own, known = "{}{}".format(*torch.cuda.get_device_capability(device)), " ".join(torch.cuda.get_arch_list())
             raise MachineError(
-                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{own}; it has {known}): install a build that has "
-                "(https://pytorch.org/get-started/previous-versions), or use --device cpu"
+                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{own}; it has {known}): "
+                "install a build that has (https://pytorch.org/get-started/previous-versions), or use --device cpu"
             ) from None
     return device
 
 
 def why_no_gpu() -> str:
-    """Return in one line why torch sees no GPU, by its build and the driver, and what to do."""
-    try:
-        found = re.search(r"\d+\.\d[.\d]*", DRIVER.read_text(encoding="utf-8"))
-    except OSError:
-        found = None
-    built, said = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs alone", ""
-    if not torch.version.cuda:
-        fix = "install a build of torch for CUDA (https://pytorch.org/get-started/locally)"
-    elif not found:
-        fix = "install NVIDIA's driver"
-    else:
-        try:
-            torch.cuda.init()
-        except RuntimeError as error:
-            said = f" ({first_line(error)})"
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        fix = f"see nvidia-smi, and start a container with --gpus all; CUDA_VISIBLE_DEVICES is {hidden!r}"
-    driver = f"driver {found[0]}" if found else "no driver"
-    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {driver}: {fix}"
-
-
-def _gpu_available() -> bool:
-    """Return whether torch sees a GPU.
+    """Return in one line why torch sees no GPU, by its build and the driver, and what to do; nothing if it sees one.
 
     Raises:
         MachineError: there is a GPU, but its driver is too old for this build of torch.
     """
-    with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
+    with warnings.catch_warnings(action="ignore"):  # the line says it
         if torch.cuda.is_available():
-            return True
+            return ""
+    try:
+        found = re.search(r"\d+\.[\d.]+", DRIVER.read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    built, said = "CPUs alone", ""
+    fix = "install a build of torch for CUDA (https://pytorch.org/get-started/locally)"
     if torch.version.cuda:
+        built, fix = f"CUDA {torch.version.cuda}", "install NVIDIA's driver"
         try:
             torch.cuda.init()
         except RuntimeError as error:
             if reported := machine_error(error):
                 raise reported from None
-    return False
+            said = f" ({first_line(error)})" if found else ""
+    if torch.version.cuda and found:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        fix = f"see nvidia-smi, and start a container with --gpus all; CUDA_VISIBLE_DEVICES is {hidden!r}"
+    driver = f"driver {found[0]}" if found else "no driver"
+    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {driver}: {fix}"
 
 
 def device_name(device: torch.device) -> str:

@@ -237,15 +237,10 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
 def _notices(context: Context) -> Iterator[None]:
     """Make a note of each `Notice` within, once; other warnings are shown as they are."""
     with warnings.catch_warnings():  # also forgets what has been said in the run before
-        show = warnings.showwarning
-
-        def note(message: Warning | str, *place: Any, **more: Any) -> None:
-            if isinstance(message, Notice):
-                context.note(str(message))
-            else:
-                show(message, *place, **more)
-
-        warnings.showwarning = note
+        show: Any = warnings.showwarning
+        warnings.showwarning = lambda said, *rest: (
+            context.note(str(said)) if isinstance(said, Notice) else show(said, *rest)
+        )
         yield
 
 

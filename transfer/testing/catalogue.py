@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.build import pooled_features
-from transfer.core.errors import first_line, shortened
+from transfer.core.errors import shortened
 from transfer.testing import CheckFailed, CheckSkipped, device, sizes
 from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
 
@@ -109,12 +109,9 @@ def bf16_autocast(subject: Subject) -> str:
     model, images = subject.backbone(), subject.images()
     with torch.no_grad():
         reference = model.pooled(images)
-    try:
-        with torch.autocast("cpu", torch.bfloat16):
-            features = model.pooled(images)
-        features.float().square().mean().backward()
-    except Exception as error:
-        raise CheckFailed(f"under bf16 autocast: {first_line(error)}") from error
+    with torch.autocast("cpu", torch.bfloat16):
+        features = model.pooled(images)
+    features.float().square().mean().backward()
     if not features.isfinite().all():
         raise CheckFailed("features under bf16 autocast are not finite")
     trained = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -206,10 +203,7 @@ def state_dict_round_trip(subject: Subject) -> str:
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    try:
-        state: dict[str, Tensor] = torch.load(file, weights_only=True)
-    except Exception as error:
-        raise CheckFailed(f"torch.load(weights_only=True) refuses it: {str(error).splitlines()[0]}") from error
+    state: dict[str, Tensor] = torch.load(file, weights_only=True)
     other = deepcopy(subject.made(other_seed=True))
     with torch.no_grad():
         for parameter in other.parameters():

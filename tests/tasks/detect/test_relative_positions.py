@@ -103,7 +103,7 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
     core = a_core(name, torch.float32, d, grid)
     found: list[list[Tensor]] = []
     for kernels in (fused, None):
-        monkeypatch.setattr(operator, "_kernels", lambda x, kernels=kernels: kernels)
+        monkeypatch.setattr(operator, "_kernels_for", lambda *_, kernels=kernels: kernels)
         monkeypatch.setattr(
             "tasks.detect.relative_positions.padded_width", lambda q, width, on=kernels: 64 if on else width
         )
