@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that have nightly tests: at the end one process would go on with them alone."""
+    """Skip what wants a GPU; begin with files of nightly tests: at the end one process would go on with them alone."""
+    for item in items:
+        if item.get_closest_marker("gpu") and os.environ["TRANSFER_TESTS_ON_GPU"] == "0":
+            item.add_marker(pytest.mark.skip(reason="wants a GPU: pytest --gpu"))
     nightly = {item.path for item in items if item.get_closest_marker("nightly")}
     items.sort(key=lambda item: item.path not in nightly)

@@ -40,7 +40,8 @@ def _answers() -> None:
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "get_device_name": NAME, "is_initialized": True,
         "get_device_capability": (9, 0), "get_device_properties": properties, "is_bf16_supported": True,
-        "max_memory_allocated": 123 * 2**20, "_is_in_bad_fork": False,
+        "max_memory_allocated": 123 * 2**20, "memory_reserved": 0, "memory_allocated": 0, "_is_in_bad_fork": False,
+        "mem_get_info": (70 * 2**30, 80 * 2**30),
         **dict.fromkeys(("set_device", "reset_peak_memory_stats", "empty_cache", "set_rng_state", "manual_seed")),
         **dict.fromkeys(("manual_seed_all", "_lazy_init")),
     }  # fmt: skip
@@ -48,7 +49,21 @@ def _answers() -> None:
         getattr(cuda, name)  # a name that is gone is told
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
     cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    cuda.Event = Event
     cuda.synchronize = lambda *_: LEDGER.sync("torch.cuda.synchronize")
+
+
+class Event:
+    """Waiting for it is a synchronisation if nothing was launched behind it."""
+
+    def record(self) -> None:
+        """Stand behind what was launched."""
+        self.launched = LEDGER.launches.total()
+
+    def synchronize(self) -> None:
+        """Wait."""
+        if LEDGER.launches.total() == self.launched:
+            LEDGER.sync("the last event")
 
 
 def _choices() -> None:

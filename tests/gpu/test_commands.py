@@ -11,20 +11,20 @@ pytestmark = pytest.mark.nightly
 METHODS = ("deit", "dino", "volo", "bigvision_i1k")
 SMOKE = ["--device", "cuda", "--workers", "0", "--threads", "1", "--smoke", "--out", "runs"]
 ALLOWED = {
-    "cascade": 270, "mask_rcnn": 160, "retinanet": 80, "detect": 170,
+    "cascade": 270, "mask_rcnn": 160, "retinanet": 80, "detect": 170, "fp16": 5,
     "deit": 2, "dino": 2, "volo": 4, "bigvision": 2, "reid": 2, "linear": 3, "finetune": 2,
 }  # fmt: skip
 """Synchronisations in a training step, by what is in a command; what has none here does not train."""
 CASES = (
-    *("deit", "deit --image-ops fast --erase 1.0", "deit --precision fp16 --stem conv", "deit --tokens-at 1"),
-    *("deit --sam sam --grad-accum-steps 2", "deit --sam asam --precision fp16"),
+    *("deit", "deit --image-ops fast --erase 1.0 --clip-grad 1", "deit --tokens-at 1 --ema 0.9 --export ema"),
+    *("deit --sam sam --grad-accum-steps 2", "deit --sam asam --precision fp16 --stem conv"),
     "deit --precision fp32 --attention relu --alpha learned --gate sigmoid",
-    *("dino", "dino --stem conv", "volo --backbone volo_d1_convstem --batch-size 4 --subset 24", "bigvision_i1k"),
-    "reid --rerank --flip-test --stem conv --grad-accum-steps 2 --layer-decay 0.8 --precision fp16",
-    *("reid", "reid --attention relu", "fewshot", "fewshot --probe logistic", "fewshot --probe knn", "knn"),
+    *("dino", "dino --stem conv", "volo --backbone volo_d1_convstem --batch-size 4", "bigvision_i1k"),
+    *("reid", "reid --rerank --flip-test --stem conv --grad-accum-steps 2 --layer-decay 0.8 --precision fp16"),
+    *("reid --attention relu --precision fp32", "fewshot", "fewshot --probe logistic", "fewshot --probe knn", "knn"),
     *("linear", "finetune", "tokens --stem conv", "tokens --attention relu"),
-    *("detect --subset 8", "detect --subset 8 --detector retinanet --precision fp16"),
-    *("detect --subset 8 --detector cascade_mask_rcnn", "detect --subset 8 --detector mask_rcnn --window 4"),
+    *("detect", "detect --detector retinanet --precision fp16 --attention relu"),
+    *("detect --detector cascade_mask_rcnn", "detect --detector mask_rcnn --window 4"),
 )
 
 
@@ -32,7 +32,11 @@ CASES = (
 def test_a_command(tmp_path: Path, words: str) -> None:
     name, *options = words.split()
     allowed = next((number for key, number in ALLOWED.items() if key in words), None)
-    options += ["--backbone", "tiny"] * ("--backbone" not in options) + ["--epochs", "1"] * (allowed is not None)
+    options += (
+        ["--subset", "16"]
+        + ["--backbone", "tiny"] * ("--backbone" not in options)
+        + ["--epochs", "1"] * (allowed is not None)
+    )
     kernels = ["--kernels"] * ("relu" in options)
     program = "transfer.pretrain" if name in METHODS else "transfer.run"
     done = run(tmp_path, "--steps", "2", *kernels, program, name, *SMOKE, *options)
@@ -41,3 +45,35 @@ def test_a_command(tmp_path: Path, words: str) -> None:
     assert (done.steps > 0) == (allowed is not None)
     if allowed is not None:
         assert done.per_step() <= allowed, done.in_steps()
+
+
+SPOILT = """
+from transfer.pretrain import main
+from backbones.pretrain.supervised.learner import SupervisedLearner as learner
+
+forward = learner.forward
+
+
+def spoilt(self, batch, step):
+    result = forward(self, batch, step)
+    SPOIL
+    return result
+
+
+learner.forward = spoilt
+raise SystemExit(main(__import__("sys").argv[1:]))
+"""
+
+
+def test_a_number_read_in_a_step_and_a_tensor_of_the_cpu_are_found(tmp_path: Path) -> None:
+    words = ["deit", *SMOKE, "--subset", "16", "--epochs", "1", "--backbone", "tiny"]
+    found = []
+    for spoil in ("pass", "result['loss'].item()", "result['loss'] + __import__('torch').ones(1)"):
+        (folder := tmp_path / str(len(found))).mkdir()
+        (folder / "spoilt.py").write_text(SPOILT.replace("SPOIL", spoil), encoding="utf-8")
+        found.append(run(folder, "--steps", "2", "spoilt", *words))
+    plain, reading, mixing = found
+    assert reading.per_step() == plain.per_step() + 1
+    assert (plain.status, reading.status, mixing.status) == (0, 0, 1)
+    assert "beside CUDA tensors" in mixing.log
+    assert list(mixing.mixes.values()) == [1]
