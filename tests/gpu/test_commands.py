@@ -77,3 +77,8 @@ def test_a_number_read_in_a_step_and_a_tensor_of_the_cpu_are_found(tmp_path: Pat
     assert (plain.status, reading.status, mixing.status) == (0, 0, 1)
     assert "beside CUDA tensors" in mixing.log
     assert list(mixing.mixes.values()) == [1]
+
+
+def test_functions_work_on_the_device_of_their_tensors(tmp_path: Path) -> None:
+    done = run(tmp_path, "tests.gpu.functions")
+    assert (done.status, done.mixes) == (0, {}), done.log
