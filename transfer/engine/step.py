@@ -109,7 +109,8 @@ class Stepper:
             with warnings.catch_warnings():
                 # torch 2.13 renamed the argument; earlier releases know this name alone
                 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-                self.model = DistributedDataParallel(learner, devices, broadcast_buffers=not options.sync_bn)
+                shared: Any = {"broadcast_buffers": not options.sync_bn, "gradient_as_bucket_view": True}
+                self.model = DistributedDataParallel(learner, devices, **shared)
         self.frozen_norms = frozen_batch_norms(learner, learner.averages())
         if self.frozen_norms:
             names = shortened([*self.frozen_norms])
