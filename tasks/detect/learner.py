@@ -34,6 +34,8 @@ class DetectionLearner(Learner):
         norm_eval: whether batch norms of the backbone keep their statistics.
     """
 
+    one_size = False
+
     def __init__(self, detector: Any, *, norm_eval: bool) -> None:
         super().__init__()
         self.detector, self.norm_eval = detector, norm_eval

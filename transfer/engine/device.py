@@ -161,6 +161,20 @@ def full_float32() -> Iterator[None]:
         _set_float32(before)
 
 
+@contextmanager
+def fastest_convolutions(one_size: bool) -> Iterator[None]:
+    """Let cuDNN keep for each shape the convolution that it measures to be the fastest, which may differ from run to
+    run; where images have many sizes, or determinism is asked for in torch, as it is set.
+    """
+    cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
+    determined = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    cudnn.benchmark = before or (one_size and not determined)
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
+
+
 def tf32_operations(device: torch.device) -> str | None:
     """Return a phrase that says which float32 operations use TF32 by torch's current settings; None on a CPU."""
     if device.type != "cuda":

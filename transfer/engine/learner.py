@@ -20,7 +20,12 @@ class Learner(nn.Module):
     `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimizer may call it
     twice; buffers keep what the first call left. Further entries of its result are scalars for the history; `spread`
     (see `feature_spread`) lets a collapse be seen.
+
+    Attributes:
+        one_size: whether the images of all batches have the same few sizes.
     """
+
+    one_size = True
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """Return a batch of the loader (tensors, or tuples of them) on `device`, with images as floats in [0, 1]."""

@@ -11,7 +11,7 @@ from transfer.core.errors import Stopped
 from transfer.data.loading.loader import StreamPosition
 from transfer.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from transfer.engine.context import Context
-from transfer.engine.device import device_name
+from transfer.engine.device import device_name, fastest_convolutions
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Outcome, OutcomeMonitor
@@ -46,7 +46,8 @@ def fit(
     run = _Run(learner, options, context)
     run.restore()
     if not run.done:
-        run.train(loader, validate)
+        with fastest_convolutions(learner.one_size):
+            run.train(loader, validate)
     learner.eval()
     context.outcome = run.outcome
     return run.outcome

@@ -246,3 +246,22 @@ def test_a_history_holds_json_alone(tmp_path: Path) -> None:
     (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
     found = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert found == {"step": 1, "loss": None, "layers": [{"place": "stem", "norm": None, "rank": 2.0}]}
+
+
+@pytest.mark.parametrize("one_size", [True, False])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_convolutions_are_chosen_by_measuring_where_that_pays(one_size: bool, deterministic: bool) -> None:
+    class Looking(Classifier):
+        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+            seen.add(torch.backends.cudnn.benchmark)
+            return super().forward(batch, step)
+
+    seen: set[bool] = set()
+    Looking.one_size = one_size
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        fit(Looking(), loader(), fit_options(epochs=1), context())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert seen == {one_size and not deterministic}
+    assert not torch.backends.cudnn.benchmark
