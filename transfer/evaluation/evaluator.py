@@ -17,6 +17,7 @@ from transfer.core.errors import DeviceLost, Notice, UsageError, UserError
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
+from transfer.data.loading.workers import start_server
 from transfer.data.spec import flat_counts
 from transfer.engine import dist
 from transfer.engine.checkpoint import PREVIOUS, STATE
@@ -116,6 +117,8 @@ def make_context(command: Command) -> Context:
     ranks = ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
+    if device.type == "cuda" and workers:
+        start_server()  # it imports for seconds, while the model is built
     threads = auto_threads(run.threads, device, ranks, workers)
     torch.set_num_threads(threads.count)
     training, scoring = choose_precisions(command.options, device)
