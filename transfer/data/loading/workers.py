@@ -107,12 +107,9 @@ class _Sent(Dataset[Any]):
             content = pickle.dumps(sent, protocol=5, buffer_callback=arrays.append)
         except Exception:  # of any kind, as users' classes raise them
             return None
-        if b"__main__" in content:
-            return None
-        users = [
-            module for name, module in [*sys.modules.items()] if name.startswith(MODULES) and name.encode() in content
-        ]
-        return cls(content, arrays, [str(module.__file__) for module in users])
+        users = [name for name in [*sys.modules] if name.startswith(MODULES) and name.encode() in content]
+        files = [str(sys.modules[name].__file__) for name in users]
+        return None if b"__main__" in content else cls(content, arrays, files)
 
     def __reduce__(self) -> Any:
         return _receive, (reduction.DupFd(self.memory), self.sizes, self.files)
