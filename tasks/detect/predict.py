@@ -159,13 +159,14 @@ def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
     """Return the detections of one image in COCO's format."""
     found = sample.pred_instances
     columns = [found.bboxes.float(), found.scores.float()[:, None], found.labels[:, None]]
-    rows = torch.cat(columns, dim=1).cpu().numpy().astype(np.float64)  # one copy: each waits for a GPU
+    rows: NDArray[Any] = torch.cat(columns, dim=1).cpu().double().numpy()  # one copy: each waits for a GPU
     rows[:, 2:4] -= rows[:, :2]
     masks = found.masks.cpu().numpy() if "masks" in found else None
     results: Results = []
     for place, row in enumerate(rows):
-        result = {"image_id": int(sample.img_id), "category_id": int(category_ids[int(row[5])])}
-        result |= {"score": float(row[4]), "bbox": row[:4].tolist()}
+        *box, score, label = row.tolist()
+        result = {"image_id": int(sample.img_id), "category_id": int(category_ids[int(label)]), "score": score}
+        result["bbox"] = box
         if masks is not None:
             result["segmentation"] = run_lengths(masks[place])
         results.append(result)

@@ -58,10 +58,8 @@ def sample(self: Any, assign_result: AssignResult, pred_instances: Any, gt_insta
         assign_result.add_gt_(gt_instances.labels)
     assigned = AssignResult(objects, assign_result.gt_inds.cpu(), None, None)
     positive = self._sample_pos(assigned, int(self.num * self.pos_fraction)).flatten()
-    count = self.num - len(positive)
-    if self.neg_pos_ub >= 0:
-        count = min(count, int(self.neg_pos_ub * max(1, len(positive))))
-    negative = self._sample_neg(assigned, count).flatten()
+    most = int(self.neg_pos_ub * max(1, len(positive))) if self.neg_pos_ub >= 0 else self.num
+    negative = self._sample_neg(assigned, min(self.num - len(positive), most)).flatten()
     chosen = [places.sort().values.to(priors.device, non_blocking=True) for places in (positive, negative)]
     flags = (torch.arange(len(priors), device=priors.device) < objects).byte()
     return SamplingResult(*chosen, priors, boxes, assign_result, flags)
@@ -95,16 +93,9 @@ def single_level_grid_priors(
 def unchecked(function: Callable[..., Tensor], *names: str) -> Callable[..., Tensor]:
     """Return the `forward` of a loss of boxes that does not ask whether any weight is above zero."""
 
-    def forward(
-        self: Any,
-        pred: Tensor,
-        target: Tensor,
-        weight: Any = None,
-        avg_factor: Any = None,
-        reduction_override: Any = None,
-    ) -> Tensor:
-        given = {name: getattr(self, name) for name in names} | {"reduction": reduction_override or self.reduction}
-        return self.loss_weight * function(pred, target, weight, avg_factor=avg_factor, **given)
+    def forward(self: Any, *tensors: Tensor, reduction_override: str | None = None, **options: Any) -> Tensor:
+        options |= {name: getattr(self, name) for name in names}
+        return self.loss_weight * function(*tensors, reduction=reduction_override or self.reduction, **options)
 
     return forward
 
