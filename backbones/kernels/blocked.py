@@ -84,7 +84,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     """Return factor * h(scale q k^T) v.
 
     Args:
-        q, k, v: [n, N, d], [n, L, d], [n, L, e].
+        q, k, v: [n, N, d], [n, L, d], [n, L, e]; none of them empty.
 
     Returns:
         [n, N, e].
@@ -108,7 +108,7 @@ def backward(
     buffers = 2 if function.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up
-    whole = _block_shape(q, k, buffers)[1] == q.shape[1] > 0
+    whole = _block_shape(q, k, buffers)[1] == q.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     dk, dv = (x.new_empty(x.shape) if whole else x.new_zeros(x.shape, dtype=wide) for x in (k, v))
     for pairs, rows, (scores, slopes, *spare) in _blocks(q, k, buffers):
@@ -141,16 +141,14 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float, only: bool) 
 
 def _block_shape(q: Tensor, k: Tensor, buffers: int) -> tuple[int, int]:
     """Return how many of n and of N a block takes, with this many buffers of scores."""
-    room = BUDGET.get(q.device.type, BUDGET["cuda"]) // (q.element_size() * buffers * max(k.shape[1], 1))
+    room = BUDGET.get(q.device.type, BUDGET["cuda"]) // (q.element_size() * buffers * k.shape[1])
     height = min(q.shape[1], max(room // _MINIMUM_ROWS * _MINIMUM_ROWS, _MINIMUM_ROWS))
-    return min(q.shape[0], max(room // max(height, 1), 1)), height
+    return min(q.shape[0], max(room // height, 1)), height
 
 
 def _blocks(q: Tensor, k: Tensor, buffers: int) -> Iterator[tuple[slice, slice, list[Tensor]]]:
     """Yield slices of n and of N, and for each the buffers [n', N', L], which the next ones use again."""
     count, height = _block_shape(q, k, buffers)
-    if not count * height:
-        return
     n, N, L = *q.shape[:2], k.shape[1]
     space = _scratch.take(buffers * count * height * L, q).view(buffers, -1)
     for first in range(0, n, count):
