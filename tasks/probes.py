@@ -135,8 +135,8 @@ class Logistic:
             warnings.simplefilter("always", ConvergenceWarning)
             model.fit(self.x, self.labels)
         self.unconverged += any(issubclass(warning.category, ConvergenceWarning) for warning in raised)
-        classes = [model.predict(self._standardised(rows)) for rows in features.split(ROWS)]
-        return torch.from_numpy(np.concatenate(classes)).to(features.device)
+        parts = [torch.from_numpy(model.predict(self._standardised(rows))) for rows in features.split(ROWS)]
+        return torch.cat(parts).to(features.device)
 
     def _standardised(self, features: Tensor) -> NDArray[Any]:
         return ((features.double() - self.mean) / self.std).cpu().numpy()
@@ -148,12 +148,13 @@ class Neighbours:
     Args:
         features: features [M, D]. labels: integers [M] below `classes`.
         temperature: the temperature of the votes.
+        device: where they are counted; None is that of the features.
     """
 
     unconverged = 0
 
-    def __init__(self, features: Tensor, labels: Tensor, classes: int, *, temperature: float) -> None:
-        self.features, self.labels = features, labels
+    def __init__(self, features: Tensor, labels: Tensor, classes: int, *, temperature: float, device: Any = None):
+        self.features, self.labels = features.to(device or features.device), labels
         self.classes, self.temperature = classes, temperature
 
     def predict(self, features: Tensor, strength: float) -> Tensor:

@@ -8,6 +8,7 @@ of the images, nested support sets. Shapes: S support images needed, M test imag
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -145,10 +146,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
         check_finite(rows, names, f"features of the {part} images")
     check_varied(features.test, context.eval_precision, "test")
     check_varied(features.train, context.eval_precision, "training")
-
-    def neighbours(support: Tensor, labels: Tensor, classes: int) -> Fitted:
-        return Neighbours(support.to(context.device), labels, classes, temperature=options.temperature)
-
+    neighbours = partial(Neighbours, temperature=options.temperature, device=context.device)
     fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
     correct, strengths, unconverged = probe_all(features, sets, fits[options.probe], options.strengths, context)
     if unconverged:

@@ -7,7 +7,7 @@ Shapes: Q queries, G gallery images, D channels, b queries of one block, M galle
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -164,9 +164,7 @@ class Ranking:
         return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 
-OUTCOMES = tuple(
-    field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest", "nearest_distances")
-)
+OUTCOMES = ("ap", "inp", "before", "tied", "hits", "kept")
 
 
 def rank(

@@ -29,33 +29,15 @@ def tie_groups(
         b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest
         undefined; and the number of gallery images that are not left out [b].
     """
-    matched = distances.gather(1, columns)
+    import torch
+
+    ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
     others = match | left_out
     distances[others.nonzero()[:, 0], columns[others]] = np.inf
-    edges = matched.masked_fill(~match, -np.inf)
-    below, within = counts(distances, edges)
+    below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
+    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
     kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
-    return _groups(below, within, edges.cpu().numpy()), kept
-
-
-def _groups(below: NDArray[Any], within: NDArray[Any], keys: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return b, n, m, k [b, M] of each match from its nearer and equal entries that are no matches, and its distance.
-
-    The distance is -inf without a match.
-    """
-    keys = np.where(keys > -np.inf, keys, np.inf)
-    order = np.argsort(keys, axis=1, kind="stable")
-    ordered = [np.take_along_axis(array, order, axis=1) for array in (below, within, keys)]
-    below, within = ordered[:2]
-    place = np.broadcast_to(np.arange(order.shape[1]), order.shape)
-    start = np.ones(order.shape, dtype=bool)
-    start[:, 1:] = ordered[2][:, 1:] != ordered[2][:, :-1]
-    first = np.maximum.accumulate(np.where(start, place, 0), axis=1)
-    ends = np.ones(order.shape, dtype=bool)
-    ends[:, :-1] = start[:, 1:]
-    after = np.where(ends, place + 1, order.shape[1])
-    last = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
-    return [below + first, within - below + last - first, first, last - first]
+    return [below + first, within - below + last - first, first, last - first], kept
 
 
 def counts(distances: "Tensor", edges: "Tensor") -> list[NDArray[Any]]:

@@ -206,9 +206,7 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
 
 def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """Return a loader of P x K batches of augmented images for `collate_boxes`, each read by its path."""
-    mean, std = backbone.spec.mean, backbone.spec.std
-    assert mean, "a built backbone knows its pixel statistics"
-    assert std
+    mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
     transform = reid_train_transform(
         options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
     )
