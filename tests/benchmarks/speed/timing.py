@@ -14,7 +14,7 @@ from transfer.core.process import ALONE, usable_cores
 from transfer.doctor.gpu import matrix_throughput, wall_time
 from transfer.engine.context import Context
 from transfer.engine.device import DTYPES, choose_device
-from transfer.engine.step import Stepper
+from transfer.engine.step import Stepper, Taken
 
 Step = Callable[[], object]
 Clock = Callable[[], float]
@@ -69,12 +69,14 @@ def read(argv: Sequence[str], doc: str | None, **numbers: int) -> tuple[argparse
 
 
 def own_step(stepper: Stepper, epoch: float, epoch_steps: int = 1250) -> Callable[[Any], None]:
-    """The suite's step on a batch, from an epoch on."""
-    stepper.model.train()
+    """The suite's step on a batch, from an epoch on; numbers are read when the training loop reads them."""
     numbers: Iterator[int] = iter(range(int(epoch * epoch_steps) + 1, 10**9))
+    begun: list[Taken] = []
 
     def step(batch: Any) -> None:
-        stepper.step(next(numbers), epoch, batch, epoch_steps)
+        begun.append(stepper.step(next(numbers), epoch, batch, epoch_steps))
+        if len(begun) > stepper.late:
+            begun.pop(0).read()
 
     return step
 
