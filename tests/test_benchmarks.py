@@ -49,3 +49,21 @@ def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pyt
 def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpu"]) == 1
     assert capsys.readouterr().err.startswith("error: --device cuda: ")
+
+
+def test_goals_stand_beside_what_this_card_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = {"machine": "card", "torch": "2", "commit": "a"}
+    steps = {
+        "dino_step": {"ours": "30", "the repository's settings": "10"},
+        "deit_step": {"ours": "9", "timm, bf16": "10"},
+    }
+    rows = [
+        {**machine, "command": f"tests.benchmarks {command} --steps 5", "figure": name, "value": value}
+        for command, figures in steps.items()
+        for name, value in figures.items()
+    ]
+    gpu.goals(machine, rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "dino_step, ours, goal 1.5 x the repository's settings: 3.00"
+    assert lines[1] == "deit_step, ours, goal 1 x timm, bf16: 0.90, MISSED"
+    assert all(line.endswith(": not yet measured") for line in lines[2:])

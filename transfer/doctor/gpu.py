@@ -260,7 +260,7 @@ def _smoke(name: str, options: GpuOptions, folder: Path) -> str:
     given: dict[str, Any] = {"backbone": "volo_tiny" if name == "volo" else "tiny", "device": "cuda", "out": folder}
     given |= {"workers": options.workers} | ({"dataset": "toy_digits"} if name == "fewshot" else {})
     if name == "classify":
-        given["weights"] = next(folder.glob("pretrain-supervised-*-tiny-*"), "pretrained by `smoke of deit`")
+        given["weights"] = next(folder.glob("pretrain-supervised-*-tiny-*"), "random")
     recipe = task_recipe(name) if name in TASKS else pretraining_recipe(name)
     task = load_task(name if name in TASKS else method_of(recipe))
     given |= {"epochs": 1} if "epochs" in task.options.__dataclass_fields__ else {}
