@@ -3,15 +3,10 @@
 `docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """
 
-import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from transfer.statistics.intervals import Estimate
-
-POINT = 0.01
-"""One point of a score in percent, which the advice on seeds is for."""
-MOST_SEEDS = 100
 
 
 class Kind(Enum):
@@ -55,8 +50,6 @@ class Verdict:
         within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
             too few clusters disagree to say.
-        seeds: where nothing can be told, how many seeds more each variant needs to detect a difference of one point
-            so often; None where seeds do not matter or nothing is known of them, -1 where no number of them would do.
         equal: whether the variants do not differ on any sample.
         alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
         few: whether too few clusters disagree to say what could have been detected, or to call variants equivalent.
@@ -71,7 +64,6 @@ class Verdict:
     margin: float | None = None
     within: bool = False
     smallest: float | None = None
-    seeds: int | None = None
     equal: bool = False
     few: bool = False
     alone: bool = False
@@ -100,7 +92,7 @@ def verdict_of(
         effect: whether the difference is an effect of a field, not one of variants.
         tests: the number of tests over which p values are adjusted.
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
-        percent: whether the score is a fraction, so that a point is a hundredth; there is advice on seeds only then.
+        percent: whether the score is a fraction.
         breakdowns, counted: see `Verdict`.
     """
     verdict = Verdict(
@@ -118,32 +110,7 @@ def verdict_of(
         verdict,
         kind=Kind.INCONCLUSIVE,
         smallest=estimate.smallest_difference(tests=tests),
-        seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
         equal=estimate.method == "rule of three" and not estimate.estimate,
         alone=estimate.shown,
         few=estimate.few,
     )
-
-
-def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> int | None:
-    """Return how many seeds more each variant needs for a true difference of this size to be shown four times in five.
-
-    More seeds divide the variance between seeds; that over test samples, the models being given, stays as it is, though
-    it falls a little too. 0 where they suffice; -1 where even 100 more would not; None where nothing is known of seeds.
-    """
-    if estimate.seed_error is None or not estimate.seeds or min(estimate.seeds) < 2:
-        return None
-    expected = (_with_more_seeds(estimate, more) if more else estimate for more in range(MOST_SEEDS + 1))
-    smallest = (one.smallest_difference(tests=tests) for one in expected)
-    return next((more for more, size in enumerate(smallest) if size <= difference), -1)
-
-
-def _with_more_seeds(estimate: Estimate, more: int) -> Estimate:
-    """Return the estimate expected with `more` seeds of each variant that vary as these do, on the same samples."""
-    sizes = [size + more for size in estimate.seeds]
-    seeds = (estimate.seed_error or 0.0) ** 2 * min(estimate.seeds) / min(sizes)
-    samples = estimate.cluster_error**2
-    df = min(sizes) - 1 if estimate.paired else sum(size - 1 for size in sizes)
-    parts = samples**2 / estimate.cluster_df + seeds**2 / df
-    total = samples + seeds
-    return replace(estimate, stderr=math.sqrt(total), df=total**2 / parts if parts else estimate.cluster_df)

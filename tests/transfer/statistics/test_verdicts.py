@@ -5,24 +5,10 @@ import pytest
 
 from transfer.report.tables.comparison_text import verdict_text
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, seeds_to_add, verdict_of
+from transfer.statistics.verdicts import Kind, Verdict, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
-
-
-def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
-    more = seeds_to_add(UNSURE, 0.01)
-    assert more is not None
-    enough, few = (_with_more_seeds(UNSURE, count).smallest_difference() for count in (more, more - 1))
-    assert enough <= 0.01 < few
-    # by hand: the error falls with the root of the seeds, and the t test's quantiles with its df
-    seeds = 3 + more
-    error = math.hypot(0.002, 0.0118 * math.sqrt(3 / seeds))
-    assert 2.8 * error < 0.01 < 3.1 * math.hypot(0.002, 0.0118 * math.sqrt(3 / (seeds - 2)))
-    assert seeds_to_add(UNSURE, 0.06) == 0
-    assert seeds_to_add(UNSURE, 0.001) == -1  # the test samples alone leave more open
-    assert seeds_to_add(Estimate(0.0, -0.1, 0.1, stderr=0.05, seeds=(1, 1)), 0.01) is None
 
 
 def test_the_smallest_detectable_difference_is_that_of_the_corrected_level() -> None:

@@ -19,7 +19,7 @@ from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.statistics.intervals import FEW_SEEDS, Estimate
-from transfer.statistics.verdicts import POINT, Kind
+from transfer.statistics.verdicts import Kind
 
 SHOWN = 8
 """Scores of one verdict that are told one by one."""
@@ -59,7 +59,7 @@ class Answer:
         effects: a line for each score with means, difference and interval, below the line that explains them.
         rates: up to which rates the variants train, where several were tried and some failed.
         cost: what the first variant costs beside the second; empty where nothing is known.
-        limits: which runs are counted, and what would make the verdict stronger.
+        limits: which runs are counted.
     """
 
     headline: str
@@ -118,7 +118,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
     others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
-    limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *_advice(rows), *limits]
+    limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *limits]
     cost = _cost(primary, a, b, ratios or CostRatios())
     return Answer(headline, tuple(caveats), tuple(effects), rates, cost, tuple(limits))
 
@@ -205,15 +205,6 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
         seeded = any(is_seeded(record) for row in rows for record in row.matched.records)
         how = "Add --seeds 1 2" if seeded else "Frozen features: pretrain with --seeds 1 2"
         yield f"{told} {how}."
-
-
-def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
-    """Yield how many more seeds would detect a difference of one point, where seeds matter."""
-    needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
-    if enough := [number for number in needed if number > 0]:
-        yield f"{count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
-    if named := "; ".join(row_name(row, "`") for row in rows if (row.verdict.seeds or 0) < 0):
-        yield f"To detect a difference of {PERCENT * POINT:g} point use larger test sets, not more seeds: {named}."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
