@@ -11,7 +11,6 @@ from transfer.report.figures.svg import (
     canvas,
     color_of,
     finish,
-    for_both_widths,
     logarithmic,
     mark,
     number_of,
@@ -30,7 +29,6 @@ SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
 
 
-@for_both_widths
 def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 

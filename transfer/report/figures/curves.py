@@ -1,6 +1,6 @@
 """Curves of runs: their losses while training, and the similarity of their tokens layer by layer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ from transfer.report.figures.svg import (
     Plot,
     canvas,
     finish,
-    for_both_widths,
     is_narrow,
     logarithmic,
     looks,
@@ -29,7 +28,6 @@ POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
 
 
-@for_both_widths
 def training_curves(runs: RunSet, names: Mapping[str, str]) -> Plot:
     """Plot the loss of each run against the step, thinned to `POINTS` values.
 
@@ -79,7 +77,6 @@ PANELS = {"stem": "behind the stem", "positions": "behind positions", "block": "
 """Title of each kind of place; of several places of a kind the last one is shown."""
 
 
-@for_both_widths
 def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
@@ -98,7 +95,8 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
     curves: dict[str, dict[str, float]] = {}
     for row in table.rows:
         curves.setdefault(row["run"], {})[row["place"]] = row["similarity"]
-    places = merged_order(curves.values())
+    # of the deepest run first, which has the places of the others
+    places = list(dict.fromkeys(place for of_run in sorted(curves.values(), key=len, reverse=True) for place in of_run))
     with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
         for run, look in looks(dict.fromkeys([*curves][:LINES], ""), names).items():
             curve = [(places.index(place), value) for place, value in curves[run].items() if value is not None]
@@ -114,19 +112,6 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
         return plot_of(figure, csv(table))
 
 
-def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
-    """Return the places of all lists, in the order of each list if the lists agree on one."""
-    merged: list[str] = []
-    for places in lists:
-        position = 0
-        for place in places:
-            if place not in merged:
-                merged.insert(position, place)
-            position = merged.index(place) + 1
-    return merged
-
-
-@for_both_widths
 def similarity_by_epoch(layer_histories: LayerHistories, names: Mapping[str, str]) -> Plot:
     """Plot the similarity of tokens at three places against the epoch, a curve for each training with diagnostics.
 

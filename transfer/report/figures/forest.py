@@ -17,7 +17,6 @@ from transfer.report.figures.svg import (
     Plot,
     canvas,
     color_of,
-    for_both_widths,
     is_narrow,
     mark,
     plain,
@@ -39,7 +38,6 @@ DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-@for_both_widths
 def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 

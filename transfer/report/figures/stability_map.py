@@ -10,7 +10,6 @@ from transfer.report.figures.svg import (
     canvas,
     draw_legend,
     fits,
-    for_both_widths,
     is_narrow,
     mark,
     note_omitted,
@@ -38,7 +37,6 @@ UNIT_X, UNIT_Y = 1.02, 0.52
 PANELS = 24
 
 
-@for_both_widths
 def heat_map(rows: StabilityMap) -> Plot:
     """Draw a stability map.
 

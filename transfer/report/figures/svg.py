@@ -1,6 +1,6 @@
 """Figures as SVG: text stays text, lines take the text color of the page, equal rows give equal bytes.
 
-Each figure of a page is drawn twice, the second time for narrow screens. matplotlib is imported when a figure is drawn.
+matplotlib is imported when a figure is drawn.
 """
 
 import io
@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import wraps
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from transfer.core.errors import UserError, visible
@@ -62,8 +61,6 @@ class Plot:
     svg: str
     csv: str
     figure: "Figure" = field(compare=False, repr=False)
-    narrow: str = ""
-    """SVG in the width of a telephone; empty for a figure of a paper."""
 
 
 def write_figures(draw: Callable[[], Iterable[tuple[str, Plot]]], folder: Path) -> list[Path]:
@@ -128,25 +125,6 @@ def in_columns(columns: int) -> Iterator[None]:
 def is_narrow() -> bool:
     """Return whether figures are drawn for one column of a paper."""
     return _columns.get() == 1
-
-
-P = ParamSpec("P")
-Drawn = TypeVar("Drawn", Plot, Plot | None)
-
-
-def for_both_widths(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
-    """Make a function that draws a figure draw it a second time for narrow screens."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **options: P.kwargs) -> Drawn:
-        plot = draw(*args, **options)
-        if plot is None or _columns.get():
-            return plot
-        with in_columns(1):
-            narrow = draw(*args, **options)
-        return replace(plot, narrow=narrow.svg if narrow else "")
-
-    return drawn
 
 
 def plain(value: object, most: int = 60) -> str:

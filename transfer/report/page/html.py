@@ -62,7 +62,7 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
         script=script,
         blocks=_blocks,
         breakable=_breakable,
-        drawings=_drawings,
+        drawing=_drawing,
     )
 
 
@@ -84,10 +84,9 @@ def _breakable(name: str) -> Markup:
     return escape(visible_lines(name)).replace("_", Markup("_<wbr>"))
 
 
-def _drawings(plot: Plot, name: str) -> Iterator[tuple[str, Markup]]:
-    """Yield the drawings of a figure by their width, with ids that are unique on the page."""
-    for width, svg in (("wide", plot.svg), ("narrow", plot.narrow)):
-        yield width, Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{width}-", svg))
+def _drawing(plot: Plot, name: str) -> Markup:
+    """Return the drawing of a figure, with ids that are unique on the page."""
+    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", plot.svg))
 
 
 class _Cell(NamedTuple):

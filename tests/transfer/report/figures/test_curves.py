@@ -6,7 +6,7 @@ from tests.runs import ended
 from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
-from transfer.report.figures.curves import POINTS, merged_order, similarity_plot, training_curves
+from transfer.report.figures.curves import POINTS, similarity_plot, training_curves
 from transfer.report.tables.pivot import names_of_runs
 
 
@@ -31,9 +31,3 @@ def test_similarity_of_every_place_and_run() -> None:
     plot = similarity_plot(runs, names_of_runs(runs))
     assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
-
-
-def test_places_of_unlike_stems_stand_in_one_order() -> None:
-    plain_stem, conv = ["stem", "block 1", "norm"], ["conv before", "conv after", "stem", "block 1", "block 2", "norm"]
-    assert merged_order([plain_stem, conv]) == merged_order([conv, plain_stem]) == conv
-    assert merged_order([]) == []

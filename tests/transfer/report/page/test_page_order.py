@@ -116,7 +116,7 @@ def test_nothing_is_cut_and_every_label_is_readable(tmp_path: Path, width: int) 
             cut: all('body *').filter((one) => {
                 const box = one.getBoundingClientRect();
                 const isOut = box.left < -0.5 || box.right > innerWidth + 0.5;
-                return box.width && isOut && !one.closest('.scroll table, .skip');
+                return box.width && isOut && !one.closest('.scroll table, .plot svg, .skip');
             }).map((one) => one.outerHTML.slice(0, 80)),
             unsaid: tables.filter((room) => !room.previousElementSibling.matches('.sideways')
                 || !room.previousElementSibling.clientHeight
