@@ -216,10 +216,10 @@ def file_sha256(path: Path) -> str:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) -> str:
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as comma-separated values, without the last line's end."""
     text = io.StringIO()
-    csv.writer(text, quoting=quoting, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().rstrip("\n")
 
 

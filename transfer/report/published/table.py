@@ -27,7 +27,7 @@ from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.published.verdicts import MARGIN, Counts, PublishedKind, judged
 from transfer.report.tables.costs import hours, kind_of_hours
-from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text, full_text
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
 
@@ -41,7 +41,9 @@ FEW = {
 COLUMNS = (
     *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
     Column("gmacs", significant_digits=SIGNIFICANT),
-    *map(Column, ("device_hours", "pretraining_hours", REASONS, "others", "runs")),
+    *map(Column, ("device_hours", "pretraining_hours")),
+    Column(REASONS, detail=-1),
+    *map(Column, ("others", "runs")),
 )
 """Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
 own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,
@@ -49,23 +51,6 @@ own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an 
 and `runs` the ids of the runs."""
 
 _read_sweep = lru_cache(read_sweep)
-
-
-class Reasons(tuple[str, ...]):
-    """Reasons why a number cannot be compared with a published one, of which only CSV shows more than a few."""
-
-    SHOWN = 4
-
-
-@cell_text.register
-def _(reasons: Reasons) -> str:
-    more = len(reasons) - Reasons.SHOWN
-    return "; ".join([*reasons[: Reasons.SHOWN], *([f"{more} more (--format csv)"] if more > 0 else [])])
-
-
-@full_text.register
-def _(reasons: Reasons) -> str:
-    return "; ".join(reasons)
 
 
 def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
@@ -160,7 +145,7 @@ def _cell_row(
         "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
         "device_hours": _hours(runs.records),
         "pretraining_hours": _hours(pretrainings.values()) if pretrainings else None,
-        REASONS: Reasons(runs.reasons),
+        REASONS: runs.reasons,
         "others": runs.others,
         "runs": tuple(record.run_id for record in runs.records),
     }
@@ -248,7 +233,7 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
         "own": f"blocked: {_failures(broken, total)}",
         "verdict": judged(value, counts, None, comparable=not reasons) if judge and total == len(broken) else None,
         "pretraining_hours": _hours(broken),
-        REASONS: Reasons(reasons),
+        REASONS: reasons,
         "runs": tuple(record.run_id for record in broken),
     }
 

@@ -6,7 +6,7 @@ The cells of tables hold the verdicts as values.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison
+from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedMatch, ComparedScore, Comparison
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.fields import content_label
@@ -16,7 +16,6 @@ from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
 from transfer.statistics.verdicts import Kind, Verdict
 
-PERCENT = 100.0
 _FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
 
 

@@ -82,16 +82,9 @@ class MeanInterval:
 def cell_text(value: Any) -> str:
     """Return the text of a value that is not a number, for Markdown, terminals and HTML.
 
-    A module that defines further types of values registers their texts with `@cell_text.register`, and with
-    `@full_text.register` where CSV, which has no notes, needs a longer text.
+    A module that defines further types of values registers their texts with `@cell_text.register`.
     """
     return str(value)
-
-
-@singledispatch
-def full_text(value: Any) -> str:
-    """Return the text of a value for CSV, which must need no note; by default that of `cell_text`."""
-    return cell_text(value)
 
 
 @cell_text.register
@@ -265,7 +258,7 @@ def plain_value(name: str, value: Any) -> Any:
     """Return a cell for programs: a number, a bool or None as it is, every other value of the column as its text."""
     if value is None or isinstance(value, str | bool) or is_number(value):
         return value
-    return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)
+    return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
 
 
 def is_missing(value: Any) -> bool:

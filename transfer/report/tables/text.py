@@ -1,6 +1,5 @@
 """Tables as Markdown, which terminals show too, as LaTeX and CSV."""
 
-import csv as csv_format
 import re
 import textwrap
 from collections.abc import Iterable
@@ -30,14 +29,9 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return comma-separated values with all digits, and with the full text of values that Markdown abbreviates.
-
-    If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
-    """
+    """Return comma-separated values with all digits."""
     columns = [[tables.plain_value(name, value) for value in values(table, name)] for name in table.names]
-    rows = [table.names, *zip(*columns, strict=True)]
-    text = csv_text(rows)
-    return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
+    return csv_text([table.names, *zip(*columns, strict=True)])
 
 
 def note_texts(notes: Iterable[Note]) -> list[str]:

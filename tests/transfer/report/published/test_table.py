@@ -9,10 +9,8 @@ import pytest
 from tests.runs import ended
 from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, line_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import PublishedTable, paper_names, read_paper
-from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.published.table import COLUMNS, paper_table
-from transfer.report.tables.text import csv
+from transfer.report.published.table import COLUMNS
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
 SWEEP = attrgetter("sweep")
@@ -56,16 +54,6 @@ def test_breakdowns_meet_published_crashes_in_each_reading(tmp_path: Path) -> No
     assert (first["reading"], second["reading"]) == ("lr 0.002, printed 0.001", "lr 0.001, printed 0.001")
     assert (second["own"], second["verdict"], second["difference"]) == ("79.8", "not here", "")
     assert line_of(runs, "1", BASELINE)["own"] == "79.8", "the second reading is the baseline's run"
-
-
-def test_many_reasons_are_cut_short_except_in_csv(tmp_path: Path) -> None:
-    changed = {"epochs": 5, "batch_size": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
-    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
-    text = line_of([run], "1", BASELINE)["not comparable because"]
-    assert text.startswith("smoke; ")
-    assert text.endswith("; 2 more (--format csv)")
-    whole = csv(paper_table(RunSet.of([run]), "scaled_relu", "1"))
-    assert all(f"{name} {value} (" in whole for name, value in {**changed, "clip_grad": 1}.items())
 
 
 def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Path) -> None:
