@@ -68,15 +68,13 @@ class Event:
 
 def _choices() -> None:
     """Let torch choose as on a GPU, but for attention and batch norm, whose CUDA operators do not run on the CPU."""
-    from torch.amp import autocast_mode, grad_scaler
+
     from torch.cuda.amp import common
     from torch.nn.utils import clip_grad
     from torch.optim import optimizer
     from torch.utils import _foreach_utils, checkpoint
 
-    for module in (common, grad_scaler, autocast_mode):
-        if hasattr(module, "amp_definitely_not_available"):
-            module.amp_definitely_not_available = lambda: False  # type: ignore[attr-defined]
+    common.amp_definitely_not_available = lambda: False
     for module in (_foreach_utils, clip_grad):
         module._has_foreach_support = lambda *_: True
         module._device_has_foreach_support = lambda *_: True
