@@ -87,6 +87,8 @@ def evaluate_runs(
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
+    if context.on_gpu and context.workers:
+        start_server(task.module)  # it imports for seconds, while the model is built
     dist.start(context.ranks, context.device)
     check_inputs(command, task, context, inputs)
     result = Evaluation([], [], context.ranks.first)
@@ -117,8 +119,6 @@ def make_context(command: Command) -> Context:
     ranks = ranks_from_environment(run.sequence_parallel)
     device = choose_device(run.device, ranks)
     workers = auto_workers(device, ranks) if run.workers is None else run.workers
-    if device.type == "cuda" and workers:
-        start_server()  # it imports for seconds, while the model is built
     threads = auto_threads(run.threads, device, ranks, workers)
     torch.set_num_threads(threads.count)
     training, scoring = choose_precisions(command.options, device)

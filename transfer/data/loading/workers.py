@@ -30,9 +30,14 @@ ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 ALIGNED = 64
 
 
-def start_server() -> None:
-    """Start the server, unless it runs; it imports while this process goes on, and ends with it and its workers."""
-    multiprocessing.set_forkserver_preload([*PRELOADED])
+def start_server(module: str = "") -> None:
+    """Start the server, unless it runs; it imports while this process goes on, and ends with it and its workers.
+
+    Args:
+        module: of a task, to be imported with the module `preloaded` beside it, if there is one.
+    """
+    beside = [module, f"{module.rpartition('.')[0]}.preloaded"] * bool(module)
+    multiprocessing.set_forkserver_preload([*PRELOADED, *beside])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
     forkserver.ensure_running()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

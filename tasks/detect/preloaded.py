@@ -1,0 +1,5 @@
+"""Imports mmdetection, where loader processes come from a server; see `transfer.data.loading.workers`."""
+
+from tasks.detect.mmlab import load
+
+load()
