@@ -22,7 +22,7 @@ from transfer.engine.dist import by_first
 from transfer.engine.extract import check_finite, check_varied, extract
 
 TOP = 5
-BLOCK_ELEMENTS = 2**26  # similarities held at a time when no block is given: half a GiB
+BLOCK_ELEMENTS = 2**26  # similarities held at a time: half a GiB
 SPARE = 32  # samples besides the k nearest by matrix products, whose last bits depend on their sizes
 ROWS = 4096  # samples normalised at a time
 
@@ -88,7 +88,6 @@ def weighted_knn(
     k: Sequence[int],
     temperature: float,
     classes: int,
-    block: int | None = None,
     top: int = TOP,
 ) -> dict[int, Tensor]:
     """Return the classes that the k nearest training samples vote for, each with weight exp(cosine similarity /
@@ -105,7 +104,6 @@ def weighted_knn(
         k: numbers of neighbours.
         temperature: the temperature of the votes, above 0.
         classes: C.
-        block: test samples compared at a time.
         top: classes returned for each sample, C at most.
 
     Returns:
@@ -121,7 +119,7 @@ def weighted_knn(
     labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
     largest = max(samples, 4 * classes, 16 * candidates * channels)
     classes_of_k: dict[int, list[Tensor]] = {number: [] for number in k}
-    for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
+    for rows in test.split(max(1, BLOCK_ELEMENTS // largest)):
         unit = _normalise(rows.to(train.device))
         products = torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1)
         similarity, nearest = _rerank(unit, train, _top_k(products, candidates)[1], max(k))

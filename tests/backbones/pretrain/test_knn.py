@@ -7,13 +7,16 @@ from tests.oracles.knn import class_rank, similarities, votes
 from transfer.core.errors import UserError
 
 
-@pytest.mark.parametrize("block", [None, 1, 4])
+@pytest.mark.parametrize("elements", [2**26, 1, 16 * 40 * 5 * 4])
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
-def test_votes_are_those_of_the_plain_statement(block: int | None, temperature: float) -> None:
+def test_votes_are_those_of_the_plain_statement(
+    elements: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backbones.pretrain.knn.BLOCK_ELEMENTS", elements)
     generator = torch.Generator().manual_seed(0)
     train, test = (torch.randn(count, 5, generator=generator) for count in (40, 11))
     labels = torch.randint(4, (40,), generator=generator)
-    found = weighted_knn(train, labels, test, k=[1, 7, 40], temperature=temperature, classes=4, block=block, top=4)
+    found = weighted_knn(train, labels, test, k=[1, 7, 40], temperature=temperature, classes=4, top=4)
     for k, answers in found.items():
         for feature, ranked in zip(test.double().numpy(), answers):
             totals = votes(similarities(train.double().numpy(), feature), labels.numpy(), k, temperature, 4)

@@ -43,9 +43,7 @@ class RandomErasing:
 
     def __call__(self, image: Tensor) -> Tensor:
         box = draw_box(self.probability, *image.shape[-2:])
-        if any(box):
-            _fill(image, box, self._noise(image, box))
-        return image
+        return erased(image[None], torch.tensor([box]), self._noise(image, box))[0] if any(box) else image
 
     def draw(self, image: Tensor) -> list[Tensor]:
         """Return the image as it is, the box as int64 [4] (top, left, h, w, all 0 for none), and its noise [C h w]."""
@@ -54,11 +52,6 @@ class RandomErasing:
 
     def _noise(self, image: Tensor, box: Sequence[int]) -> Tensor:
         return torch.empty(len(image), *box[2:]).normal_().mul_(self.std).add_(self.mean).flatten()
-
-
-def _fill(image: Tensor, box: Sequence[int], noise: Tensor) -> None:
-    top, left, h, w = box
-    image[:, top : top + h, left : left + w] = noise.view(-1, h, w)
 
 
 def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:
@@ -70,11 +63,11 @@ def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:
         noise: of all boxes, one after the other, on the device of the pixels.
     """
     images, start = to_dtype(pixels, torch.float32, scale=True), 0
-    for image, box in zip(images, boxes.tolist(), strict=True):
-        if any(box):
-            size = len(image) * box[2] * box[3]
-            _fill(image, box, noise[start : start + size])
-            start += size
+    for image, (top, left, h, w) in zip(images, boxes.tolist(), strict=True):
+        if h:
+            end = start + len(image) * h * w
+            image[:, top : top + h, left : left + w] = noise[start:end].view(-1, h, w)
+            start = end
     return images
 
 
