@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.support import Classifier, Points, context, fit_options, loader, tensors
 from tests.transfer.core.test_files import files_of_at_most
@@ -179,8 +179,10 @@ def test_parameters_that_break_in_the_last_step_are_seen(tmp_path: Path) -> None
 
 
 def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
-    here = context(tmp_path)
-    fit(Classifier(), loader(), fit_options(epochs=2), here, validate=lambda epoch: {"accuracy": epoch / 10})
+    here, model, modes = context(tmp_path), Classifier(), list[bool]()
+    model.body[1].train = lambda mode=True: modes.append(mode) or nn.Module.train(model.body[1], mode)  # type: ignore
+    fit(model, loader(), fit_options(epochs=2), here, validate=lambda epoch: model.eval() and {"accuracy": epoch / 10})
+    assert modes == [True, False, True, False, True, False], "set where they change, not in each step"
     lines = [line for line in history(tmp_path) if "accuracy" in line]
     assert [(line["step"], line["accuracy"]) for line in lines] == [(3, 0.0), (6, 0.1)]
     assert here.cost.images == 48
