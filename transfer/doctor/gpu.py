@@ -32,7 +32,7 @@ from backbones.kernels.blocked import HEAD_DIMS
 from backbones.kernels.functions import pointwise
 from transfer.cli.command import read_command
 from transfer.cli.entry import package_version
-from transfer.cli.options import PretrainRunOptions
+from transfer.cli.options import PretrainRunOptions, RunOptions
 from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
@@ -42,7 +42,7 @@ from transfer.doctor.options import GpuOptions, SpeedOptions
 from transfer.doctor.speed import Timed, drawn_data, read_training
 from transfer.doctor.speed_pairs import Step, in_turns
 from transfer.engine.context import peak_mib
-from transfer.engine.device import DTYPES, autocast, choose_device, choose_precision
+from transfer.engine.device import DRIVER, DTYPES, autocast, choose_device, choose_precision, device_name
 from transfer.engine.step import Stepper, Taken
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.evaluate import evaluate_each
@@ -90,20 +90,20 @@ def main(options: GpuOptions) -> int:
 
 
 def _software(device: torch.device) -> str:
-    card, driver = torch.cuda.get_device_properties(device), Path("/proc/driver/nvidia/version")
-    numbers = re.findall(r"\d+\.\d+[.\d]*", driver.read_text(encoding="utf-8")) if driver.is_file() else []
+    card = torch.cuda.get_device_properties(device)
+    driver = re.search(r"\d+\.[\d.]+", DRIVER.read_text(encoding="utf-8")) if DRIVER.is_file() else None
     packages = (f"{name} {package_version(name)}" for name in ("torchvision", "triton", "timm", "vit-transfer"))
     commit, dirty = source_state()
     return (
-        f"{torch.cuda.get_device_name(device)}, {card.total_memory / 2**30:.0f} GiB, capability {card.major}."
-        f"{card.minor}, driver {next(iter(numbers), 'unknown')}; torch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"{device_name(device)}, {card.total_memory / 2**30:.0f} GiB, capability {card.major}.{card.minor}, "
+        f"driver {driver[0] if driver else 'unknown'}; torch {torch.__version__}, CUDA {torch.version.cuda}, "
         f"{', '.join(packages)} {(commit or '')[:12]}{', modified' * bool(dirty)}"
     )
 
 
 def card_peak(device: torch.device) -> float | None:
     """Return the card's dense bfloat16 operations a second by its maker; None of an unknown one, and of a CPU."""
-    name = torch.cuda.get_device_name(device).removeprefix("NVIDIA ") if device.type == "cuda" else ""
+    name = device_name(device).removeprefix("NVIDIA ") if device.type == "cuda" else ""
     return next((peak for card, peak in PEAKS.items() if re.fullmatch(card, name)), None)
 
 
@@ -264,12 +264,9 @@ def _smoke(name: str, options: GpuOptions, folder: Path) -> str:
     recipe = task_recipe(name) if name in TASKS else pretraining_recipe(name)
     task = load_task(name if name in TASKS else method_of(recipe))
     given |= {"epochs": 1} if "epochs" in task.options.__dataclass_fields__ else {}
-    words = ["--smoke", *as_flags(given)]
-    if name in TASKS:
-        command = read_command(recipe, task.options, words)
-    else:
-        command = read_command(recipe, task.options, words, PretrainRunOptions)
-        task = pretraining_task(command, task, name)
+    of_run = RunOptions if name in TASKS else PretrainRunOptions
+    command = read_command(recipe, task.options, ["--smoke", *as_flags(given)], of_run)
+    task = task if name in TASKS else pretraining_task(command, task, name)
     evaluation = evaluate_each(checked_inputs(command, task, say=False), task, progress=False)
     for failure in evaluation.failures:
         raise failure.error
