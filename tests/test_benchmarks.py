@@ -7,6 +7,7 @@ import pytest
 
 from tests.benchmarks import gpu
 from tests.benchmarks.__main__ import BENCHMARKS, main
+from transfer.doctor.__main__ import COMMANDS
 
 
 def test_the_list_says_what_each_needs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,3 +68,9 @@ def test_goals_stand_beside_what_this_card_reached(capsys: pytest.CaptureFixture
     assert lines[0] == "dino_step, ours, goal 1.5 x the repository's settings: 3.00"
     assert lines[1] == "deit_step, ours, goal 1 x timm, bf16: 0.90, MISSED"
     assert all(line.endswith(": not yet measured") for line in lines[2:])
+
+
+def test_the_table_of_a_gpu_names_what_there_is() -> None:
+    named = {"tests.benchmarks": BENCHMARKS, "transfer.doctor": COMMANDS}
+    assert all(name in named[module] for module, name, *_ in map(str.split, gpu.TABLE))
+    assert {goal.command for goal in gpu.GOALS} <= {command.split()[1] for command in gpu.TABLE}
