@@ -22,7 +22,6 @@ from transfer.report.figures.svg import (
 )
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import csv
-from transfer.report.tables.tokens import LayerHistories
 
 POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
@@ -73,8 +72,6 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
 
 BACKBONE = {"backbone": "name", "stem": "stem"}
 MEASURED = ("place", "kind", "similarity", "similarity_sd")
-PANELS = {"stem": "behind the stem", "positions": "behind positions", "block": "behind the last block"}
-"""Title of each kind of place; of several places of a kind the last one is shown."""
 
 
 def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
@@ -109,36 +106,4 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
         axes.set_ylabel("cosine similarity of tokens")
         note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
-        return plot_of(figure, csv(table))
-
-
-def similarity_by_epoch(layer_histories: LayerHistories, names: Mapping[str, str]) -> Plot:
-    """Plot the similarity of tokens at three places against the epoch, a curve for each training with diagnostics.
-
-    Columns of the CSV: run, backbone, epoch, place, kind, and the diagnostics of the place, as in the record of task
-    `tokens`.
-
-    Args:
-        layer_histories: by the ids of the runs; runs without any are left out.
-        names: the variant of each run of the report, by its id.
-    """
-    ids = [run for run in layer_histories if layer_histories[run]]
-    table = Table.from_rows(
-        {"run": run, "backbone": names[run], "epoch": entry["epoch"]} | layer
-        for run in ids
-        for entry in layer_histories[run]
-        for layer in entry["layers"]
-    )
-    with canvas(11.0, 3.4, panels=len(PANELS), across=len(PANELS)) as (figure, panels):
-        for axes, (kind, title) in zip(panels, PANELS.items()):
-            for run, look in looks(dict.fromkeys(ids[:LINES], ""), names).items():
-                rows = [row for row in table.rows if (row["run"], row["kind"]) == (run, kind)]
-                last = {row["epoch"]: row["similarity"] for row in rows}  # of several places of a kind
-                curve = {epoch: value for epoch, value in last.items() if value is not None}
-                axes.plot([*curve], [*curve.values()], **look, **DOTS)
-            axes.set_title(title)
-            axes.set_xlabel("epoch")
-        panels[0].set_ylabel("cosine similarity of tokens")
-        note_omitted(figure, min(len(ids), LINES), len(ids), "runs")
-        finish(figure, panels)
         return plot_of(figure, csv(table))

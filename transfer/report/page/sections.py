@@ -12,7 +12,7 @@ from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.cost import cost_plot
-from transfer.report.figures.curves import similarity_by_epoch, similarity_plot, training_curves
+from transfer.report.figures.curves import similarity_plot, training_curves
 from transfer.report.figures.forest import forest_plot
 from transfer.report.figures.stability_map import heat_map
 from transfer.report.page.galleries import picture_sections, sample_sections
@@ -23,7 +23,7 @@ from transfer.report.summary.stability import AXES, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
-from transfer.report.tables.costs import CostRatios, cost_table, ratio_table
+from transfer.report.tables.costs import CostRatios, cost_table
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
 from transfer.report.tables.stability_map import largest_stable, stability_map
@@ -41,8 +41,6 @@ READING = {
     "score. 'At chance' means a score no better than chance level.",
     "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
     "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
-    "ratios": "Time of a step of the first variant, as a multiple of the second's: median and quartiles over "
-    "alternating rounds (A B B A) in one process.",
 }
 """How to read the sections of a page."""
 MOST_OTHERS = 20
@@ -128,7 +126,7 @@ class _Report:
             comparison = _compared(self.runs, a, b, request.settings)
             told = str(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
-            parts += [*self.differences(comparison), *self.measured_cost(comparison)]
+            parts += self.differences(comparison)
         parts += [*self.interaction(), *self.asked_maps()]
         if not request.names_sections:
             parts += self.tables()
@@ -155,7 +153,6 @@ class _Report:
         for one in comparisons:
             rest += sample_sections(one, self.runs, pictures=request.pictures)
         rest += self.tables()
-        rest += [part for one in comparisons for part in self.measured_cost(one)]
         rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
         rest += [*_asked(request.layers, self.layers(), NO_LAYERS), *self.similarity(), *self.curves()]
         rest += picture_sections(self.runs.runs, pictures=request.pictures)
@@ -195,14 +192,6 @@ class _Report:
         yield Section(title=name, table=primary, note=IN_FULL)
         if 0 < len(others) <= MOST_OTHERS:
             yield Section(title=f"{name}: other metrics", table=others)
-
-    def measured_cost(self, comparison: Comparison) -> Iterator[Section]:
-        """Yield what the first variant costs beside the second, where that was measured."""
-        table = ratio_table([match.matched for match in comparison.matches], self.request.ratios)
-        if len(table) or table.notes:
-            note, shown = "\n".join(map(note_text, table.notes)), replace(table, notes=[]) if len(table) else None
-            title = f"Measured cost: {versus(comparison, self.runs)}"
-            yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
 
     def tables(self) -> Iterator[Section]:
         """Yield a table of scores for each task."""
@@ -276,8 +265,7 @@ class _Report:
         diagnosed = self.runs.where(lambda record: record.details.get("tokens_at"))
         histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
         if any(histories.values()):
-            table, plot = layer_table(diagnosed, histories), similarity_by_epoch(histories, self.names)
-            yield Section(title="Tokens while training: by layer", table=table, plot=plot)
+            yield Section(title="Tokens while training: by layer", table=layer_table(diagnosed, histories))
             if len(norms := norm_table(diagnosed, histories)):
                 yield Section(title=f"Tokens while training: {NORMS}", table=norms)
 

@@ -237,6 +237,7 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
             parts.append(f"{told} {unit}{change}")
     found = [ratio for _, ratio in ratios.of_matches(matches)]
     lines = [f"Cost: {', '.join(parts)}{UNMEASURED * (UNMEASURED in found)}."] if parts else []
+    lines += [f"Cost not measured: {why}." for why in found if isinstance(why, str) and why != UNMEASURED]
     measured = [ratio for ratio in found if isinstance(ratio, CostRatio)]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))

@@ -157,23 +157,14 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
 
 
 def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
-    """Return the differences of a comparison's table in primary scores, and those in the others, without notes.
-
-    Names of datasets are without the marks of their runs, which become notes.
-    """
+    """Return the differences of a comparison's table in primary scores, and those in the others, without notes."""
     settings = dict.fromkeys(name for row in comparison.rows for name in row.matched.setting)
     wanted = ("task", "dataset", *settings, "score", "effect", "means", *NUMBERS, "verdict")
     names = [name for name in wanted if name in table]
     notes = [note for note in table.notes if comparison.effects or not note.in_summary]
-    rows = [dict(row) for row in table.rows]
-    short = [(row["task"], *row["dataset"].removesuffix(")").split(" (", 1)) for row in rows]
-    if len({one[:2] for one in short}) == len({*short}):
-        for row, (task, dataset, *marks) in zip(rows, short, strict=True):
-            row["dataset"] = dataset
-            notes += [Note(text, f"{task} on {dataset}") for text in marks]
     columns = [replace(column, detail=-1) for column in table.columns]
-    primary = [row for row, compared in zip(rows, comparison.rows) if compared.family == FAMILIES[0]]
-    others = [row | {"verdict": verdict_in_short(row["verdict"])} for row in rows if row not in primary]
+    primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family == FAMILIES[0]]
+    others = [row | {"verdict": verdict_in_short(row["verdict"])} for row in table.rows if row not in primary]
     return Table(columns, primary, notes).select(names), Table(columns, others).select(names)
 
 

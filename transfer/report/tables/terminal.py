@@ -134,11 +134,7 @@ def run_table(records: Sequence[Record], out: Path) -> str:
     runs = RunSet.of(Run(Store(out).folder(record.run_id), record) for record in records)
     tables = [each_run(runs, intervals=True).without(TRAIN_SECONDS)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
-        means = summary(runs).without(RUN, *COSTS)
-        if len(endings := {record.status for record in records}) == 1:
-            rows = [row | {"outcome": max(endings)} for row in means.rows]
-            means = Table.from_rows(rows, means.columns, means.notes).without("statuses")
-        tables.append(means)
+        tables.append(summary(runs).without(RUN, *COSTS))
     tables = [table.without(*(name for name in table.names if name.endswith((" sd", " se")))) for table in tables]
     tables.append(over_datasets(runs).without(RUN))
     smoke = " --smoke" * any(record.smoke for record in records)

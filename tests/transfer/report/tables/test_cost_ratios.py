@@ -1,4 +1,4 @@
-"""Measured cost ratios: kept with a sweep, shown in answer, table and page."""
+"""Measured cost ratios: kept with a sweep, shown in the summary."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,8 +60,6 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
         "CPU time of one thread, conv / patchify, measured alternately: "
         "1.34 (quartiles 1.31 to 1.36) for a training step, 1.05 (quartiles 1.04 to 1.06) for a forward pass." in said
     )
-    assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
-    assert "Measured cost: conv vs. patchify" in (tmp_path / "page.html").read_text()
     (tmp_path / "costs.json").unlink()
     assert main(words) == 0
     assert "5.00 vs. 5.00 M parameters; measure time: --measure-cost." in " ".join(capsys.readouterr().out.split())

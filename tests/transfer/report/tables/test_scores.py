@@ -50,7 +50,7 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert pd.isna(rows["mAP sd"][1])
     assert rows["statuses"][1] == Endings((("completed", 1), ("diverged", 1)))
     assert texts(rows, "statuses") == ["3 completed", "1 completed, 1 diverged"]
-    assert "outcome completed" in run_table(runs()[:3], Path("runs"))
+    assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:

@@ -52,7 +52,7 @@ def test_norms_have_their_deviation_over_seeds() -> None:
     assert not norm_table_of([tokens(0.1)]).rows, "a stem without a last activation has none"
 
 
-def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
+def test_trainings_that_were_looked_at_have_rows_by_epoch(tmp_path: Path) -> None:
     runs = []
     for seed in (0, 1):
         record = made("pretrain-supervised", seed=seed)
@@ -68,7 +68,5 @@ def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: P
     assert layers.table is not None
     assert layers.table["epoch"] == [1, 1, 3, 3]
     assert layers.table["similarity"] == pytest.approx([0.15, 0.3, 0.45, 0.9])
-    assert layers.plot is not None
-    assert "behind the last block" in layers.plot.svg
     assert norms.table is not None
     assert norms.table["epoch"] == [1, 3]
