@@ -228,12 +228,10 @@ class Stepper:
         """
         broken = ~values.isfinite().all()
         if self.scaler.is_enabled():
-            return torch.stack([broken, *(found > 0 for found in self._overflows())]).any()
+            overflows = self.scaler._found_inf_per_device(self.optimizer).values()
+            return torch.stack([broken, *(found > 0 for found in overflows)]).any()
         self.broken = self.broken | broken  # what the host does not know yet holds for the next step, too
         return self.broken
-
-    def _overflows(self) -> Iterable[Tensor]:
-        return self.scaler._found_inf_per_device(self.optimizer).values()
 
     def _update(self, number: int, norm: Tensor, left_out: Tensor) -> None:
         """Update everything, or nothing of a step that is `left_out`."""
