@@ -9,14 +9,14 @@ pigeonhole bootstrap", doi 10.1214/07-AOAS122). The interval is Student's, with 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.statistics.intervals import Estimate, Scores
+from transfer.statistics.intervals import Estimate, Method, Scores
 
 
 def clopper_pearson(successes: int, of: int, level: float) -> tuple[float, float]:
@@ -211,14 +211,13 @@ def _counts(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float
 
 def _exact(known: Estimate, more: int, fewer: int | None = None) -> Estimate:
     """Return the estimate with the exact interval of counts of samples."""
-    of, inner = known.clusters, 2 * known.level - 1
-    if fewer is None:
-        low, high = clopper_pearson(more, of, known.level)
-        ends, p = clopper_pearson(more, of, inner), float(low <= 0)
-    else:
-        low, high = mcnemar_interval(more, fewer, of, known.level)
-        ends, p = mcnemar_interval(more, fewer, of, inner), mcnemar_p(more, fewer)
-    return replace(known, low=low, high=high, inner=ends, of_models=(low, high), p=p, method="exact")
+
+    def ends(level: float) -> tuple[float, float]:
+        of = known.clusters
+        return clopper_pearson(more, of, level) if fewer is None else mcnemar_interval(more, fewer, of, level)
+
+    p = float(ends(known.level)[0] <= 0) if fewer is None else mcnemar_p(more, fewer)
+    return _with_interval(known, ends, p, "exact")
 
 
 def _constant(known: Estimate, span: float, limits: tuple[float, float]) -> Estimate:
@@ -234,27 +233,23 @@ def _constant(known: Estimate, span: float, limits: tuple[float, float]) -> Esti
         reach = span * (1 - (1 - level) ** (1 / n))
         return max(estimate - reach, limits[0]), min(estimate + reach, limits[1])
 
-    low, high = ends(known.level)
-    p = max(1 - abs(estimate) / span, 0.0) ** n
-    return replace(
-        known, low=low, high=high, inner=ends(2 * known.level - 1), of_models=(low, high), p=p, method="rule of three"
-    )
+    return _with_interval(known, ends, max(1 - abs(estimate) / span, 0.0) ** n, "rule of three")
 
 
 def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
     """Return the estimate with Student's interval, within the limits that the score cannot leave."""
     from scipy.special import stdtr, stdtrit
 
-    def ends(level: float, error: float, df: float) -> tuple[float, float]:
+    def ends(level: float, error: float = known.stderr, df: float = known.df) -> tuple[float, float]:
         half = error * float(stdtrit(df, (1 + level) / 2))
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
-    low, high = ends(known.level, known.stderr, known.df)
-    return replace(
-        known,
-        low=low,
-        high=high,
-        inner=ends(2 * known.level - 1, known.stderr, known.df),
-        of_models=ends(known.level, known.cluster_error, known.cluster_df),
-        p=2 * float(stdtr(known.df, -abs(known.estimate) / known.stderr)),
-    )
+    found = _with_interval(known, ends, 2 * float(stdtr(known.df, -abs(known.estimate) / known.stderr)), "t")
+    return replace(found, of_models=ends(known.level, known.cluster_error, known.cluster_df))
+
+
+def _with_interval(known: Estimate, ends: Callable[[float], tuple[float, float]], p: float, method: Method) -> Estimate:
+    """Return the estimate with the interval that `ends` gives for its level, and that of two one-sided tests."""
+    low, high = ends(known.level)
+    inner = ends(2 * known.level - 1)
+    return replace(known, low=low, high=high, inner=inner, of_models=(low, high), p=p, method=method)
