@@ -42,7 +42,7 @@ def command(argv: list[str]) -> tuple[str, list[str]]:
     first = next(iter(argv), "-")
     if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):
         raise UsageError(f"unknown command {first!r}{near}")
-    if any(word in ("html", "--format=html") or word.endswith((".html", ".htm")) for word in argv):
+    if any(word in ("html", "--format=html") or word.endswith(".html") for word in argv):
         return "page", argv
     return next((FLAGS[flag] for word in argv if (flag := word.partition("=")[0]) in FLAGS), "table"), argv
 

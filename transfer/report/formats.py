@@ -3,7 +3,6 @@
 Imports pandas only to make such a file.
 """
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from transfer.report.tables.text import latex, markdown, notes_of_row, without_t
 if TYPE_CHECKING:
     import pandas as pd
 
-DATA = ("csv", "jsonl", "parquet")
+DATA = ("csv", "parquet")
 """Formats that programs read: one table, with a name for each column."""
 _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixed-integer-float": "float64"}
 """The type of a column, by that of its values; any other is of texts."""
@@ -82,8 +81,7 @@ def file_content(frame: "pd.DataFrame", form: str) -> bytes:
     """Return the content of a file with the rows of a data frame, numbers with all their digits.
 
     Args:
-        form: one of `DATA`. Missing values are empty in csv and null in jsonl and parquet; jsonl has no infinity, so
-            that it is null there.
+        form: one of `DATA`. Missing values are empty in csv and null in parquet.
     """
     import pandas as pd
 
@@ -91,8 +89,4 @@ def file_content(frame: "pd.DataFrame", form: str) -> bytes:
         return bytes(frame.to_parquet(None, index=False))
     times = frame.select_dtypes("datetimetz").columns
     frame = frame.assign(**{name: frame[name].map(pd.Timestamp.isoformat, "ignore") for name in times}).astype(object)
-    if form == "csv":
-        return f"{csv_text([[*frame], *frame.where(frame.notna(), None).values.tolist()])}\n".encode()
-    frame = frame.where(frame.notna() & ~frame.isin([float("inf"), float("-inf")]), None)
-    lines = frame.to_dict("records")
-    return "".join(f"{json.dumps(line, ensure_ascii=False, allow_nan=False)}\n" for line in lines).encode()
+    return f"{csv_text([[*frame], *frame.where(frame.notna(), None).values.tolist()])}\n".encode()

@@ -7,13 +7,10 @@ from typing import Any, Literal
 from transfer.core.errors import UsageError
 from transfer.core.settings import Positional
 
-Format = Literal["terminal", "markdown", "csv", "jsonl", "parquet", "latex", "html"]
+Format = Literal["terminal", "markdown", "csv", "parquet", "latex", "html"]
 SUFFIXES: dict[str, Format] = {
-    **dict.fromkeys((".md", ".markdown", ".txt"), "markdown"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".html", ".htm"), "html"),
-    **{".csv": "csv", ".tex": "latex"},
+    **{".md": "markdown", ".txt": "markdown", ".csv": "csv"},
+    **{".parquet": "parquet", ".tex": "latex", ".html": "html"},
 }
 """The format of a file, by its suffix."""
 DEFAULT_RUNS = (Path("runs"),)
@@ -36,8 +33,8 @@ class OutputOptions(RunsOptions):
     """What to write."""
 
     format: Format | None = None
-    """Format of the output; by default that of the suffix of --output, else terminal, which is 100 columns wide. csv,
-    jsonl and parquet hold all rows in one table, latex is for booktabs, html is a self-contained page."""
+    """Format of the output; by default that of the suffix of --output, else terminal, which is 100 columns wide. csv
+    and parquet hold all rows in one table, latex is for booktabs, html is a self-contained page."""
     output: Path | None = None
     """File to write; by default stdout."""
 
@@ -57,7 +54,7 @@ class TableOptions(OutputOptions):
     """Means of scores over seeds, or --per-run; --pivot: variants as rows, tasks as columns."""
 
     per_run: bool = False
-    """One row per run instead of means over seeds. In csv, jsonl and parquet one row per run and score."""
+    """One row per run instead of means over seeds. In csv and parquet one row per run and score."""
     pivot: bool = False
     """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
     scores: tuple[str, ...] = ()

@@ -37,8 +37,6 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     said = capsys.readouterr()
     assert len(re.findall(r"[0-9a-f]{12} \|\n", said.out)) == 3
     assert all(mark in said.out for mark in ("(smoke", "(dirty"))
-    assert main(["table", runs, "--per-run", "--format", "jsonl"]) == 0
-    assert '"started": null' in capsys.readouterr().out
 
 
 def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
@@ -77,7 +75,7 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["compare", "--by", "stem"], "--by is of `report map`, `page`, `figures`, not of `report compare`"),
         (["--format", "csv", "--output", "x.html"], "--output x.html: .html is of --format html, not csv"),
         (["--format", "parquet"], "name it with --output"),
-        (["--output", "x.tab"], "x.tab: end it in one of .md, .markdown"),
+        (["--output", "x.tab"], "x.tab: end it in one of .md, .txt"),
     ):
         at = words[0] == "compare"
         assert main([*words[:at], runs, *words[at:]]) == 2

@@ -13,7 +13,7 @@ from transfer.report.tables.text import without_tags
 NAME = "a\x1b]0;title\x07\x1b[31m\u202eb\u2066"
 
 
-@pytest.mark.parametrize("kind", ["terminal", "csv", "jsonl", "md", "tex", "html", "card.md"])
+@pytest.mark.parametrize("kind", ["terminal", "csv", "md", "tex", "html", "card.md"])
 def test_no_format_has_control_characters_and_none_for_readers_has_tags(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -21,7 +21,7 @@ def test_no_format_has_control_characters_and_none_for_readers_has_tags(
     record.backbone["name"] = record.dataset["name"] = f"{NAME}<script>ran()"
     folder, file = store(tmp_path / "runs", record, made()), tmp_path / f"x.{kind}"
     card = ["card", "--run", record.run_id] if kind == "card.md" else []
-    printed = kind in ("terminal", "csv", "jsonl")
+    printed = kind in ("terminal", "csv")
     assert main([*card, folder, *(("--format", kind) if printed else ("--output", str(file)))]) == 0
     text = capsys.readouterr().out if printed else file.read_text(encoding="utf-8")
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & {*text}
