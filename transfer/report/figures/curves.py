@@ -36,13 +36,11 @@ def training_curves(runs: RunSet, names: Mapping[str, str]) -> Plot:
         runs: the runs.
         names: the variant of each run of the report, by its id.
     """
-    curves = [(run.record, _losses(run.folder)) for run in runs]
+    curves = [(run.record, curve) for run in runs if (curve := _losses(run.folder))]
     ends = {one.run_id: f", {one.status}" * (one.status != "completed") for one, _ in curves}
-    drawn = looks({one.run_id: f" seed {one.seed}{ends[one.run_id]}" for one, curve in curves if curve}, names)
+    drawn = looks({one.run_id: f" seed {one.seed}{ends[one.run_id]}" for one, _ in curves}, names)
     with canvas(8.5, 4.2) as (figure, (axes,)):
         for one, curve in curves:
-            if not curve:
-                continue
             step, loss = curve[-1]
             told = f"{one.run_id}: seed {one.seed}, loss {loss:.4g} at step {step}{ends[one.run_id]}"
             look = {**drawn[one.run_id], **DOTS, "markevery": [-1]}  # a place to point at

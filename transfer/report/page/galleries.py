@@ -114,10 +114,7 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section
             except UserError:
                 damaged.append(run.record.run_id)
         lines = [NOTES[task]]
-        lines += [f"Further configurations, not shown: {len(kept) - RUNS}."] * (len(kept) > RUNS)
-        lines += [f"Configurations without a run that has {needed}: {len(chosen) - len(kept)}."] * (
-            len(chosen) > len(kept)
-        )
+        lines += [f"{len(kept)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
         lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] * bool(damaged)
         if not any(one.address for one in shown):
             lines.append(

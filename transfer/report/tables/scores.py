@@ -1,7 +1,7 @@
 """Tables of scores in percent: of single runs, of configurations, and means over datasets."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.records.evidence import Arm, informative, is_seeded
@@ -136,7 +136,7 @@ def over_datasets(runs: RunSet) -> Table:
     """Return the unweighted mean over datasets of runs that differ in nothing else, where metrics are averaged.
 
     There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
-    the datasets that all rows of its protocol with several datasets have; notes name them, and those that are left out.
+    the datasets that all rows of its protocol with several datasets have; notes name those that are left out.
     Of several records of a dataset (it was stored in another format, or repaired) the latest counts. If the run of a
     dataset failed, the mean is empty, and `datasets` has the number of failures. The standard error of the mean takes
     the errors of the datasets as independent.
@@ -149,31 +149,26 @@ def over_datasets(runs: RunSet) -> Table:
     common: dict[str, list[str]] = {}
     for (key, _), of_name in several.items():
         common[key] = sorted({*common.get(key, of_name)} & {*of_name})
-    sets = {*map(tuple, common.values())}
     firsts = [next(iter(of_name.values())) for of_name in several.values()]
     group_of = {id(record): group for group in runs.groups_of(firsts) for record in group.records}
     rows = []
     for ((key, _), of_name), first in zip(several.items(), firsts, strict=True):
-        of_common, names = [of_name[name] for name in common[key]], common[key] if len(sets) > 1 else ()
-        rows.append(_mean_row(of_common, first, group_of[id(first)], runs, names))
+        rows.append(_mean_row({name: of_name[name] for name in common[key]}, first, group_of[id(first)], runs))
     lacking = {name for (key, _), of_name in members.items() if key in common for name in {*of_name} - {*common[key]}}
-    notes = [Note(f"means are over {', '.join(*sets)}")] if len(sets) == 1 and any(sets) else []
-    notes += [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
+    notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes)).without_empty()
 
 
-def _mean_row(
-    members: Sequence[Record], first: Record, group: Group, runs: RunSet, names: Sequence[str]
-) -> dict[str, Any]:
+def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: RunSet) -> dict[str, Any]:
     """Return a row of `over_datasets`.
 
     Args:
-        members: records of the datasets in common.
-        first: any record of the row, in `members` or not.
+        of_name: records of the datasets in common.
+        first: any record of the row, in `of_name` or not.
         group: its configuration.
         runs: all runs.
-        names: names of the datasets, where rows differ in them.
     """
+    members = list(of_name.values())
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
     row |= {"protocol": group.protocol, **seed_cells(runs, first)}
     if len(members) < 2:
@@ -181,8 +176,7 @@ def _mean_row(
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
     remarks = [*marks(members, runs.exports), *[f"{broken} failed"] * bool(broken)]
     remarks += [f"completed runs only: {lost} of its pretraining runs failed"] * bool(lost)
-    text = f"mean of {len(members)}" + (f" ({', '.join(remarks)})" if remarks else "")
-    row["datasets"] = f"{text}: {', '.join(names)}" if names else text
+    row["datasets"] = ", ".join(of_name) + (f" ({', '.join(remarks)})" if remarks else "")
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
