@@ -5,7 +5,6 @@ Imports no torch.
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,14 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.section_types import Exhibit, Section
 from transfer.report.summary.sentences import row_name
-from transfer.report.summary.variants import compared_names, versus
+from transfer.report.summary.variants import versus
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table
 from transfer.task import PICTURES
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """Largest numbers of runs shown, of queries of a run, and of pictures of a detection run."""
-EACH_WAY, PAIRS_EACH_WAY = 10, 3
-"""Samples in favour of each variant that a table names, and queries of which both variants' lists are shown."""
+EACH_WAY = 10
+"""Samples in favour of each variant that a table names."""
 NOTES = {
     "reid": "Queries evenly spaced over their list, with the first gallery images: ✓ shows the same identity, ✗ "
     "another. Images of the query's identity under its own camera are excluded, as in the metric; images at equal "
@@ -38,8 +37,8 @@ NOTES = {
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
-def galleries(run: Run, *, pictures: bool, queries: Sequence[str] = ()) -> list[Exhibit]:
-    """Return ranked lists of a ReID run: of the named queries, or evenly spaced ones.
+def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
+    """Return ranked lists of a ReID run, of evenly spaced queries.
 
     Args:
         pictures: whether to show pictures, and to choose among the queries that have one, where there are any.
@@ -50,11 +49,9 @@ def galleries(run: Run, *, pictures: bool, queries: Sequence[str] = ()) -> list[
     lists = RankedLists.load(run.folder / RANKED)
     rows = list(range(len(lists.query)))
     drawn = [row for row in rows if (run.folder / PICTURES / picture_name(row)).is_file()] if pictures else []
-    places = {name: row for row, name in enumerate(lists.query.tolist())}
-    spaced = [(drawn or rows)[place] for place in evenly(len(drawn or rows), QUERIES)]
-    precisions = _precisions(run, lists)
-    chosen = [places[name] for name in queries if name in places] if queries else spaced
-    return [_gallery(run, lists, row, precisions[row], row in drawn) for row in chosen]
+    precisions, shown = _precisions(run, lists), drawn or rows
+    spaced = [shown[place] for place in evenly(len(shown), QUERIES)]
+    return [_gallery(run, lists, row, precisions[row], row in drawn) for row in spaced]
 
 
 def _gallery(run: Run, lists: RankedLists, row: int, precision: float, drawn: bool) -> Exhibit:
@@ -143,13 +140,9 @@ def differing_samples(row: ComparedScore) -> Table:
     ordered = sorted((name for name in differences if differences[name]), key=lambda name: (-differences[name], name))
     rows: list[Row] = [
         {"sample": name, "a": row.scale * a[name], "b": row.scale * b[name], "difference": differences[name]}
-        for name in _ends(ordered, EACH_WAY)
+        for name in (ordered if len(ordered) <= 2 * EACH_WAY else [*ordered[:EACH_WAY], *ordered[-EACH_WAY:]])
     ]
     return Table.from_rows(rows, columns)
-
-
-def _ends(names: Sequence[str], count: int) -> Sequence[str]:
-    return names if len(names) <= 2 * count else [*names[:count], *names[-count:]]
 
 
 def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
@@ -168,46 +161,17 @@ def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
     return {name: sum(of_sample) / len(of_sample) for name, of_sample in values.items()}
 
 
-def sample_sections(comparison: Comparison, runs: RunSet, *, pictures: bool) -> Iterator[Section]:
-    """Yield the samples with the largest differences in the primary scores, and what both variants make of some.
-
-    Those are ranked lists of the queries that differ most, and images of detection that both variants have drawn.
+def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
+    """Yield the samples with the largest differences in the primary scores of two variants.
 
     Args:
         comparison: of two variants.
         runs: among which they were compared.
-        pictures: whether pictures are embedded; ranked lists are shown as marks without.
     """
-    names, heading = compared_names(comparison, runs), versus(comparison, runs)
     rows = [row for row in comparison.rows if row.primary and row.effect is None]
     tables = [(row, differing_samples(row)) for row in rows]
     cells: list[Row] = [{"score": row_name(row), **cell} for row, table in tables for cell in table.rows]
     if cells:
         columns = [column for _, table in tables for column in table.columns]
-        yield Section(title=f"Samples with the largest differences: {heading}", table=Table.from_rows(cells, columns))
-    for row, table in tables:
-        title = f"side by side: {row.matched.label}, {' vs. '.join(names)}"
-        queries = _ends(table["sample"], PAIRS_EACH_WAY) if len(table) else ()
-        if pairs := _pairs(row, names, RANKED, queries, pictures=pictures) if queries else []:
-            note = f"The queries on which {' and '.join(names)} differ most: ✓ shows the same identity, ✗ another."
-            yield Section(title=f"Ranked lists {title}", note=note, exhibits=pairs, in_pairs=True)
-        if pairs := _pairs(row, names, PICTURES) if pictures and row.matched.first.task == "detect" else []:
-            note = "Objects are grey, boxes that were found have the color of their class."
-            yield Section(title=f"Detections {title}", note=note, exhibits=pairs, in_pairs=True)
-
-
-def _pairs(
-    row: ComparedScore, names: Sequence[str], file: str, queries: Sequence[str] = (), *, pictures: bool = True
-) -> list[Exhibit]:
-    """Return the exhibits of both variants that show the same, from the first scored run of each that has a file."""
-    found = []
-    for runs in row.matched.variants:
-        run = next((run for run in runs if run.record.scores and (run.folder / file).exists()), None)
-        try:
-            shown = [] if run is None else galleries(run, pictures=pictures, queries=queries) if queries else drawn(run)
-        except UserError:  # damaged lists are named where a run's own are shown
-            return []
-        found.append({one.shows or one.about: one for one in shown})
-    both = [what for what in found[0] if what in found[1]][: None if queries else IMAGES]
-    pairs = [(name, of_variant[what]) for what in both for name, of_variant in zip(names, found, strict=True)]
-    return [replace(one, about=f"{name}: {one.about}") for name, one in pairs]
+        title = f"Samples with the largest differences: {versus(comparison, runs)}"
+        yield Section(title=title, table=Table.from_rows(cells, columns))

@@ -40,8 +40,6 @@ class Section:
     """Whether the page shows its title alone until it is opened."""
     plot: Plot | None = None
     exhibits: Sequence[Exhibit] = ()
-    in_pairs: bool = False
-    """Whether exhibits stand side by side in pairs, one of each variant."""
 
     @property
     def paragraphs(self) -> list[str]:

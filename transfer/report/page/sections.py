@@ -151,7 +151,7 @@ class _Report:
         shown += [*(self.asked_maps() or self.varying()), *self.paper(), *self.interaction()]
         rest = [part for one in comparisons if one.rows or request.compare for part in self.differences(one)]
         for one in comparisons:
-            rest += sample_sections(one, self.runs, pictures=request.pictures)
+            rest += sample_sections(one, self.runs)
         rest += self.tables()
         rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
         rest += [*_asked(request.layers, self.layers(), NO_LAYERS), *self.similarity(), *self.curves()]

@@ -2,28 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from tests.transfer.comparison.test_paired_outcomes import ranked
-from tests.transfer.records.recorded import scored
 from tests.transfer.report.page.pages import make_run, ranked_run
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.core.errors import UserError
-from transfer.core.pictures import RANKED, RankedLists
+from transfer.core.pictures import RANKED
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.galleries import (
-    EACH_WAY,
-    PAIRS_EACH_WAY,
-    differing_samples,
-    drawn,
-    galleries,
-    picture_sections,
-    sample_sections,
-)
+from transfer.report.page.galleries import EACH_WAY, differing_samples, drawn, galleries, picture_sections
 from transfer.report.page.html import page
 
 
@@ -99,33 +88,3 @@ def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
     (runs[0].folder / "outcomes.npz").write_bytes(b"no archive")
     assert len(differing_samples(primary(runs))) == 0
-
-
-def with_lists(root: Path, stem: str, *, first_right: bool) -> Run:
-    """A run that has kept two places of each of 60 queries, of which the first is of its identity or not."""
-    outcomes = ranked(len(stem))
-    run = scored(root, "reid", outcomes, stem, backbone={"name": stem, "stem": stem})
-    people = [(str(name), place, 1) for place, name in enumerate(outcomes["sample"])]
-    own, other = np.arange(60), (np.arange(60) + 1) % 60
-    nearest = np.stack([own, other] if first_right else [other, own], axis=1)
-    values = np.tile(np.array([0.25, 1.5], np.float32), (60, 1))
-    RankedLists.from_ranking(nearest, people, people, values).save(run.folder / RANKED)
-    return run
-
-
-def test_lists_of_both_arms_for_the_queries_that_differ_most(tmp_path: Path) -> None:
-    runs = [with_lists(tmp_path, stem, first_right=stem == "conv") for stem in ("conv", "patchify")]
-    table_part, section = sample_sections(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs), pictures=False)
-    table = differing_samples(primary(runs))
-    assert table_part.table is not None
-    assert table_part.table["sample"] == table["sample"]
-    expected = [*table["sample"][:PAIRS_EACH_WAY], *table["sample"][-PAIRS_EACH_WAY:]]
-    pairs = zip(section.exhibits[::2], section.exhibits[1::2], strict=True)
-    for query, (first, second) in zip(expected, pairs, strict=True):
-        assert first.about.startswith(f"conv: {query} ")
-        assert second.about.startswith(f"patchify: {query} ")
-        assert [right for _, right in first.ranked] == [True, False]
-        assert [right for _, right in second.ranked] == [False, True]
-        assert [about.rpartition(" ")[2] for about, _ in first.ranked] == ["0.25", "1.5"]
-        assert f"AP {table['a'][table['sample'].index(query)]:.1f} %" in first.about
-    assert 'class="galleries pairs"' in page("t", [section], RunSet.of(runs))
