@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates
+from transfer.comparison.paired_intervals import Settings, Units, estimates
 from transfer.comparison.pairing import Exclusion, MatchedRuns
 from transfer.comparison.selection import Axis, Selection
 from transfer.records.evidence import Evidence, is_untrained
@@ -102,14 +102,12 @@ class ComparedMatch:
         matched: runs that are compared.
         units: runs of each variant by what counts as one seed.
         rows: a row for each score, or for each score and effect; one without numbers if a variant has no scores.
-        results: estimates of all contrasts, by score.
         without_interval: reason why there is no interval, by score; that of all scores has an empty name.
     """
 
     matched: MatchedRuns
     units: Sequence[Units]
     rows: Sequence[ComparedScore]
-    results: dict[str, Estimates] = field(default_factory=dict)
     without_interval: dict[str, str] = field(default_factory=dict)
 
 
@@ -171,7 +169,7 @@ def compared_arms(
             row.estimate, row.with_breakdowns = result.contrasts.get(name), result.with_breakdowns.get(name)
             row.family = FAMILIES[not row.primary]
             rows.append(row)
-    return ComparedMatch(matched, units, rows, results, without)
+    return ComparedMatch(matched, units, rows, without)
 
 
 def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
@@ -189,9 +187,9 @@ def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
                 tests=len(family) if options.correction != "none" else 1,
                 margin=options.margin / PERCENT if options.margin and row.percent else None,
                 percent=row.percent,
-                breakdowns=row.breakdowns,
-                counted=row.with_breakdowns,
             )
+            if any(variant.broken for variant in row.breakdowns):
+                row.verdict = replace(row.verdict, breakdowns=row.breakdowns, counted=row.with_breakdowns)
             if row.at_chance:
                 row.verdict = Verdict(Kind.AT_CHANCE, row.percent)
             row.verdict = replace(row.verdict, caveats=tuple(_caveats(row.matched.records, estimate)))

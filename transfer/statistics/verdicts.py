@@ -81,8 +81,6 @@ def verdict_of(
     tests: int = 1,
     margin: float | None = None,
     percent: bool = True,
-    breakdowns: tuple[Breakdowns, ...] = (),
-    counted: Estimate | None = None,
 ) -> Verdict:
     """Return what an estimate of a difference concludes.
 
@@ -93,13 +91,10 @@ def verdict_of(
         tests: the number of tests over which p values are adjusted.
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
         percent: whether the score is a fraction.
-        breakdowns, counted: see `Verdict`.
     """
     verdict = Verdict(
         Kind.EQUIVALENT, percent=percent, margin=margin, within=margin is not None and estimate.within(margin)
     )
-    if any(variant.broken for variant in breakdowns):
-        verdict = replace(verdict, breakdowns=breakdowns, counted=counted)
     if (estimate.p if p is None else p) < 1 - estimate.level:
         above = estimate.estimate > 0
         kinds = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)

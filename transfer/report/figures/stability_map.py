@@ -113,8 +113,8 @@ def _cell(
     if score is not None:
         word = f"{score:.1f}" if completed else f"{score:.1f}\n{word.removeprefix('score ')}"
         back = _shade(score, scores[cell["metric"]]) if completed else back
-    if 0 < failed.broken < failed.total:
-        word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.total} failed"
+    if 0 < failed.broken < failed.of:
+        word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.of} failed"
     word = next((text for text in (word, word.partition("\n")[0]) if fits(text, inches)), "")
     told = f"{name}: {cell_text(cell['statuses'])}"
     told += "" if score is None else f", {cell['metric']} {score:.2f}"

@@ -25,9 +25,10 @@ from transfer.report.tables.comparison_text import (
     verdict_in_short,
     without_common_rows,
 )
-from transfer.report.tables.table import RUN, SIGNIFICANT, BreakdownRate, Column, Note, Row, Table
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.report.tables.text import note_text
 from transfer.statistics.intervals import Estimate
+from transfer.statistics.verdicts import Breakdowns
 
 ERRORS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
@@ -189,14 +190,14 @@ def _head(matched: MatchedRuns, runs: RunSet, settings: Iterable[str]) -> Row:
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two variants."""
     means: Row = {"a": None, "b": None} | {name: row.scale * mean for name, mean in zip("ab", row.means)}
-    rates = {f"{FAILED} {variant.variant}": BreakdownRate(*astuple(variant)[1:]) for variant in row.breakdowns}
+    rates = {f"{FAILED} {variant.variant}": variant for variant in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
-    rate = BreakdownRate(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
+    rate = Breakdowns("", *map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 

@@ -128,14 +128,15 @@ def _no_interval(match: ComparedMatch) -> Iterator[str]:
 def _few_clusters(match: ComparedMatch) -> list[str]:
     """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
     texts, few = list[str](), list[str]()
-    for score, result in match.results.items():
-        for effect, one in result.contrasts.items():
-            if 2 * one.effective_clusters < one.clusters:
-                texts.append(
-                    f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
-                )
-            if one.method == "t" and one.discordant is not None and one.discordant < SKEWED:
-                few.append(f"{score} ({effect})" if effect else score)
+    for row in match.rows:
+        if (one := row.estimate) is None:
+            continue
+        if 2 * one.effective_clusters < one.clusters:
+            texts.append(
+                f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
+            )
+        if one.method == "t" and one.discordant is not None and one.discordant < SKEWED:
+            few.append(f"{row.score} ({row.effect})" if row.effect else row.score)
     told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
     return [*dict.fromkeys(texts), *([told] if few else [])]
 

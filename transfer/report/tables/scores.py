@@ -22,8 +22,9 @@ from transfer.report.tables.columns import (
     unjudged_note,
     without_unused,
 )
-from transfer.report.tables.table import BreakdownRate, Endings, Note, Table
+from transfer.report.tables.table import Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
+from transfer.statistics.verdicts import Breakdowns
 
 TRAIN_SECONDS = "train_seconds"
 
@@ -121,7 +122,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     for name in COSTS:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
     if rates:
-        row["failed"] = BreakdownRate(*variant.breakdowns)
+        row["failed"] = Breakdowns("", *variant.breakdowns)
         counted = variant.with_breakdowns(first.primary)
         row[f"{first.primary} {WITH_FAILED}"] = mean_and_deviation(counted)[0]
     for name in scores:

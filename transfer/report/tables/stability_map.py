@@ -19,8 +19,9 @@ from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
-from transfer.report.tables.table import RUN, BreakdownRate, Column, Endings, Note, Row, Table, cell_text
+from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
 from transfer.statistics.intervals import mean_and_deviation
+from transfer.statistics.verdicts import Breakdowns
 
 BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
 """Outcomes of trainings that did not train, the worst first."""
@@ -184,7 +185,7 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
         "outcome": commonest(endings.values()),
         "seeds": len(endings),
         "statuses": Endings.from_statuses(endings.values(), map(ending, lost)),
-        "failed": BreakdownRate(judged - counts["completed"], judged, counts["not_judged"]),
+        "failed": Breakdowns("", judged - counts["completed"], judged, counts["not_judged"]),
     }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.records.comparability import Comparability
 from transfer.records.fields import content_label, value_label
 from transfer.statistics.intervals import wilson
+from transfer.statistics.verdicts import Breakdowns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,18 +48,6 @@ class Endings:
     def from_statuses(cls, runs: Iterable[str], lost: Iterable[str]) -> "Endings":
         """Count the statuses of a row's runs and of the `lost` pretrainings, which left no weights."""
         return cls(tuple(Counter(runs).most_common()), tuple(Counter(lost).most_common()))
-
-
-@dataclass(frozen=True)
-class BreakdownRate:
-    """Number of training runs that failed out of those judged; `not_judged` runs are in neither number.
-
-    Its text has the 95 % Wilson interval of the rate.
-    """
-
-    broken: int
-    total: int
-    not_judged: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,10 +100,11 @@ def _(value: Endings) -> str:
 
 
 @cell_text.register
-def _(value: BreakdownRate) -> str:
-    text = f"{value.broken} of {value.total}"
-    if value.total > 1:
-        text += " ({:.0f} to {:.0f} %)".format(*(100 * end for end in wilson(value.broken, value.total)))
+def _(value: Breakdowns) -> str:
+    """Return the number of failed training runs of those judged, with the 95 % Wilson interval of the rate."""
+    text = f"{value.broken} of {value.of}"
+    if value.of > 1:
+        text += " ({:.0f} to {:.0f} %)".format(*(100 * end for end in wilson(value.broken, value.of)))
     return text + f", {value.not_judged} not judged" * bool(value.not_judged)
 
 

@@ -13,7 +13,8 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.store import Run, RunKey
 from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import BreakdownRate, Endings, Table
+from transfer.report.tables.table import Endings, Table
+from transfer.statistics.verdicts import Breakdowns
 
 HOSTILE = (
     "<script>document.title='broken in'</script>",
@@ -52,7 +53,7 @@ def stability_rows() -> StabilityMap:
                 | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "chance": 9.0, "metric": "top1"}
                 | {"outcome": ending, "statuses": Endings.from_statuses(statuses, ())}
                 | {"score": 10.0 * place if ending in ("completed", "score_at_chance") else None, "score_sd": 1.0}
-                | {"failed": BreakdownRate(failed, 3), "run": ("one", "two", "three")}
+                | {"failed": Breakdowns("", failed, 3), "run": ("one", "two", "three")}
             )
     return StabilityMap(Table.from_rows(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
 

@@ -12,8 +12,9 @@ from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.report.summary.stability import map_sentence
 from transfer.report.tables.stability_map import commonest, largest_stable, last_values
-from transfer.report.tables.table import BreakdownRate, cell_text
+from transfer.report.tables.table import cell_text
 from transfer.report.tables.terminal import WIDTH, terminal
+from transfer.statistics.verdicts import Breakdowns
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
@@ -31,7 +32,7 @@ def test_a_cell_counts_each_way_of_ending() -> None:
     (row,) = map_of(runs).rows
     assert cell_text(row["statuses"]) == "2 completed, 2 at_chance, 1 nonfinite"
     assert (row["seeds"], row["outcome"], row["chance"]) == (5, "at_chance", None)
-    assert row["failed"] == BreakdownRate(3, 5)
+    assert row["failed"] == Breakdowns("", 3, 5)
     assert (row["metric"], row["score"]) == ("mAP", pytest.approx(30.0))
     assert row["score_sd"] == pytest.approx(np.std([20, 40], ddof=1))
     assert row["run"] == tuple(run.run_id for run in runs)
@@ -125,7 +126,7 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     over = map_of(runs, "pretraining.lr", "lr", known=known)
     (row,) = over.rows
     assert (row["seeds"], cell_text(row["statuses"]), row["outcome"]) == (5, "3 nonfinite, 2 completed", "nonfinite")
-    assert row["failed"] == BreakdownRate(3, 5)
+    assert row["failed"] == Breakdowns("", 3, 5)
 
 
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
