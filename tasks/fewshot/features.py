@@ -198,7 +198,11 @@ class Extractor:
         self.computed += len(missing)
         self.images += len(needed)
         self.entries.append(broadcast_object(path.stem))
-        self._count_seconds(float(held.seconds[np.isin(held.rows, needed)].sum()), float(found))
+        self.all_seconds += float(held.seconds[np.isin(held.rows, needed)].sum())
+        self.found_seconds += float(found)
+        cores = 1 if context.on_gpu else torch.get_num_threads() + context.workers
+        hours = self.found_seconds * cores / 3600
+        context.cost.extraction = {"extraction_seconds": self.all_seconds, "found_hours": hours}
         return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
 
     def _computed(self, split: Split, rows: NDArray[Any], images: list[int], label: str) -> Stored:
@@ -211,13 +215,6 @@ class Extractor:
         split.check_unchanged(images)  # features are kept under the contents that were known before
         of_image = (time.monotonic() - start) * self.context.ranks.world / len(images)
         return Stored(rows, features.numpy(), np.full(len(images), of_image))
-
-    def _count_seconds(self, seconds: float, found: float) -> None:
-        self.all_seconds += seconds
-        self.found_seconds += found
-        cores = 1 if self.context.on_gpu else torch.get_num_threads() + self.context.workers
-        found_hours = self.found_seconds * cores / 3600
-        self.context.cost.extraction = {"extraction_seconds": self.all_seconds, "found_hours": found_hours}
 
 
 def _held(path: Path) -> Stored:

@@ -51,10 +51,6 @@ class FrozenFeatures:
     """Labels [M] of the test images."""
     classes: int
     """Number of classes."""
-    train_names: Sequence[str]
-    """File names of the S training images."""
-    test_names: Sequence[str]
-    """File names of the M test images."""
 
     def training(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Return the features and labels of training images."""
@@ -139,11 +135,9 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
     extractor = Extractor(backbone, kind, context, options.eval_batch_size)
     features = _extract(extractor, dataset, sets)
     _describe(sets, dataset, context)
-    for part, rows, names in (
-        ("train", features.train, features.train_names),
-        ("test", features.test, features.test_names),
-    ):
-        check_finite(rows, names, f"features of the {part} images")
+    trained = [dataset.training.names[row] for row in features.rows.tolist()]
+    check_finite(features.train, trained, "features of the train images")
+    check_finite(features.test, dataset.validation.names, "features of the test images")
     check_varied(features.test, context.eval_precision, "test")
     check_varied(features.train, context.eval_precision, "training")
     neighbours = partial(Neighbours, temperature=options.temperature, device=context.device)
@@ -181,8 +175,6 @@ def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) 
         test=extractor.features(data.validation, np.arange(len(data.validation)), sets.test, f"{data.name} test"),
         test_labels=torch.from_numpy(data.validation.labels),
         classes=len(data.classes),
-        train_names=[data.training.names[row] for row in rows.tolist()],
-        test_names=data.validation.names,
     )
     constant = int(constant_channels(features.test, FLAT[extractor.context.eval_precision]).sum())
     channels = {"channels": features.test.shape[1], "constant_channels": constant}

@@ -8,7 +8,6 @@ number t K + k.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ class Averager:
         self.names, self.most, self.images = tuple(names), most, len(matches.sample)
         rows, place = _rows(matches, most)
         self.sizes = {
-            size: _lay_out(matches, rows, place, area)
+            size: Layout(matches, rows, place, area)
             for area, size in enumerate(SIZES)
             if any(_size_of(name) == size for name in names)
         }
@@ -90,35 +89,38 @@ def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return rows, np.where(apart[rows], copy + 1, 0) * len(matches.sample) + matches.image[rows]
 
 
-@dataclass(frozen=True, eq=False)
 class Layout:
     """Detections and objects of one area range; right detections by group, within it in the order of precision."""
 
-    categories: int
-    truth_image: NDArray[Any]
-    """Image [G'] of each object of this range."""
-    truth_category: NDArray[Any]
-    """Category [G'] of each object of this range."""
-    wrong: NDArray[Any]
-    """Places in the table of weights of the detections that are wrong at every threshold."""
-    wrong_start: NDArray[Any]
-    """Index [K] into `wrong` of the first of each category."""
-    missed: NDArray[Any]
-    """Places of the detections that are wrong at one threshold and paired at another, by group."""
-    missed_start: NDArray[Any]
-    """Index [T K] into `missed` of the first of each group."""
-    right: NDArray[Any]
-    """Places [S] of the detections that are right, by group."""
-    right_start: NDArray[Any]
-    """Index [T K + 1] into `right` of the first of each group, and S."""
-    group: NDArray[Any]
-    """Group [S] of each right detection."""
-    rank: NDArray[Any]
-    """Rank [S] of each right detection within its image and category."""
-    wrong_before: NDArray[Any]
-    """Number [S] of entries of `wrong` before each right detection."""
-    missed_before: NDArray[Any]
-    """Number [S] of entries of `missed` before each right detection."""
+    def __init__(self, matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
+        """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
+        self.categories = categories = len(matches.categories)
+        matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
+        # an unpaired detection is ignored at every threshold or at none
+        wrong = np.flatnonzero((matched == 0) & (ignored == 0))
+        paired = np.flatnonzero(matched)
+        bits = 1 << np.arange(len(THRESHOLDS), dtype=np.uint16)[:, None]
+        hit, void = (matched[paired] & bits) > 0, (ignored[paired] & bits) > 0
+        right, missed = np.nonzero(hit & ~void), np.nonzero(~hit & ~void)
+        groups = [threshold * categories + category[paired[which]] for threshold, which in (right, missed)]
+        order = [threshold * len(paired) + which for threshold, which in (right, missed)]
+        counted = np.flatnonzero(matches.truth_counted >> area & 1)
+        every = np.arange(len(THRESHOLDS) * categories + 1)
+        self.truth_image, self.truth_category = matches.truth_image[counted], matches.truth_category[counted]
+        """Image and category [G'] of each object of this range."""
+        self.wrong, self.wrong_start = place[wrong], np.searchsorted(category[wrong], np.arange(categories))
+        """Places in the table of weights of the detections that are wrong at every threshold, and the index [K] of the
+        first of each category."""
+        self.missed, self.missed_start = place[paired[missed[1]]], np.searchsorted(groups[1], every[:-1])
+        """Those of the detections that are wrong at one threshold and paired at another, by group; the first [T K]."""
+        self.right, self.right_start = place[paired[right[1]]], np.searchsorted(groups[0], every)
+        """Those [S] of the detections that are right, by group; the first of each group, and S, [T K + 1]."""
+        self.group, self.rank = groups[0], matches.rank[rows[paired[right[1]]]]
+        """Group [S] of each right detection, and its rank within its image and category."""
+        self.wrong_before = np.searchsorted(wrong, paired[right[1]])
+        """Number [S] of entries of `wrong` before each right detection."""
+        self.missed_before = np.searchsorted(order[1], order[0])
+        """Number [S] of entries of `missed` before each right detection."""
 
     def averages(
         self, table: NDArray[Any], objects: NDArray[Any], names: Sequence[str], size: str
@@ -162,37 +164,6 @@ class Layout:
         """Return [T, K]: the share of objects that is detected; 0 without objects."""
         detected = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
         return detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
-
-
-def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> Layout:
-    """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
-    categories = len(matches.categories)
-    matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
-    # an unpaired detection is ignored at every threshold or at none
-    wrong = np.flatnonzero((matched == 0) & (ignored == 0))
-    paired = np.flatnonzero(matched)
-    bits = 1 << np.arange(len(THRESHOLDS), dtype=np.uint16)[:, None]
-    hit, void = (matched[paired] & bits) > 0, (ignored[paired] & bits) > 0
-    right, missed = np.nonzero(hit & ~void), np.nonzero(~hit & ~void)
-    groups = [threshold * categories + category[paired[which]] for threshold, which in (right, missed)]
-    order = [threshold * len(paired) + which for threshold, which in (right, missed)]
-    counted = np.flatnonzero(matches.truth_counted >> area & 1)
-    every = np.arange(len(THRESHOLDS) * categories + 1)
-    return Layout(
-        categories=categories,
-        truth_image=matches.truth_image[counted],
-        truth_category=matches.truth_category[counted],
-        wrong=place[wrong],
-        wrong_start=np.searchsorted(category[wrong], np.arange(categories)),
-        missed=place[paired[missed[1]]],
-        missed_start=np.searchsorted(groups[1], every[:-1]),
-        right=place[paired[right[1]]],
-        right_start=np.searchsorted(groups[0], every),
-        group=groups[0],
-        rank=matches.rank[rows[paired[right[1]]]],
-        wrong_before=np.searchsorted(wrong, paired[right[1]]),
-        missed_before=np.searchsorted(order[1], order[0]),
-    )
 
 
 def _running(values: NDArray[Any]) -> NDArray[Any]:

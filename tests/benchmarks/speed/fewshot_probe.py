@@ -79,9 +79,8 @@ def probed(data: Data, strengths: tuple[float, ...], held: int = 0) -> dict[str,
     _, labels, _, truth = data
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     sets = SupportSets("bigvision", tuple(permuted(groups, draw) for draw in range(DRAWS)), SHOTS, held, (), ())
-    names = [[*map(str, range(len(of)))] for of in (labels, truth)]
     (x, y, x_test, y_test), rows = map(torch.from_numpy, data), np.arange(len(labels))
-    features = FrozenFeatures(x, y, rows, x_test, y_test, len(groups), *names)
+    features = FrozenFeatures(x, y, rows, x_test, y_test, len(groups))
     return probe_all(features, sets, LeastSquares, strengths, context())[0]
 
 

@@ -16,9 +16,8 @@ from transfer.data.layouts import SPLITS, holds_images
 from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, find_root, generated_root, text_option
 from transfer.data.splits.split import FileSplit, Split
-from transfer.data.toy.digits import TOYS, toy_digits
+from transfer.data.toy.digits import GENERATORS
 
-GENERATORS = {"toy_digits": toy_digits, **TOYS}
 StorageVariant = Literal["published", "parquet", "hub"]
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""

@@ -9,6 +9,7 @@ Shapes: H x W pixels of the canvas, h x w pixels of a card.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,6 @@ SMALL = (11, 15)
 TRIES = 40
 CROWDED, EMPTY = 8, 16
 """Interval of the images with a crowd, and of those with nothing."""
-
-
-def toy_coco() -> Path:
-    """Return the folder of the drawn set, drawn on first use. Raises UserError when it cannot be written."""
-    return make_once(f"toy_coco-{VERSION}", _write)
-
-
-GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": toy_coco}
 
 
 @dataclass(frozen=True)
@@ -201,3 +194,7 @@ def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) 
     union = _Placed(crowd[0].digit, left, top, whole[top : rows[-1] + 1, left : columns[-1] + 1])
     runs = {"size": [image["height"], image["width"]], "counts": np.diff(ends, prepend=0).tolist()}
     return _annotation(union, image["id"], number) | {"iscrowd": 1, "segmentation": runs}
+
+
+GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": partial(make_once, f"toy_coco-{VERSION}", _write)}
+"""Functions that give the folder of the set, drawn on first use (UserError if that fails)."""

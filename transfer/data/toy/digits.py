@@ -28,16 +28,12 @@ EVERY = 5
 """Each fifth image of a class is for validation."""
 
 
-def toy_digits() -> Path:
-    """Return the folder with `train/` and `val/`, written on first use. Raises UserError when it cannot be written.
-
-    1,797 images of 8 x 8 (UCI Optical Recognition of Handwritten Digits, the part written by 13 people), scaled up to
-    32 x 32 RGB. Writers are not told apart, so training and validation share them.
-    """
-    return make_once(f"toy_digits-{DIGITS}", _write)
-
-
 def _write(root: Path) -> None:
+    """Write 1,797 images of 8 x 8 into `train/` and `val/`, scaled up to 32 x 32 RGB.
+
+    They are UCI's Optical Recognition of Handwritten Digits, the part written by 13 people, who are not told apart, so
+    that training and validation share them.
+    """
     for digit, images in enumerate(_digits()):
         for number, pixels in enumerate(images):
             folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
@@ -242,3 +238,4 @@ TOYS: dict[str, Callable[[], Path]] = {
     f"toy_{name}": functools.partial(make_once, f"toy_{name}-{VERSION}", write) for name, write in WRITERS.items()
 }
 """Functions that give the folder of a set, written on first use (UserError if that fails)."""
+GENERATORS = TOYS | {"toy_digits": functools.partial(make_once, f"toy_digits-{DIGITS}", _write)}

@@ -7,6 +7,7 @@ tint change with the camera, place, light and noise from image to image.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,36 +46,11 @@ MARKET = Size(seed=1501, train=48, test=24, cameras=6, seen_by=4, shots=2, distr
 MSMT = Size(seed=17, train=32, test=20, cameras=15, seen_by=5, shots=2)
 
 
-def toy_market() -> Path:
-    """Return the folder of the toy Market-1501, drawn on first use. Raises UserError when it cannot be written."""
-    return make_once(f"toy_market-{VERSION}", lambda root: write_market(root, MARKET))
-
-
-def toy_msmt17() -> Path:
-    """Return the folder of the toy MSMT17 (layout of V1, with `list_val.txt`), as `toy_market` does."""
-    return make_once(f"toy_msmt17-{VERSION}", lambda root: write_msmt17(root, MSMT))
-
-
-GENERATORS: dict[str, Callable[[], Path]] = {"toy_market": toy_market, "toy_msmt17": toy_msmt17}
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What is the same in all images of a person; `pattern` chooses rows, columns, both or neither of the torso."""
-
-    head: Color
-    torso: Color
-    accent: Color
-    legs: Color
-    pattern: int
-
-
-@dataclass(frozen=True)
-class _Camera:
-    wall: Color
-    ground: Color
-    tint: Color
-    """Gain of each channel in percent."""
+Look = tuple[Color, Color, Color, Color, int]
+"""What is the same in all images of a person: the colors of head, torso, accent and legs, and the pattern of the torso:
+rows, columns, both or neither."""
+Camera = tuple[Color, Color, Color]
+"""Wall, ground, and the gain of each channel in percent."""
 
 
 def _color(rng: np.random.Generator, low: int, high: int) -> Color:
@@ -82,23 +58,23 @@ def _color(rng: np.random.Generator, low: int, high: int) -> Color:
     return red, green, blue
 
 
-def _draw_look(rng: np.random.Generator) -> _Look:
+def _draw_look(rng: np.random.Generator) -> Look:
     """Draw a look of few colors and many combinations: two people often share a torso or legs."""
     head, torso, accent, legs = (tuple(rng.choice(SHADES, 3).tolist()) for _ in range(4))
-    return _Look(head, torso, accent, legs, int(rng.integers(4)))
+    return head, torso, accent, legs, int(rng.integers(4))
 
 
-def _people(size: Size) -> tuple[list[_Look], list[_Camera], list[list[tuple[int, int]]]]:
+def _people(size: Size) -> tuple[list[Look], list[Camera], list[list[tuple[int, int]]]]:
     """Return all looks, the cameras, and for each person's images the indices of camera and shot."""
     rng = np.random.default_rng([size.seed, 0])
-    cameras = [_Camera(_color(rng, 60, 200), _color(rng, 60, 200), _color(rng, 70, 120)) for _ in range(size.cameras)]
+    cameras = [(_color(rng, 60, 200), _color(rng, 60, 200), _color(rng, 70, 120)) for _ in range(size.cameras)]
     looks = [_draw_look(rng) for _ in range(size.train + size.test)]
     seen = [rng.choice(size.cameras, size.seen_by, replace=False).tolist() for _ in looks]
     return looks, cameras, [[(camera, shot) for camera in own for shot in range(size.shots)] for own in seen]
 
 
 def _photograph(
-    look: _Look | None, camera: _Camera, rng: np.random.Generator, *, crop: float = 1.0, box: tuple[int, int] = BOX
+    look: Look | None, camera: Camera, rng: np.random.Generator, *, crop: float = 1.0, box: tuple[int, int] = BOX
 ) -> Image.Image:
     """Draw one detection box.
 
@@ -109,23 +85,25 @@ def _photograph(
         crop: share of the sides that the box shows; below 1 for bad detections.
         box: (width, height) of the image.
     """
-    image = Image.new("RGB", BOX, camera.wall)
+    wall, ground, tint = camera
+    image = Image.new("RGB", BOX, wall)
     pen = ImageDraw.Draw(image)
-    pen.rectangle([0, int(rng.integers(60, 95)), *BOX], fill=camera.ground)
+    pen.rectangle([0, int(rng.integers(60, 95)), *BOX], fill=ground)
     x, y = int(rng.integers(24, 41)), int(rng.integers(2, 16))
     if look is not None:
-        pen.ellipse([x - 7, y, x + 7, y + 17], fill=look.head)
-        pen.rectangle([x - 15, y + 18, x + 15, y + 64], fill=look.torso)
-        for start in range(0, 48 if look.pattern & 1 else 0, 2 * STEP):
-            pen.rectangle([x - 15, y + 18 + start, x + 15, y + 17 + start + STEP], fill=look.accent)
-        for start in range(0, 31 if look.pattern & 2 else 0, 2 * STEP):
-            pen.rectangle([x - 15 + start, y + 18, x - 16 + start + STEP, y + 64], fill=look.accent)
+        head, torso, accent, legs, pattern = look
+        pen.ellipse([x - 7, y, x + 7, y + 17], fill=head)
+        pen.rectangle([x - 15, y + 18, x + 15, y + 64], fill=torso)
+        for start in range(0, 48 if pattern & 1 else 0, 2 * STEP):
+            pen.rectangle([x - 15, y + 18 + start, x + 15, y + 17 + start + STEP], fill=accent)
+        for start in range(0, 31 if pattern & 2 else 0, 2 * STEP):
+            pen.rectangle([x - 15 + start, y + 18, x - 16 + start + STEP, y + 64], fill=accent)
         for leg in (-13, 2):
-            pen.rectangle([x + leg, y + 65, x + leg + 11, y + 110], fill=look.legs)
+            pen.rectangle([x + leg, y + 65, x + leg + 11, y + 110], fill=legs)
     left, top = (rng.uniform(0, 1 - crop) * side if crop < 1 else 0.0 for side in BOX)
     shown = (left, top, left + crop * BOX[0], top + crop * BOX[1])
     pixels = np.asarray(image.resize(box, Image.Resampling.BILINEAR, box=shown), dtype=np.float64)
-    pixels = pixels * np.array(camera.tint) / 100 * rng.uniform(0.8, 1.2) + rng.normal(0, 8, (box[1], box[0], 3))
+    pixels = pixels * np.array(tint) / 100 * rng.uniform(0.8, 1.2) + rng.normal(0, 8, (box[1], box[0], 3))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
@@ -177,3 +155,11 @@ def write_msmt17(root: Path, size: Size) -> None:
             lists[split].append(f"{identity:04d}/{name} {identity}\n")
     for split, lines in lists.items():
         (root / f"list_{split}.txt").write_text("".join(lines), encoding="utf-8")
+
+
+GENERATORS: dict[str, Callable[[], Path]] = {
+    "toy_market": partial(make_once, f"toy_market-{VERSION}", partial(write_market, size=MARKET)),
+    "toy_msmt17": partial(make_once, f"toy_msmt17-{VERSION}", partial(write_msmt17, size=MSMT)),
+}
+"""Functions that give the folder of the toy Market-1501, or MSMT17 (layout of V1, with `list_val.txt`), drawn on first
+use (UserError if that fails)."""
