@@ -239,9 +239,7 @@ def import_file(path: str) -> ModuleType:
         except (Exception, SystemExit) as error:
             del sys.modules[key]
             reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
-            raise UserError(
-                f"{path}: importing this file failed{_error_line(error, path)}: {reason}{_moved(error, path)}"
-            ) from error
+            raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
         finally:
             with suppress(ValueError):  # the file may have removed it
                 sys.path.remove(folder)
@@ -250,26 +248,8 @@ def import_file(path: str) -> ModuleType:
     return sys.modules[key]
 
 
-def _lines_of(error: BaseException, path: str) -> list[tuple[int | None, str]]:
-    frames = traceback.extract_tb(error.__traceback__)
-    return [(frame.lineno, frame.line or "") for frame in frames if frame.filename == path]
-
-
-def _moved(error: BaseException, path: str) -> str:
-    """Return where a part of the suite is by now that a user's file imports from where it was."""
-    line = _lines_of(error, path)[-1:] if isinstance(error, ImportError) else []
-    named = re.match(r"from (?:transfer|backbones|tasks)\b[\w.]* import \(?(\w+)", line[0][1]) if line else None
-    if named is None:
-        return ""
-    defines = re.compile(rf"^(?:class|def) {named[1]}\b", re.MULTILINE)
-    files = [file for room in ("transfer", "backbones", "tasks") for file in (ROOT / room).rglob("*.py")]
-    found = [file for file in files if file.stem == named[1] or defines.search(file.read_text(encoding="utf-8"))]
-    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in found]
-    return f"; use {modules[0]}" if len(modules) == 1 else ""
-
-
 def _error_line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f" at line {error.lineno}"
-    lines = _lines_of(error, path)
-    return f" at line {lines[-1][0]}" if lines else ""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" at line {lines[-1]}" if lines else ""

@@ -39,9 +39,6 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
         ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
-        ("from tasks.task import Metric", UserError, "No module named 'tasks.task'.*use transfer.task$"),
-        ("from backbones.pretrain.options import PretrainOptions", UserError, "use backbones.pretrain.method$"),
-        ("from backbones import errors", UserError, "use transfer.core.errors$"),
     ],
 )
 def test_errors(content, kind, said, tmp_path):
