@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.core.process import end_on_interrupt, wait_asleep
-
-end_on_interrupt()  # before anything that takes time
+from transfer.core.process import wait_asleep
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -13,7 +13,7 @@ from transfer.core import user_code
 from transfer.core.errors import print_safe, unknown
 from transfer.core.files import with_home
 from transfer.core.machine_errors import in_one_line
-from transfer.core.process import INTERRUPTED, interrupts_are_errors
+from transfer.core.process import INTERRUPTED
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 
 KINDS: dict[str, Callable[[], Iterable[str]]] = {
@@ -78,7 +78,6 @@ def exit_on_user_error(
 def _status(main: Callable[[list[str]], int], words: list[str], usage: str, listed: tuple[str, ...]) -> int:
     debug, argv = "--debug" in words, [with_home(word) for word in words if word != "--debug"]
     try:
-        interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):
             print_safe(usage)
             return 0 if argv else 2

@@ -7,13 +7,11 @@ wait that spins takes the core from the one that is waited for, so `wait_asleep`
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from transfer.core.errors import UsageError
@@ -237,26 +235,3 @@ def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C while nothing is under way that could be saved."""
-
-
-def end_on_interrupt() -> None:
-    """End this process by one line on Ctrl-C, until `interrupts_are_errors`: nothing is at work yet that could be lost.
-
-    Only in the process of a command, `python -m transfer...` or `transfer-...`, and where Ctrl-C is not ignored.
-    """
-    program = sys.argv[0] if sys.argv else ""
-    if program != "-m" and not Path(program).name.startswith("transfer-"):
-        return
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
-
-
-def interrupts_are_errors() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt, as usual."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"stopped by Ctrl-C\n")
-    os._exit(INTERRUPTED)
