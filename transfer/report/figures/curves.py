@@ -68,7 +68,6 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), POINTS))]
 
 
-BACKBONE = {"backbone": "name", "stem": "stem"}
 MEASURED = ("place", "kind", "similarity", "similarity_sd")
 
 
@@ -82,7 +81,7 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
         names: the variant of each run of the report, by its id.
     """
     table = Table.from_rows(
-        {"run": record.run_id, **{key: record.backbone.get(name) for key, name in BACKBONE.items()}}
+        {"run": record.run_id, "backbone": record.backbone.get("name"), "stem": record.backbone.get("stem")}
         | {name: layer.get(name) for name in MEASURED}
         for record in runs.records
         for layer in record.details.get("layers", [])

@@ -25,7 +25,7 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
-from transfer.report.published.verdicts import MARGIN, Counts, PublishedKind, judged
+from transfer.report.published.verdicts import MARGIN, Counts, judged
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
@@ -49,6 +49,16 @@ COLUMNS = (
 own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,
 `device_hours` and `pretraining_hours` totals over the runs, `others` the number of configurations that are not shown,
 and `runs` the ids of the runs."""
+
+AGREES = (
+    "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that, half the last printed "
+    "digit counted (docs/concepts/statistics.md); the printed number has no seeds"
+)
+OTHERS = (
+    "further configurations of the same cell that are not comparable; without a comparable one, the one with the "
+    "fewest reasons is shown"
+)
+"""How verdicts are made, and what the column of other configurations counts."""
 
 _read_sweep = lru_cache(read_sweep)
 
@@ -81,8 +91,9 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
                 for note in notes:
                     places.setdefault(note, []).append(len(rows))
                 rows.append(cells)
+    rules = [Note(AGREES, f"agrees within {margin:g}"), Note(OTHERS, "others")]
     of_rows = [replace(note, rows=tuple(of_note)) for note, of_note in places.items()]
-    return Table(list(COLUMNS), rows, [*_notes(published), *_rules(rows, margin), *of_rows])
+    return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *of_rows])
 
 
 def _notes(table: PublishedTable) -> list[Note]:
@@ -97,21 +108,6 @@ def _notes(table: PublishedTable) -> list[Note]:
             if value.doubt:
                 about = f"{row.label}, {value.dataset}, {value.name}"
                 notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", about))
-    return notes
-
-
-def _rules(rows: Sequence[Row], margin: float) -> list[Note]:
-    """Return the notes on how verdicts are made and configurations are chosen, if the table has any."""
-    notes = []
-    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
-    if any(verdict.kind is not PublishedKind.NOT_COMPARABLE for verdict in verdicts):
-        tests = "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that"
-        rounding = "half the last printed digit counted (docs/concepts/statistics.md)"
-        text = f"{tests}, {rounding}; the printed number has no seeds"
-        notes.append(Note(text, f"agrees within {margin:g}"))
-    if any(row["others"] for row in rows):
-        text = "further configurations of the same cell that are not comparable"
-        notes.append(Note(f"{text}; without a comparable one, the one with the fewest reasons is shown", "others"))
     return notes
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedMatch, ComparedScore, Comparison
 from transfer.comparison.paired_intervals import Units
-from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
+from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, ending
 from transfer.records.fields import content_label
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note, cell_text
@@ -173,14 +173,10 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
         paired: for each variant the indices of its seeds with a counterpart.
     """
     for name, variant, places in zip(names, units, paired, strict=True):
-        for place, label in enumerate(variant.seeds):
-            if place not in places:
-                yield f"excluded: {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
-
-
-def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
-    broken = [name for name, variant in zip(names, units, strict=True) if label in variant.variant.absent]
-    return f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
+        for label in (label for place, label in enumerate(variant.seeds) if place not in places):
+            broken = [other for other, of in zip(names, units, strict=True) if label in of.variant.absent]
+            why = f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
+            yield f"excluded: {' '.join(map(str, label))} of {name}, {why}"
 
 
 def _few_seeds(names: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
