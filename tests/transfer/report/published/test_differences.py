@@ -50,13 +50,11 @@ def test_a_run_from_the_weights_of_a_row_is_comparable(tmp_path: Path, table: An
         ({"dataset": {"name": "cifar10"}}, "cifar10 for imagenet1k"),
         ({"dataset": {"skipped": 3}}, "3 images unreadable"),
         ({"dataset": {"version": "v2"}}, "imagenet1k version v2 (ILSVRC2012)"),
-        ({"dataset": {"version": None}}, "imagenet1k version none (ILSVRC2012)"),
         ({"dataset": {"counts": {}}}, "imagenet1k: what it holds is not recorded"),
         ({"dataset": {"counts": {"train": {"images": 9, "classes": 1000}}}}, "imagenet1k train images 9 (1281167)"),
         ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
         ({"task_version": 2}, "pretrain-supervised version 2 (1)"),
         ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
-        ({"environment": {"precision": None}}, "precision not recorded (auto: bf16 or fp16)"),
         ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
         # the number of processes counts for batch norm
         ({"environment": {"world_size": 8}}, ""),

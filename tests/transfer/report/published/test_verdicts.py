@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.transfer.report.published.runs import PROBED, cell_of, line_of, lines_of, run_of, shown_table
+from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import Value
 from transfer.records.store import Run
 from transfer.report.published.verdicts import MARGIN, Counts, judged
@@ -81,15 +81,6 @@ def test_every_comparable_configuration_has_a_row(tmp_path: Path) -> None:
     bf16, fp16 = (run.record.run_id for run in runs[:2])
     assert found == {bf16: ("70.0", "lower"), fp16: ("79.8", "inconclusive")}
     assert {line["others"] for line in lines} == {1}
-
-
-def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path) -> None:
-    dino, linear = (cell_of("2", PROBED, step) for step in ("dino", "linear"))
-    trained = [run_of(replace(dino, seed=seed), tmp_path, 500, export=f"sha256:{seed}") for seed in range(3)]
-    probes = [replace(linear, seed=seed) for seed in range(3)]
-    alone = [run_of(one, tmp_path, 36700 + 20 * one.seed, 50000, weights_id="sha256:0") for one in probes]
-    line = line_of([*trained, *alone], "2", PROBED)
-    assert line["verdict"] == "agrees within 1, of one pretraining (3 seeds after it)"
 
 
 def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:

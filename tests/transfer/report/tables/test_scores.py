@@ -29,13 +29,6 @@ def runs() -> list[Record]:
     ]
 
 
-def test_a_row_per_record_in_percent() -> None:
-    rows = each_run_of(runs())
-    assert rows["mAP"][:4] == pytest.approx([50.0, 60.0, 70.0, 20.0])
-    assert rows["mAP"][4] is None
-    assert rows["outcome"][4] == "diverged"
-
-
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     rows = summary_of(runs())
     assert rows["protocol"] == [Comparability((("lr", 0.05),)), Comparability((("lr", 0.1),))]
@@ -50,17 +43,6 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert rows["statuses"][1] == Endings((("completed", 1), ("diverged", 1)))
     assert texts(rows, "statuses") == ["3 completed", "1 completed, 1 diverged"]
     assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
-
-
-def test_seeds_of_pretraining_are_averaged_over() -> None:
-    parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
-    records = [made(weights_id=f"sha256:{name}", scores={"mAP": score}) for name, score in (("a", 0.4), ("b", 0.6))]
-    rows = summary_of(records, [*records, *parents])
-    assert rows["seeds"] == [2]
-    assert rows["mAP"] == pytest.approx([50.0])
-    assert len(summary_of(records)) == 2
-    each = each_run_of(records, [*records, *parents])
-    assert ("seed" in each, each["pretraining seed"]) == (False, [0, 1])
 
 
 def test_the_chance_level_is_shown_and_no_score_that_is_always_1() -> None:
