@@ -6,10 +6,8 @@ Imports no torch.
 import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
@@ -49,13 +47,13 @@ def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
     lists = RankedLists.load(run.folder / RANKED)
     rows = list(range(len(lists.query)))
     drawn = [row for row in rows if (run.folder / PICTURES / picture_name(row)).is_file()] if pictures else []
-    precisions, shown = _precisions(run, lists), drawn or rows
+    shown = drawn or rows
     spaced = [shown[place] for place in evenly(len(shown), QUERIES)]
-    return [_gallery(run, lists, row, precisions[row], row in drawn) for row in spaced]
+    return [_gallery(run, lists, row, row in drawn) for row in spaced]
 
 
-def _gallery(run: Run, lists: RankedLists, row: int, precision: float, drawn: bool) -> Exhibit:
-    """Return a query with its average precision, nan without a match, and the first images of its ranked list."""
+def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
+    """Return a query and the first images of its ranked list."""
 
     def named(kind: str, place: int) -> str:
         names, identities, cameras = (getattr(lists, kind + part) for part in ("", "_identity", "_camera"))
@@ -69,20 +67,9 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float, drawn: bo
         )
         if place >= 0
     ]
-    about = named("query", row) + ("" if np.isnan(precision) else f" · AP {100 * precision:.1f} %")
     shows = f"the query {lists.query[row]} and its first gallery images"
     address = _data_url(run.folder / PICTURES / picture_name(row)) if drawn else ""
-    return Exhibit(about=about, run_id=run.record.run_id, ranked=found, address=address, shows=shows)
-
-
-def _precisions(run: Run, lists: RankedLists) -> NDArray[Any]:
-    """Return the average precision of each query; nan without a match, or if the outcomes cannot be used."""
-    try:
-        outcomes = per_sample.arrays_in(run.folder / per_sample.OUTCOMES)
-    except per_sample.UnusableOutcomes:
-        outcomes = {}
-    is_known = np.array_equal(outcomes.get("sample", np.zeros(0)), lists.query)
-    return outcomes["ap"] if is_known else np.full(len(lists.query), np.nan)
+    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=found, address=address, shows=shows)
 
 
 def drawn(run: Run) -> list[Exhibit]:
@@ -114,11 +101,7 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section
         lines += [f"{len(kept)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
         lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] * bool(damaged)
         if not any(one.address for one in shown):
-            lines.append(
-                f"For pictures, give a finished run's command again with --save-pictures {count} (python -m "
-                f"transfer.run {task} --config RUN/options.yaml --out RUNS --save-pictures {count}), and the report "
-                "--pictures."
-            )
+            lines.append(f"For pictures, rerun a run's command with --save-pictures {count}, and this with --pictures.")
         if chosen:
             yield Section(title=title, note="\n".join(lines), exhibits=shown)
 

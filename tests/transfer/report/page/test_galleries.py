@@ -21,8 +21,7 @@ def test_places_are_marked_against_the_labels(tmp_path: Path) -> None:
     # identities of the gallery are 0 1 2 3 0 1, the queries' 1 2 3
     marks = [[right for _, right in gallery.ranked] for gallery in found]
     assert marks == [[True, False, True, False], [False, True, False], [False, False, True]]
-    assert found[0].about == "query/a.png (identity 1, camera 1) · AP 75.0 %"
-    assert found[1].about == "query/b.png (identity 2, camera 1)", "a query without a match has no AP"
+    assert found[0].about == "query/a.png (identity 1, camera 1)"
     assert found[0].ranked[2][0] == "3: gallery/5.png (identity 1, camera 2), distance 0.5"
     assert all(not gallery.address for gallery in found)
 
