@@ -24,7 +24,7 @@ from transfer.report.summary.variants import arms_to_compare, versus, why_no_arm
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import CostRatios, cost_table
-from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
+from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
 from transfer.report.tables.stability_map import largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
@@ -70,7 +70,7 @@ class ReportRequest:
     layers: bool = False
     pictures: bool = False
     brief: bool = False
-    """For a terminal: short names of variants, and of comparisons the verdicts with their intervals alone."""
+    """For a terminal: of comparisons the verdicts with their intervals alone."""
     everything: bool = False
     """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
 
@@ -199,7 +199,6 @@ class _Report:
             of_task = self.runs.of_task(task)
             table = each_run(of_task) if self.request.per_run else summary(of_task)
             for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
-                rows = by_variant(rows, self.names) if self.request.brief else rows
                 for protocol, part in protocol_tables(rows).items():
                     yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
         norms = norm_table(self.runs.where(lambda record: record.details.get("stem")))

@@ -12,7 +12,7 @@ from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import chance_level, interval
 from transfer.report.tables.scores import image_notes
-from transfer.report.tables.table import RUN, Column, MeanInterval, Note, Table, comparability_text
+from transfer.report.tables.table import Column, MeanInterval, Note, Table, comparability_text
 from transfer.statistics.intervals import mean_and_deviation
 
 MOST_COLUMNS = 3
@@ -99,27 +99,6 @@ def names_of_runs(runs: RunSet) -> dict[str, str]:
     """Return the short name of the variant of each run, by its id."""
     named = zip(variant_names(runs.groups), runs.groups, strict=True)
     return {record.run_id: name for name, group in named for record in group.records}
-
-
-def by_variant(table: Table, names: Mapping[str, str]) -> Table:
-    """Return a table of configurations with a column of the short names of variants, if there are several.
-
-    The column `backbone` keeps what all rows have in common. Where the names would not separate the rows the table is
-    returned as it is.
-
-    Args:
-        table: a row for each configuration or run.
-        names: see `names_of_runs`.
-    """
-    of_row = [names[row[RUN][0]] for row in table.rows]
-    if len({*names.values()}) < 2 or "backbone" not in table or len({*of_row}) < len({*table["backbone"]}):
-        return table
-    first, *others = (label.split(", ") for label in table["backbone"])
-    named = {part for name in names.values() for part in name.split(" + ")}
-    common = ", ".join(part for part in first if part not in named and all(part in other for other in others))
-    named_rows = zip(table.rows, of_row, strict=True)
-    rows = [{"task": row["task"], VARIANT: name, **row, "backbone": common} for row, name in named_rows]
-    return Table.from_rows(rows, table.columns, table.notes)
 
 
 def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
