@@ -11,7 +11,7 @@ from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text, is_missing
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
 
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
@@ -102,12 +102,9 @@ def protocol_tables(table: Table) -> dict[str, Table]:
 
 
 def without_unused(table: Table) -> Table:
-    """Return the table without empty columns of pretraining, protocol, chance, intervals, deviations and costs.
+    """Return the table without empty columns.
 
     Of the seeds of runs and of their pretraining those stay that differ between rows, or else those of the runs.
     """
-    endings, names = (" sd", " low", " high", f" {WITH_FAILED}"), ("pretraining", "protocol", "chance", *COSTS)
-    empty = [name for name in table.names if name in names or name.endswith(endings)]
-    unused = [name for name in empty if all(map(is_missing, table[name]))]
     constant = [name for name in SEEDS if SEEDS[0] in table and len({*table[name]}) < 2]
-    return table.without(*unused, *(constant[:1]))
+    return table.without(*constant[:1]).without_empty()

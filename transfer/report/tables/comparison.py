@@ -127,20 +127,14 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
     comparison = Comparison(variants, contrasts, [], matching.exclusions, options)
     names = [variant.text for variant in variants]
     for matched in matching.matches:
-        if broken := _broken(matched, names):
-            comparison.exclusions.append(
-                Exclusion(matched.label, f"no interaction: all runs failed with {'; with '.join(broken)}")
-            )
+        corner_runs = zip(names, matched.variants, strict=True)
+        if broken := [name for name, own in corner_runs if all(run.record.training_failed for run in own)]:
+            told = f"no interaction: all runs failed with {'; with '.join(broken)}"
+            comparison.exclusions.append(Exclusion(matched.label, told))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
     judge(comparison.rows, options)
     return comparison
-
-
-def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the variants all of whose runs failed."""
-    variants = zip(names, matched.variants, strict=True)
-    return tuple(name for name, runs in variants if all(run.record.training_failed for run in runs))
 
 
 def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table:

@@ -157,7 +157,7 @@ def over_datasets(runs: RunSet) -> Table:
         rows.append(_mean_row({name: of_name[name] for name in common[key]}, first, group_of[id(first)], runs))
     lacking = {name for (key, _), of_name in members.items() if key in common for name in {*of_name} - {*common[key]}}
     notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
-    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes)).without_empty()
+    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
 def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: RunSet) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> 
     With `layer_histories` the values are those measured during training, with a row for each epoch. `row_sum` and
     `entropy` describe the attention of a block. Configurations are named as in `summary`.
     """
-    return _table(runs, layer_histories, "place", _layers, (*LAYER, *ATTENTION)).without_empty()
+    return _table(runs, layer_histories, "place", _layers, (*LAYER, *ATTENTION))
 
 
 def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
