@@ -21,6 +21,7 @@ from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits.integrity import check_split, overlap_notes, select_by_content, take_fraction
+from transfer.data.splits.manifest import OpenedData
 from transfer.data.splits.split import Split
 
 __all__ = ["ClassificationData", "Split", "open_classification"]
@@ -39,27 +40,17 @@ CHECKED_AT_ONCE = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationData:
-    """An opened dataset."""
+class ClassificationData(OpenedData):
+    """An opened dataset; `counts` are {"train" | "val": {"images", "classes"}, "ignored"}, of classes with images."""
 
-    name: str
-    version: str | None
     classes: tuple[str, ...]
     """Names; the position is the label."""
     train: Split | None
     val: Split | None
-    counts: dict[str, Any]
-    """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
-    digest: str
-    """The digest of split, label, name, size and content of every image used."""
     storage: StorageVariant = "published"
     """How the dataset is stored."""
     origin: str = ""
     """ID@REVISION on the hub."""
-    skipped: int = 0
-    """Images excluded because they cannot be decoded."""
-    notes: tuple[str, ...] = ()
-    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
 
     @property
     def training(self) -> Split:
@@ -89,12 +80,6 @@ class ClassificationData:
         for split in (self.train, self.val):
             if split is not None:
                 split.read_channels(channels)
-
-    def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the dataset was opened."""
-        for split in (self.train, self.val):
-            if split is not None:
-                split.check_unchanged()
 
 
 def open_classification(
@@ -153,6 +138,7 @@ def open_classification(
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
+        manifests={name: split.manifest for name, split in readable.items() if split.manifest},
         notes=(*layout.notes, *notes),
     )
 

@@ -6,7 +6,7 @@ file names others by `train_annotations`, `train_images`, `val_annotations`, `va
 """
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from transfer.data.formats.users_reader import read_by_user, rows_by_split
 from transfer.data.layouts import BESIDE, EXPORTED
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import Images, check_present, content_digests, overlap_notes
-from transfer.data.splits.manifest import Manifest
+from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.toy.coco import GENERATORS
 
 SPLITS = ("train", "val")
@@ -41,11 +41,11 @@ and neither right nor wrong in scores of masks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CocoData:
-    """An opened dataset."""
+class CocoData(OpenedData):
+    """An opened dataset; `counts` are {"train" | "val": {"images", "objects", "crowds"}, "classes"}, crowds not
+    among the objects; `digest` is that of the annotations, too.
+    """
 
-    name: str
-    version: str | None
     root: Path
     classes: tuple[str, ...]
     """Names in the order of the categories' ids; a label 0..C-1 is an index into them."""
@@ -53,25 +53,10 @@ class CocoData:
     """Id of each label; COCO's ids have gaps."""
     train: CocoSplit | None
     val: CocoSplit | None
-    counts: dict[str, Any]
-    """Counts {"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
     """Numbers of objects by split that are not trained on: `crowds`, `ignored`, `no_area`, `outside` of their image,
     `below_pixel` in a side; of boxes `clipped` for training; of `short_polygons`, of objects `left_without_polygon` by
     these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
-    digest: str
-    """Digest of the annotations and of the name, size and content of every image used."""
-    skipped: int = 0
-    """Number of images excluded because they cannot be decoded."""
-    manifests: dict[str, Manifest] = field(default_factory=dict)
-    """The files of the images of each split as they were when the digest was taken."""
-    notes: tuple[str, ...] = ()
-    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
-
-    def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the dataset was opened."""
-        for manifest in self.manifests.values():
-            manifest.check()
 
     @property
     def objects(self) -> int:

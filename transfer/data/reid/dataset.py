@@ -20,7 +20,7 @@ from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
 from transfer.data.reid.market1501 import Sample, Splits
 from transfer.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
 from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes
-from transfer.data.splits.manifest import Manifest
+from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.people import GENERATORS
 
@@ -33,14 +33,14 @@ FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReidData:
+class ReidData(OpenedData):
     """An opened dataset. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk.
 
-    A set without training images can be scored, not trained on.
+    A set without training images can be scored, not trained on. `counts` are {"train" | "query" | "gallery": {"images",
+    "identities", "cameras"}, "distractors", "junk", "ignored"}; identities of the gallery are without distractors,
+    which are counted as images; no cameras count as 0. The one manifest is of all images.
     """
 
-    name: str
-    version: str | None
     root: Path
     train: list[Sample]
     query: list[Sample]
@@ -48,30 +48,14 @@ class ReidData:
     cameras: bool = True
     """Whether `Sample.camera` is a camera. Else it is another number for each file, so that only the query image itself
     is of the query's camera."""
-    counts: dict[str, Any]
-    """Counts {"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"};
-    identities of the gallery are without distractors, which are counted as images; no cameras count as 0."""
-    digest: str
-    """Digest of split, identity, camera, relative name, size and content of every image used."""
-    skipped: int = 0
-    """Number of images excluded because they cannot be decoded."""
-    manifest: Manifest | None = None
-    """The files of all images as they were when the digest was taken."""
-    notes: tuple[str, ...] = ()
-    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
-
-    def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the dataset was opened."""
-        if self.manifest is not None:
-            self.manifest.check()
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
-        assert self.manifest is not None
-        rows = {name: row for row, name in enumerate(self.manifest.names)}
+        (manifest,) = self.manifests.values()
+        rows = {name: row for row, name in enumerate(manifest.names)}
         parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
         names = {split: [self.name_of(sample) for sample in samples] for split, samples in parts.items()}
-        contents = self.manifest.contents
+        contents = manifest.contents
         return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
 
     def files(self, samples: Sequence[Sample]) -> FileSplit:
@@ -136,7 +120,7 @@ def open_reid(
         counts=_counts(parts, splits) | {"ignored": splits.ignored},
         digest=_digest(parts, manifest, cameras=splits.cameras),
         skipped=len(bad),
-        manifest=manifest,
+        manifests={"images": manifest},
         notes=(*splits.notes, *read_notes),
     )
     notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")

@@ -14,7 +14,7 @@ import time
 from array import array
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, overload
@@ -147,6 +147,29 @@ def named_files(path: Path) -> Manifest:
     folder, found = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
     names = [file.relative_to(folder).as_posix() for file in found if file.is_file()]
     return Manifest.of(folder, names, what=path.name)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenedData:
+    """What every opened dataset has."""
+
+    name: str
+    version: str | None
+    counts: dict[str, Any]
+    """What was found, after the choice of images, by split."""
+    digest: str
+    """The digest of split, label, name, size and content of every image used."""
+    skipped: int = 0
+    """Images excluded because they cannot be decoded."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """By split the files of images as they were when the digest was taken."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
+
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
+        for manifest in self.manifests.values():
+            manifest.check()
 
 
 Known = tuple[PackedNames, NDArray[Any], NDArray[Any]]
