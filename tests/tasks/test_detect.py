@@ -4,11 +4,10 @@ import contextlib
 import io
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tasks.detect.task import RESULTS, TASK
-from tests.runs import history, record
+from tests.runs import record
 from tests.tasks.support import smoke_options
 from transfer.data.coco.dataset import CocoData
 from transfer.data.spec import resolve_dataset
@@ -69,22 +68,3 @@ def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
     assert found.dataset["annotations"]
     assert evaluation.stats[0] == pytest.approx(record(run).scores["box_AP"], abs=1e-9)
     assert evaluation.stats[8] == pytest.approx(record(run).scores["box_AR100"], abs=1e-9)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--stem conv --attention relu --length train --window 4 --global-blocks 1",
-        "--pyramid taps --depth 4 --attention relu",
-        "--detector faster_rcnn_light --relative --window 3 --global-blocks 1 --grad-checkpointing",
-        "--resize-mode jitter --grad-accum-steps 2 --norm-eval --stem conv",
-    ],
-    ids=["stem-relu-window", "taps-relu", "boxes-relative", "jitter"],
-)
-def test_parts_and_options_train_and_score(words: str, tmp_path: Path) -> None:
-    assert main([*WORDS, *QUICK, *words.split(), "--out", str(tmp_path)]) == 0
-    found = record(tmp_path)
-    assert np.isfinite([line["loss"] for line in history(tmp_path) if "loss" in line]).all()
-    assert ("mask_AP" in found.scores) == ("faster_rcnn_light" not in words)
-    assert ("attention_lengths" in found.details) == ("relu" in words)

@@ -73,22 +73,6 @@ def test_features_are_those_of_timms_model_or_the_grid_is_asked_for(layout, grid
     assert ("--weights-size" in str(backbone.loaded)) == square
 
 
-def test_registers_and_positions_of_the_class_token_as_timm_reads_them(tmp_path):
-    """DINOv2's files have a position for the class token, and timm's models none."""
-    name = "vit_small_patch14_reg4_dinov2"
-    source = timm.create_model(name, num_classes=0, img_size=70, dynamic_img_size=True).eval()
-    for parameter in source.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.1)
-    state, first = dict(source.state_dict()), torch.randn(1, 1, 384)
-    state |= {"register_tokens": state.pop("reg_token"), "mask_token": torch.ones(1, 384)}
-    state |= {"cls_token": state["cls_token"] - first, "pos_embed": torch.cat([first, state["pos_embed"]], 1)}
-    torch.save(state, tmp_path / "w.pth")
-    backbone = create(name, weights=str(tmp_path / "w.pth"), img_size=(56, 112)).eval()
-    images = torch.rand(1, 3, 56, 112)
-    torch.testing.assert_close(backbone.model(images), source(images), rtol=1e-4, atol=1e-4)
-    assert str(backbone.loaded).endswith("DINOv2 checkpoint; positions 5 x 5 -> 4 x 8; mean and std of DINOv2")
-
-
 def test_an_export_and_a_yaml_state_their_size(tmp_path):
     model = create("vit_tiny_patch16_224", weights="random", img_size=(64, 256))
     export(model, tmp_path / "out")

@@ -40,25 +40,6 @@ def test_the_last_block_of_each_quarter_is_global() -> None:
     assert chosen.windowed == [False, True, True, False]
 
 
-def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
-    """A point-wise attention scales by its length: the same weights, three policies."""
-    lengths = {}
-    for policy in ("tokens", "image", "train"):
-        windowed = MapOptions(out_indices=(-1,), window=2, global_blocks=())
-        maps = VitMaps(backbone(depth=1, attention="relu", length=policy), windowed)
-        attention = maps.backbone.model.blocks[0].attn
-        core = attention.core
-
-        def noting(*qkv, policy=policy, core=core, **given):
-            lengths[policy] = given["length"]
-            return core(*qkv, **given)
-
-        attention.core = noting
-        with torch.no_grad():
-            maps(torch.rand(1, 3, 64, 96))
-    assert lengths == {"tokens": 4, "image": 24, "train": 197}
-
-
 def test_checkpointing_changes_no_gradient() -> None:
     images = torch.rand(1, 3, 64, 64)
     gradients = []

@@ -1,12 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from tasks.detect import pipelines
-from tasks.detect.pictures import draw_detections
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tests.tasks.detect.scenes import an_object, described_split, extent, polygon, scene, split_of
 from transfer.core.errors import UserError
@@ -99,24 +96,6 @@ def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_pa
     assert found.gt_instances.bboxes.tensor.tolist() == [[0, 0, 20, 20], [100, 60, 120, 80]]
     assert found.gt_instances.labels.tolist() == [0, 2]
     assert len(found.ignored_instances) == 0
-
-
-@pytest.mark.parametrize(("upright", "size", "box"), [(False, LAND, (70, 10, 40, 30)), (True, TALL, (40, 70, 30, 40))])
-def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeypatch, upright, size, box):
-    """A CMYK file that is to be shown turned by 90 degrees, as PIL's `exif_transpose` does, in colors of PIL."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path, exif = tmp_path / "turned.jpg", Image.Exif()
-    exif[0x0112] = 6
-    scene(LAND, (70, 10, 40, 30)).convert("CMYK").save(path, exif=exif, quality=95)
-    split = replace(described_split(tmp_path, [("turned.jpg", size, [an_object(box)])]), upright=upright)
-    with Image.open(path) as image:
-        expected = (ImageOps.exif_transpose(image) if upright else image).convert("RGB")
-    sample = training(split, size=(80, 120))[0, 0, 0]
-    np.testing.assert_array_equal(sample["inputs"].numpy().transpose(1, 2, 0), np.asarray(expected))
-    boxes = sample["data_samples"].gt_instances.bboxes.tensor
-    np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
-    assert split.header(0) == [*LAND, 6]
-    assert draw_detections(split.read(0), [], [], {}).tobytes() == expected.tobytes()
 
 
 def test_damaged_and_changed_images_are_named(tmp_path):

@@ -72,6 +72,7 @@ def by_window(x: Tensor, size: int, of_window) -> Tensor:
         ("softmax", {"qk_norm": True, "gate": "sigmoid"}),
         ("relu", {}),
         ("relu", {"length": "image"}),
+        ("relu", {"length": "train"}),
         ("relu", {"alpha": "learned", "qk_norm": True}),
         ("relu_sum", {}),
     ],

@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.transfer.data.reid.layouts import market
 from transfer.core.errors import UsageError, UserError
 from transfer.data.layouts import read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
-
-
-def market(folder):
-    for name in ("bounding_box_train", "query", "bounding_box_test"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "0001_c1s1_000001_00.jpg").touch()
-    return folder
 
 
 def written(path, text):
