@@ -39,7 +39,7 @@ def draw_detections(
 
 
 def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: int) -> None:
-    """Save `folder`/NAME.png for the first validation images; NAME-2.png if the second has the first one's name.
+    """Save `folder`/NAME.png for the first validation images, with `-` for the slashes in their names.
 
     Raises:
         UserError: an image cannot be read, or its picture cannot be written.
@@ -50,13 +50,11 @@ def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: 
         for item in items:
             if item["image_id"] in of_image:
                 of_image[item["image_id"]][kind].append(item)
-    names, taken = dict(zip(data.category_ids, data.classes)), set[str]()
+    names = dict(zip(data.category_ids, data.classes))
     try:
         folder.mkdir(exist_ok=True)
         for place, items in enumerate(of_image.values()):
-            stem = Path(data.val.path(place)).stem
-            stem += f"-{place + 1}" if stem in taken else ""
-            taken.add(stem)
+            stem = Path(data.val.images[place].file_name).with_suffix("").as_posix().replace("/", "-").lstrip(".-")
             draw_detections(data.val.read(place), *items, names).save(folder / f"{stem}.png")
     except OSError as error:
         raise write_error(folder, error) from error

@@ -38,9 +38,8 @@ from transfer.task import Outcomes, Result, Scores
 
 
 def build(spec: BackboneSpec, options: DetectOptions) -> None:
-    """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
-    detector = resolve_detector(options.detector or "mask_rcnn")
-    learner = make_learner(spec, 80, detector, options, weights="random", load="strict")
+    """Build the detector and compute the feature maps of an image."""
+    learner = untrained_learner(spec, options)
     learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
 

@@ -125,9 +125,9 @@ class Features:
     size: int
     """Side of the view in pixels."""
     resize: int
-    """Side in pixels that images are resized to; see `view_steps`."""
+    """Side in pixels that images are resized to; see `eval_transform`."""
     view: View
-    """Kind of the view; see `view_steps`."""
+    """Kind of the view; see `eval_transform`."""
     block: int | None
     """Index of the block whose tokens are pooled; None stands for the network's own pooled features."""
 

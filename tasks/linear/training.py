@@ -226,8 +226,7 @@ def train_loader(
     dataset: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context
 ) -> RunLoader:
     """Return a loader of shuffled batches of randomly cropped and flipped images, without an incomplete last batch."""
-    train = dataset.train
-    assert train is not None
+    train = dataset.training
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
     assert std

@@ -46,18 +46,14 @@ class Augmentation:
         self.takes_pixels = isinstance(steps[0], FastCrop | FastView)
 
     def __call__(self, image: Any) -> Any:
-        pixels = to_pixels(apply_steps(self.steps, image))
+        """Return the augmented image. Raises UsageError for a tensor that meets a step of PIL images alone."""
+        for step in self.steps:
+            if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
+                kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
+                raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
+            image = step(image)
+        pixels = to_pixels(image)
         return pixels if self.erase is None else self.erase(to_floats(pixels))
-
-
-def apply_steps(steps: Sequence[Step], image: Any) -> Any:
-    """Return an image, or a tensor [C, H, W], after these steps. Raises UsageError for a step of PIL images alone."""
-    for step in steps:
-        if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
-            kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
-            raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
-        image = step(image)
-    return image
 
 
 class PaddedCrop:
@@ -164,8 +160,8 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
 
 
-def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
-    """Return the steps from an image to the part of it that is evaluated, size x size pixels.
+def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
+    """Return the transform of evaluation, PIL image -> uint8 [C, size, size]; the view `fast` takes pixels, too.
 
     Nothing is resampled where the image has the wanted size already.
 
@@ -179,16 +175,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
     resize = shorter_side(size, resize)
     if view != "bicubic":
         kinds: dict[str, Callable[[int, int], Step]] = {"fast": FastView, "area": AreaCrop, "squash": SquashCrop}
-        return [kinds[view](size, resize)]
-    return [transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
-
-
-def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
-    """Return the transform of evaluation, PIL image -> uint8 [C, size, size]; see `view_steps`.
-
-    The transform of the view `fast` also takes pixels [C, H, W].
-    """
-    return Augmentation(view_steps(size, resize, view=view))
+        return Augmentation([kinds[view](size, resize)])
+    return Augmentation([transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)])
 
 
 class FastCrop:

@@ -14,11 +14,6 @@ from transfer.data.splits.split import LIMIT, Split
 Views = Tensor | list[Tensor]
 
 
-def takes_pixels(transform: object) -> bool:
-    """Return whether a transform takes uint8 pixels [C, H, W], not a PIL image."""
-    return bool(getattr(transform, "takes_pixels", False))
-
-
 class SplitDataset(Dataset[tuple[Any, ...]]):
     """A torch dataset of the images of a split with their labels.
 
@@ -45,7 +40,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         preload: bool | None = None,
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
-        self.read = split.reader(takes_pixels(transform))
+        self.read = split.reader(getattr(transform, "takes_pixels", False))
         self.labels = torch.from_numpy(split.labels)
         if preload is not False:
             split.preload(None if preload else LIMIT)
