@@ -3,15 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import SERVER, wait_for
+from tests.processes import wait_for
 from transfer.core import process
-from transfer.core.process import PARENT, end_with_parent, exit_with
+from transfer.core.process import PARENT, end_with_parent
 
 
 @pytest.fixture
@@ -36,21 +34,3 @@ def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monke
     finally:
         signal.signal(signal.SIGTERM, before)
     assert got == [signal.SIGTERM]
-
-
-def wait_with(process: int) -> None:
-    exit_with(process)
-    time.sleep(60)
-
-
-@pytest.mark.nightly
-def test_a_process_ends_with_another_that_is_not_its_parent() -> None:
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    child = SERVER.Process(target=wait_with, args=(other.pid,))
-    child.start()
-    child.join(2)
-    assert child.exitcode is None
-    other.kill()
-    other.wait()
-    child.join(30)
-    assert child.exitcode == 1
