@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.archs import ARCHS, POOLS, VITS
 from backbones.stems import find_stem
 from transfer.core import exports
-from transfer.core.files import file_sha256, rendered, replace_folder
+from transfer.core.files import file_sha256, folder_replacement, rendered
 from transfer.core.user_code import USER_PARTS, is_in_file, sources
 
 if TYPE_CHECKING:
@@ -132,12 +132,7 @@ def export(
     """
     spec = getattr(model, "spec", None)
     inner: nn.Module = getattr(model, "model", model) if spec is not None else model
-
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
-        new = Path(scratch) / "new"
-        new.mkdir()
+    with folder_replacement(folder := Path(folder)) as new:
         write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
@@ -156,7 +151,6 @@ def export(
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / exports.CONFIG, file)  # the format's writer keeps all others out
-        replace_folder(new, folder)
     return folder
 
 

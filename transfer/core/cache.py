@@ -19,7 +19,7 @@ import PIL
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, print_safe
-from transfer.core.files import parse_json, replace_folder, write_atomic
+from transfer.core.files import folder_replacement, parse_json, write_atomic
 
 
 def cache_folder() -> Path:
@@ -129,12 +129,10 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
     folder = _folder(source, version)
     content = {"stamp": stamp, "facts": dict(index.facts), "arrays": list(index.arrays)}
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(".tmp", f".{folder.name}-", folder.parent, True) as new:
+        with folder_replacement(folder) as new:
             for name, array in index.arrays.items():
-                np.save(f"{new}/{name}.npy", array)
-            Path(new, FACTS).write_text(json.dumps(content), encoding="utf-8")
-            replace_folder(Path(new), folder)
+                np.save(new / f"{name}.npy", array)
+            (new / FACTS).write_text(json.dumps(content), encoding="utf-8")
     except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         print_safe(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -111,18 +112,22 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-def replace_folder(new: Path, target: Path) -> None:
-    """Put folder `new`, on the same file system, in the place of `target`: a power cut leaves one of them, whole.
-
-    The target is absent for a moment, its content kept beside it.
+@contextlib.contextmanager
+def folder_replacement(target: Path) -> Iterator[Path]:
+    """Give an empty folder, which takes the place of `target` if the block ends well: a power cut leaves one of them,
+    whole. The target is absent for a moment, its content kept beside it.
     """
-    flush_folder(new)
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
-    if target.exists():
-        target.rename(old)
-    new.rename(target)
-    remove(old)
-    _flush_to_disk(target.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(".tmp", f".{target.name}-", target.parent, True) as scratch:
+        new, old = Path(scratch, "new"), target.with_name(f".{target.name}.{os.getpid()}.old")
+        new.mkdir()
+        yield new
+        flush_folder(new)
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+        remove(old)
+        _flush_to_disk(target.parent)
 
 
 def flush_folder(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Publishes the export of a pretraining run as WEIGHTS/NAME, where other commands find it. Importing it is light."""
 
-import os
 import shutil
 from copy import copy
 from pathlib import Path
@@ -11,7 +10,7 @@ from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
-from transfer.core.files import check_writable, lock, replace_folder, write_error
+from transfer.core.files import check_writable, folder_replacement, lock, write_error
 from transfer.core.options import Execution, differences, noted
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
@@ -129,13 +128,8 @@ def publish(source: Path, target: Path) -> None:
     Raises:
         UserError: `target` cannot be written.
     """
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(source, scratch)
-        replace_folder(scratch, target)
+        with folder_replacement(target) as new:
+            shutil.copytree(source, new, dirs_exist_ok=True)
     except OSError as error:
         raise write_error(target, error, "--export-dir") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transfer.core.errors import UserError
-from transfer.core.files import atomic_replacement, replace_folder, write_arrays, write_atomic
+from transfer.core.files import atomic_replacement, folder_replacement, write_arrays, write_atomic
 
 
 @contextmanager
@@ -36,11 +36,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> Non
 
 
 def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
-    target, new = tmp_path / "target", tmp_path / "new"
+    target = tmp_path / "target"
     for number in ("0", "1"):
-        new.mkdir()
-        (new / number).touch()
-        replace_folder(new, target)
+        with folder_replacement(target) as new:
+            (new / number).touch()
         assert [path.name for path in target.iterdir()] == [number]
         assert [*tmp_path.iterdir()] == [target]
 
