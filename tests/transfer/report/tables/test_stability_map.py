@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from transfer.records.record import Record
 from transfer.report.summary.stability import map_sentence
 from transfer.report.tables.stability_map import commonest, largest_stable, last_values
 from transfer.report.tables.table import cell_text
-from transfer.report.tables.terminal import WIDTH, terminal
 from transfer.statistics.verdicts import Breakdowns
 
 
@@ -68,7 +66,7 @@ TWELVE = [
 """Two stems at three rates; what has 100 of 1,000 right guesses, and 129 are not significantly more."""
 
 
-def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_each_stem_trains() -> None:
+def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains() -> None:
     runs = [classifier(*cell, warmup_epochs=warmup) for cell in TWELVE for warmup in (0.0, 1.0)]
     rows = map_of(runs, by=["stem"])
     found = {(row["stem"], row["lr"]): row["outcome"] for row in rows.rows}
@@ -77,10 +75,6 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
     ]  # fmt: skip
     assert [outcome for (stem, _), outcome in sorted(found.items()) if stem == "conv"][:2] == ["completed"] * 2
     assert found["conv", 0.65] == "score_at_chance"
-    shown = terminal(rows.without("run"))
-    assert max(map(len, shown.splitlines())) <= WIDTH
-    for name in ("stem", "lr", "warmup_epochs", "score", "chance", "outcome"):
-        assert re.search(rf"\b{name}\b", shown.partition("Not shown")[0]), name
     assert map_sentence(rows) == (
         "stem conv trains up to 0.05, not at 0.65; stem patchify trains up to 0.001, not at 0.05."
     )
