@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings
@@ -96,11 +95,6 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     return report.page() if request.everything else report.asked()
 
 
-@lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
-def _compared(runs: RunSet, a: str, b: str, options: Settings) -> Comparison:
-    return compared(runs, a, b, options)
-
-
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
     """Return the sections. Raises UserError if they were asked for by name and there are none."""
     made = list(parts)
@@ -123,7 +117,7 @@ class _Report:
         parts = [*self.pivot()] if request.pivot else []
         parts += [*self.paper()]
         for a, b in request.compare:
-            comparison = _compared(self.runs, a, b, request.settings)
+            comparison = compared(self.runs, a, b, request.settings)
             told = str(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
             parts += self.differences(comparison)
@@ -140,10 +134,10 @@ class _Report:
         The summary with costs, the scores, the comparisons, stability, published results; then everything else.
         """
         request = self.request
-        comparisons = [_compared(self.runs, a, b, request.settings) for a, b in request.compare]
+        comparisons = [compared(self.runs, a, b, request.settings) for a, b in request.compare]
         for a, b in () if request.compare else arms_to_compare(self.runs):
             with suppress(UserError):  # nobody asked for this one
-                comparisons.append(_compared(self.runs, a, b, request.settings))
+                comparisons.append(compared(self.runs, a, b, request.settings))
         costs = _asked(request.cost, self.cost(), NO_COSTS)
         first = [*self.comparisons(comparisons)] if comparisons else []
         head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)

@@ -6,6 +6,7 @@ Scores that are fractions are shown in percent, all others in their own unit.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
+from functools import lru_cache
 from typing import Any
 
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, effects, judge
@@ -89,6 +90,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     return _table(comparison, runs, notes)
 
 
+@lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
 def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
     """Return the comparison behind `compare` as values; without rows where nothing can be compared.
 
