@@ -14,6 +14,7 @@ from tests.support import context
 from tests.tasks.support import smoke_options
 from tests.tasks.test_detect import QUICK, WORDS
 from tests.transfer.data.coco.coco_tree import changed, content, written
+from transfer.data.coco.dataset import CocoData
 from transfer.data.spec import resolve_dataset
 from transfer.engine.extract import NotFinite
 from transfer.engine.outcome import Outcome
@@ -70,6 +71,14 @@ def test_an_attention_that_cannot_have_relative_positions_is_named_before_anythi
         assert status == 2
 
 
+def tiny_set(folder: Path, options: Any, **given: Any) -> CocoData:
+    """The small set, written and opened."""
+    written(folder, **given)
+    (folder / "tiny.yaml").write_text(f"format: coco\nroot: {folder}\n")
+    spec = resolve_dataset(str(folder / "tiny.yaml"))
+    return TASK.open(spec, options, root=None, subset=None, drop_corrupt=False)
+
+
 def boxes_only(split: str = "train") -> dict[str, Any]:
     given = content(split)
     for one in given["annotations"]:
@@ -98,12 +107,8 @@ def test_wrong_data(
 
 
 def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
-    given = changed("annotations", 0, segmentation=...)
-    written(tmp_path, train=given)
-    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
     options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
-    name = str(tmp_path / "tiny.yaml")
-    data = TASK.open(resolve_dataset(name), options, root=None, subset=None, drop_corrupt=False)
+    data = tiny_set(tmp_path, options, train=changed("annotations", 0, segmentation=...))
     assert data.unmasked == 1
     for detector, effect, found in (
         (None, "faster_rcnn, and no scores of masks", False),
@@ -151,10 +156,8 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch on the way only says so: what follows may be finite again."""
-    written(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
     options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
-    data = TASK.open(resolve_dataset(str(tmp_path / "tiny.yaml")), options, root=None, subset=None, drop_corrupt=False)
+    data = tiny_set(tmp_path, options)
     assert data.val is not None
     name, here, validated = data.val.images[0].file_name, context(), []
 

@@ -22,14 +22,11 @@ def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("runs"), "finetune", *words)
 
 
-def test_it_learns_and_its_classifier_scores_the_same_elsewhere(finetuned: Path) -> None:
+def test_it_learns(finetuned: Path) -> None:
     record = Record.read(finetuned / "record.json")
     assert record.scores["top1"] > 0.5
     assert record.scores["top1"] < record.scores["top5"]
     assert any("starts from random weights" in note for note in record.notes)
-    weights = ["--weights", str(finetuned / "export"), "--subset", "60", "--size", "32", "--resize", "32"]
-    classified = Record.read(run(finetuned.parent, "classify", *weights) / "record.json")
-    assert classified.scores == record.scores
 
 
 def test_other_tasks_start_from_what_it_leaves_and_record_its_hash(finetuned: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.spec import IMAGENET_MEAN, resolve
-from tests.backbones.support import hub, users_file
+from tests.backbones.support import users_file
 from transfer.core.errors import UsageError, UserError
 
 SIZE = 32
@@ -40,17 +40,6 @@ def test_weights_of_rgb_are_adapted_as_by_timm(name: str, channels: int, tmp_pat
     file = saved(tmp_path, "vit_tiny_patch16_224", in_chans=channels)
     with pytest.raises(UserError, match=f"`--in-chans {channels}` gives"):
         create(name, weights=str(file), img_size=SIZE)
-
-
-def test_released_weights_are_adapted_by_timm_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, x = "vit_tiny_patch16_224.augreg_in21k_ft_in1k", torch.rand(1, 4, 224, 224)
-    file = hub(tmp_path, monkeypatch, f"timm/{name}", timm.create_model("vit_tiny_patch16_224").state_dict())
-    overlay = {"file": str(file)}
-    theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, in_chans=4, num_classes=0).eval()
-    ours = create("vit_tiny_patch16_224", in_chans=4).eval()
-    assert ours.weights_id == f"timm:{name}"
-    assert ours.spec.mean == (0.5,) * 4
-    torch.testing.assert_close(ours.pooled(x), theirs(2 * x - 1))
 
 
 @pytest.mark.parametrize("stem", ["patchify", "conv", "proj_bn_relu"])

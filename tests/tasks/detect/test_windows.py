@@ -96,16 +96,11 @@ def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(
     def of_window(tokens: Tensor, shape: tuple[int, int]) -> Tensor:
         weights = {key: value.double() for key, value in attention.state_dict().items()}
         q, k, v = (tokens @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(tokens), 3, HEADS, -1).unbind(1)
-        out = torch.empty_like(q)
-        for i in range(len(tokens)):
-            for head in range(HEADS):
-                scores = []
-                for j in range(len(tokens)):
-                    rows = core.rel_pos_h[i // shape[1] - j // shape[1] + SIZE - 1].double()
-                    columns = core.rel_pos_w[i % shape[1] - j % shape[1] + SIZE - 1].double()
-                    query = q[i, head]
-                    scores.append(query @ k[j, head] / query.numel() ** 0.5 + query @ rows + query @ columns)
-                out[i, head] = torch.stack(scores).softmax(0) @ v[:, head]
+        row, column = (torch.arange(len(tokens)) // shape[1], torch.arange(len(tokens)) % shape[1])
+        apart = [place[:, None] - place + SIZE - 1 for place in (row, column)]
+        placed = core.rel_pos_h[apart[0]].double() + core.rel_pos_w[apart[1]].double()
+        scores = torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5 + torch.einsum("ihd,ijd->hij", q, placed)
+        out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v)
         return out.flatten(1) @ weights["proj.weight"].T + weights["proj.bias"]
 
     with torch.no_grad():

@@ -46,16 +46,6 @@ def test_cub200(tmp_path):
     assert [pairs(split, data.classes) for split in (data.train, data.val)] == drawn("cub200", listed)
 
 
-def test_the_order_is_that_of_the_lists(tmp_path):
-    root = write_toy("cub200", tmp_path)
-    plain = opened("cub200", root)
-    lines = (root / "images.txt").read_text().splitlines()
-    (root / "images.txt").write_text("\n".join(lines[::-1]) + "\n\n")
-    turned = opened("cub200", root)
-    assert pairs(turned.train, turned.classes) == pairs(plain.train, plain.classes)[::-1]
-    assert turned.digest == plain.digest
-
-
 @pytest.mark.parametrize("layout", ["published", "labels in the devkit, Kaggle"])
 def test_stanford_cars(tmp_path, layout):
     root = write_toy("cars", tmp_path)
