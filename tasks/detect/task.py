@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
-from transfer.core.errors import UsageError, UserError, did_you_mean, kept, reject, unknown
-from transfer.core.options import Common, Execution, Files, Needs, Range
+from transfer.core.errors import UsageError, UserError, kept, reject, unknown
+from transfer.core.options import Common, Execution, Files, Needs, Range, check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
 from transfer.data.coco.dataset import CocoData, open_coco
@@ -47,13 +47,11 @@ def resolve_detector(name: str) -> DetectorSpec:
             raise unknown("detector", name, known, "; or a YAML")
         path = CONFIGS / "detectors" / f"{name}.yaml"
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
-    known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}
-    for key in sorted(content.keys() ^ known_keys.keys()):
-        problem = "missing" if key in known_keys else f"unknown{did_you_mean(key, known_keys)}"
-        raise UsageError(f"{path}: the key {key!r} is {problem}")
+    kinds = {"name": str, "base": str, "masks": bool, "model": dict}
+    check_keys(content, tuple(kinds), str(path), needed=tuple(kinds))
     for key, value in content.items():
-        if not isinstance(value, known_keys[key]):
-            raise UsageError(f"{path}: `{key}` is {value!r}; it must be of type {known_keys[key].__name__}")
+        if not isinstance(value, kinds[key]):
+            raise UsageError(f"{path}: `{key}` is {value!r}; it must be of type {kinds[key].__name__}")
     return DetectorSpec(**content)
 
 

@@ -127,9 +127,9 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("base: x\n", "the key 'masks' is missing"),
+        ("base: x\n", "`masks` is missing"),
         ("base: x\nmasks: 1\n", "`masks` is 1; it must be of type bool"),
-        ("base: x\nmasks: true\nmodle: {}\n", "the key 'modle' is unknown; did you mean 'model'"),
+        ("base: x\nmasks: true\nmodle: {}\n", "unknown key 'modle'; did you mean 'model'"),
         (
             "base: faster-rcnn_r50_fpm\nmasks: false",
             "no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'",

@@ -81,14 +81,13 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
     order = np.lexsort((category, image))
     sorted_ones = [truth["annotations"][place] for place in order]
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if kind == "segm" else {}
+    masks = [_truth_mask(one, *sizes[one["image_id"]]) for one in sorted_ones] if kind == "segm" else []
     return Objects(
         image=image[order],
         category=category[order],
         area=np.array([one["area"] for one in sorted_ones], dtype=np.float64),
         boxes=_boxes(sorted_ones),
-        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in sorted_ones], sorted_ones, sizes)
-        if kind == "segm"
-        else None,
+        masks=_encoded(masks, sorted_ones, sizes) if kind == "segm" else None,
         crowd=np.array([bool(one.get("iscrowd", 0)) for one in sorted_ones], dtype=bool),
         ids=ids,
         names=np.array([image["file_name"] for image in images], dtype=np.str_),
@@ -112,7 +111,9 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     kept = [results[place] for place in order]
     boxes = _boxes(kept) if kind == "bbox" else np.zeros((len(kept), 4))
     masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
-    area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
+    area = boxes[:, 2] * boxes[:, 3]
+    if masks is not None:
+        area = np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
@@ -149,8 +150,3 @@ def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[in
     for place, (mask, entry) in enumerate(zip(masks, entries)):
         encoded[place] = encoded_mask(mask, *sizes[entry["image_id"]])
     return encoded
-
-
-def _areas(masks: NDArray[Any]) -> NDArray[Any]:
-    """Return the areas [M] of masks in square pixels, float64."""
-    return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)

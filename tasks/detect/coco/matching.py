@@ -192,8 +192,5 @@ def _turns(pairs: Pairs, detections: Detections) -> list[NDArray[Any]]:
 
 def _packed(flags: NDArray[Any]) -> NDArray[Any]:
     """Pack flags [A, T, N] into uint16 [N, A], threshold t at bit t."""
-    weights = (1 << np.arange(len(THRESHOLDS), dtype=np.uint16)).astype(np.uint16)
-    packed = np.zeros((flags.shape[2], flags.shape[0]), dtype=np.uint16)
-    for threshold, weight in enumerate(weights):
-        packed |= flags[:, threshold].T * weight
-    return packed
+    weights = (1 << np.arange(len(THRESHOLDS))).astype(np.uint16)
+    return np.ascontiguousarray(np.einsum("atn,t->na", flags, weights))
