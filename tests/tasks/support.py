@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from backbones.spec import BackboneSpec, resolve
 from tests.support import context
@@ -12,6 +13,7 @@ from transfer.cli.command import read_command
 from transfer.cli.recipe import task_recipe
 from transfer.data.classification import ClassificationData
 from transfer.data.spec import resolve_dataset
+from transfer.data.splits.split import Split
 from transfer.engine.context import Context
 from transfer.task import Outcomes, Scores, load_task
 
@@ -25,6 +27,12 @@ def digits(per_class: int | None = None, task: str = "knn", *words: str) -> Clas
     """The embedded digits as a task opens them."""
     options = smoke_options(task, *words)
     return load_task(task).open(resolve_dataset("toy_digits"), options, root=None, subset=per_class, drop_corrupt=False)
+
+
+def images_of(split: Split | None) -> torch.Tensor:
+    """All images of a split as they are stored, [M, C, H, W] in [0, 1]."""
+    assert split is not None
+    return torch.stack([split.read_pixels(index) for index in range(len(split))]) / 255
 
 
 def without(data: ClassificationData, split: str) -> ClassificationData:

@@ -2,7 +2,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,7 +10,7 @@ from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from backbones.weights.export import export
 from tasks.classify.scoring import choose_columns
-from tests.tasks.support import digits, run_task, without
+from tests.tasks.support import digits, images_of, run_task, without
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.pretrain import main as pretrain
@@ -44,10 +43,9 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), without(digits(10), "train")
     assert data.val is not None
     scores, outcomes, here = run_task("classify", data, "--size", "32", "--resize", "32", spec=spec)
-    pixels = np.stack([np.array(data.val.read(index)) for index in range(len(data.val))])
-    images = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
-        order = create(spec, img_size=32, classes="trained").eval().logits(images).argsort(1, descending=True).numpy()
+        logits = create(spec, img_size=32, classes="trained").eval().logits(images_of(data.val))
+        order = logits.argsort(1, descending=True).numpy()
     hits = order == data.val.labels[:, None]
     assert scores == {"top1": pytest.approx(hits[:, 0].mean()), "top5": pytest.approx(hits[:, :5].any(1).mean())}
     assert (outcomes["rank"] == hits.argmax(1)).all()

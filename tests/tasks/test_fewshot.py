@@ -8,7 +8,7 @@ from backbones.backbone import create
 from backbones.spec import resolve
 from tests.oracles.probes import ridge
 from tests.support import context
-from tests.tasks.support import digits, smoke_options
+from tests.tasks.support import digits, images_of, smoke_options
 from transfer.core.errors import UserError
 from transfer.core.seeding import seed_torch
 from transfer.task import load_task
@@ -30,20 +30,13 @@ def run(tmp_path, *words: str, data=None, spec=None, precision="fp32"):
     return scores, outcomes, here
 
 
-def pixels_of(split) -> np.ndarray:
-    return np.stack([np.asarray(split.read(index)) for index in range(len(split))])
-
-
 def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
     data = digits(30)
     scores, outcomes, here = run(tmp_path, "--support", "bigvision", "--draws", "2", "--shots", "1", "8", data=data)
     seed_torch(0)
     backbone = create("tiny", img_size=32).eval()
     with torch.no_grad():
-        train, test = (
-            backbone.pooled(torch.from_numpy(pixels_of(split)).permute(0, 3, 1, 2).float() / 255).double().numpy()
-            for split in (data.train, data.val)
-        )
+        train, test = (backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val))
     for shots in (1, 8):
         accuracies = []
         for draw in (0, 1):

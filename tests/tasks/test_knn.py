@@ -4,25 +4,18 @@ import torch
 
 from backbones.backbone import create
 from tests.oracles.knn import class_rank, similarities, votes
-from tests.tasks.support import digits, run_task
+from tests.tasks.support import digits, images_of, run_task
 from transfer.core.errors import UserError
 from transfer.core.seeding import seed_torch
-
-
-def features_of(split, backbone) -> np.ndarray:
-    """The images have the crop's size already."""
-    pixels = [np.asarray(split.read(index)) for index in range(len(split))]
-    images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 255
-    with torch.no_grad():
-        return backbone.eval().pooled(images).double().numpy()
 
 
 def test_scores_are_those_of_the_plain_definition() -> None:
     data = digits(12)
     scores, _, _ = run_task("knn", data, "--k", "7", "--other-k", "1", "30", "--temperature", "0.1")
     seed_torch(0)
-    backbone = create("tiny", img_size=32)
-    train, val = (features_of(split, backbone) for split in (data.train, data.val))
+    backbone = create("tiny", img_size=32).eval()
+    with torch.no_grad():
+        train, val = (backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val))
     for k, name in ((7, "top1"), (1, "top1_k1"), (30, "top1_k30")):
         totals = [votes(similarities(train, image), data.train.labels, k, 0.1, 10) for image in val]
         ranks = np.array([class_rank(one, label, 5) for one, label in zip(totals, data.val.labels)])
