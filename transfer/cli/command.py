@@ -91,7 +91,6 @@ class Command:
         """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""
         from backbones.spec import resolve
 
-        check_pretrained(self.run.backbone, self.run.out)
         return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
 
     def fit_backbone(self, spec: "BackboneSpec", task: "Task") -> None:
@@ -187,15 +186,6 @@ def read_command(
     if not command.run.dataset:
         reject("--dataset is missing; `python -m transfer --list datasets` shows the shipped ones")
     return command
-
-
-def check_pretrained(backbone: str, out: Path) -> None:
-    """Raise MissingInput for a missing export whose pretraining is in the folder of runs: it is written at the end."""
-    missing = "/" in backbone and ":" not in backbone and not Path(backbone).exists()
-    texts = [file.read_text() for file in out.glob(f"pretrain-*/{OPTIONS}")] if missing else []
-    if any(f"\nname: {Path(backbone).name}\n" in text for text in texts):
-        later = "is written after the last seed of its pretraining, which is under way or interrupted"
-        raise MissingInput(f"--backbone {backbone} {later}; wait for it, or rerun the pretraining command to resume")
 
 
 def weights_of_run(weights: str, out: Path) -> str:

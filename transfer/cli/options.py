@@ -112,9 +112,7 @@ class LaunchOptions(Checked):
     nodes: Annotated[int, SUBMITTED, Range(1)] = 1
     """Nodes of the job."""
     gpus: Annotated[int, SUBMITTED, Range(0)] = 1
-    """GPUs on each node, with one process each; 0 computes on the CPU."""
-    processes: Annotated[int | None, SUBMITTED, Range(1)] = None
-    """Processes on each node without GPUs."""
+    """GPUs on each node, with one process each; 0 computes on the CPU, in one process."""
     cpus: Annotated[int | None, SUBMITTED, Range(1)] = None
     """Cores on each node."""
     memory_gb: Annotated[float | None, SUBMITTED, Range(1e-3)] = None
@@ -129,11 +127,6 @@ class LaunchOptions(Checked):
     """Slurm quality of service."""
     constraint: Annotated[str | None, SUBMITTED] = None
     """Slurm constraint on the nodes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gpus and self.processes not in (None, self.gpus):
-            reject(f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more")
 
     def resources(self) -> dict[str, Any]:
         """Return the resources that the job requests, as a sweep's YAML names them."""

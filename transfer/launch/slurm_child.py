@@ -208,8 +208,8 @@ NAMES = ("partition", "account", "qos", "constraint")
 
 
 def ranks(resources: dict[str, Any]) -> int:
-    """Return the number of processes on each node: one per GPU, or without GPUs what `processes` says."""
-    return resources.get("gpus") or resources.get("processes") or 1
+    """Return the number of processes on each node: one per GPU, or one without GPUs."""
+    return int(resources.get("gpus") or 1)
 
 
 def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any]:

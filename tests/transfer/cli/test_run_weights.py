@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.cli.command import check_pretrained, read_command, weights_of_run
+from transfer.cli.command import read_command, weights_of_run
 from transfer.cli.recipe import task_recipe
 from transfer.core.errors import MissingInput, UserError
 from transfer.run import each_weights
@@ -45,11 +45,6 @@ def test_an_unfinished_run_and_a_broken_record_are_said(tmp_path: Path) -> None:
     (folder / "record.json").rename(folder / "options.yaml")
     with pytest.raises(MissingInput, match="is unfinished; rerun its command"):
         weights_of_run(folder.name, tmp_path)
-    (folder / "options.yaml").write_text("# again\nname: mine\n")
-    folder.rename(tmp_path / "pretrain-dino")
-    with pytest.raises(MissingInput, match="weights/mine is written after the last seed of its pretraining"):
-        check_pretrained("weights/mine", tmp_path)
-    check_pretrained("mine", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ import pytest
 from tests.runs import assert_equal_runs
 from tests.transfer.launch.test_slurm_child import wait_until
 from tests.transfer.test_run_processes import WORDS
-from transfer.cli.options import check_resources
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import UserError
 from transfer.launch import ProcessSpec, slurm
 from transfer.launch.single_job import without_launch
 from transfer.launch.slurm import Queue, SlurmJob, SlurmLauncher
-from transfer.launch.slurm_child import ranks, sbatch_parameters
+from transfer.launch.slurm_child import sbatch_parameters
 from transfer.run import main
 
 
@@ -66,12 +65,6 @@ def test_what_slurm_is_asked_for() -> None:
     assert {name: asked[name] for name in wanted} == wanted
     assert "gpus_per_node" not in sbatch_parameters({"gpus": 0}, 1)
     assert sbatch_parameters({"minutes": 1}, 1)["signal_delay_s"] < 60
-
-
-def test_ranks_are_gpus_or_processes() -> None:
-    assert [ranks(given) for given in ({}, {"gpus": 4}, {"gpus": 0, "processes": 2})] == [1, 4, 2]
-    with pytest.raises(UsageError, match="resources: --processes 4: there is one for each GPU"):
-        check_resources({"gpus": 2, "processes": 4})
 
 
 # without Slurm

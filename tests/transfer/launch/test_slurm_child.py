@@ -22,7 +22,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
 
 def test_torchrun_is_used_for_several_ranks_alone() -> None:
     def command(nodes: int, processes: int, node: int = 0) -> str:
-        process = ProcessSpec(("transfer.run", "reid"), Path(), {"nodes": nodes, "processes": processes})
+        process = ProcessSpec(("transfer.run", "reid"), Path(), {"nodes": nodes, "gpus": processes})
         python, *words = Child(process, Path()).command(node, ["a1", "a2"], 12345678)
         assert python == sys.executable
         return " ".join(words)

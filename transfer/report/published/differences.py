@@ -148,7 +148,7 @@ def option_differences(
 
 def process_count(step: Step) -> int | None:
     """Return the number of processes of a step at its tier; None if it is not stated."""
-    each = step.resources.get("gpus") or step.resources.get("processes")
+    each = step.resources.get("gpus")
     return each * (step.resources.get("nodes") or 1) if each else None
 
 
