@@ -5,7 +5,7 @@ Rows are the file's own or a published table's; variants are combinations of a s
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from backbones.archs import parse_field
@@ -59,10 +59,6 @@ class Step:
     def option_type(self) -> type[Any]:
         """The dataclass of the options of the step's task or method."""
         return _task_of(self.kind, self.source).options
-
-    def on_a_gpu(self) -> "Step":
-        """Return the step with one GPU, the default at full scale, unless it sets a number or is a smoke run."""
-        return self if self.options.get("smoke") else replace(self, resources={"gpus": 1, **self.resources})
 
     @property
     def task(self) -> str:

@@ -142,8 +142,9 @@ def read_sweep(
             for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
                 step["seeds"] = list(seeds)
         parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
-    if tier in ("full", None):
-        parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
+    for key, step in parsed.items() if tier in ("full", None) else ():  # at full scale a step takes a GPU by default
+        if not step.options.get("smoke"):
+            parsed[key] = replace(step, resources={"gpus": 1, **step.resources})
     replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
     for step, values in overrides.items():
         replaced |= {(step, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}

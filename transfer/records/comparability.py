@@ -46,21 +46,15 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
     return result
 
 
-def comparable_with(records: Sequence[Record], without: Collection[str] = ()) -> list[tuple[Any, ...]]:
-    """Return a key for each row, equal for rows whose numbers may be compared: of one task and data, in one group.
+def shown_fields(record: Record) -> tuple[Any, ...]:
+    """Return the fields of the protocol that a row shows in its columns; with these and its `Comparability` equal, the
+    numbers of two rows may be compared.
 
-    A digest of the protocol cannot be the key: an option that affects a single stem, as `sync_bn` affects one with BN,
+    A digest of the protocol cannot say it: an option that affects a single stem, as `sync_bn` affects one with BN,
     would separate the stems that are to be compared.
-
-    Args:
-        records: any record of each row.
-        without: see `comparabilities`.
     """
-    groups = comparabilities(records, without)
-    contents = (protocol.displayed_fields(record, without) for record in records)
-    return [
-        (*(content.get(name) for name in _SHOWN), str(group)) for content, group in zip(contents, groups, strict=True)
-    ]
+    content = protocol.protocol(record)
+    return tuple(content.get(name) for name in _SHOWN)
 
 
 def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dict[str, Any]]:

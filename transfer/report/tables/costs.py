@@ -15,7 +15,7 @@ from typing import Any
 from transfer.comparison.pairing import MatchedRuns
 from transfer.core.errors import UserError
 from transfer.core.files import parse_json, write_atomic
-from transfer.records.comparability import comparable_with
+from transfer.records.comparability import shown_fields
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group
 from transfer.records.record import Record
@@ -50,8 +50,9 @@ def cost_table(runs: RunSet) -> Table:
     groups = runs.groups
     rows = [_row(group, runs.evidence.variant(group.records), runs.evidence) for group in groups]
     fronts: dict[Any, list[dict[str, Any]]] = {}
-    for key, group, row in zip(comparable_with([group.first for group in groups]), groups, rows, strict=True):
-        fronts.setdefault((group.first.primary, key), []).append(row)
+    for group, row in zip(groups, rows, strict=True):
+        key = (group.first.primary, *shown_fields(group.first), str(group.protocol))
+        fronts.setdefault(key, []).append(row)
     for front in fronts.values():
         flags = pareto([row.pop("better") for row in front], [row["gflops"] for row in front])
         alone = sum(not math.isnan(row["score"]) for row in front) < 2  # one point does not make a front
