@@ -34,10 +34,12 @@ def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pyt
     for name, rate in ("fast", "1,234.50"), ("slow", "7"):
         line = f"figure, {name}      {rate} images/s  1.2 x another;"
         (tmp_path / f"trivial_{name}.py").write_text(f"print('a line of 2 words'); print({line!r})", encoding="utf-8")
+    (tmp_path / "trivial_broken.py").write_text("1 / 0", encoding="utf-8")
     table, file = ("trivial_fast", "trivial_slow"), tmp_path / "measured.csv"
     machine = {"machine": "card", "torch": "2", "commit": "a"}
     assert gpu.measure_all(table, machine, file, 0.0) == 0
-    assert not file.exists(), "the minutes are over"
+    assert gpu.measure_all(["trivial_broken"], machine, file, 1.0) == 1
+    assert not file.exists(), "the minutes are over, or the command failed"
     assert gpu.measure_all(table[:1], machine, file, 1.0) == 0
     assert gpu.measure_all(table, machine, file, 1.0) == 0
     rows = [(row["command"], row["figure"], row["value"], row["unit"]) for row in gpu.rows_of(file)]
@@ -52,25 +54,6 @@ def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("error: --device cuda: ")
 
 
-def test_goals_stand_beside_what_this_card_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    machine = {"machine": "card", "torch": "2", "commit": "a"}
-    steps = {
-        "dino_step": {"ours": "30", "the repository's settings": "10"},
-        "deit_step": {"ours": "9", "timm, bf16": "10"},
-    }
-    rows = [
-        {**machine, "command": f"tests.benchmarks {command} --steps 5", "figure": name, "value": value}
-        for command, figures in steps.items()
-        for name, value in figures.items()
-    ]
-    gpu.goals(machine, rows)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "dino_step, ours, goal 1.5 x the repository's settings: 3.00"
-    assert lines[1] == "deit_step, ours, goal 1 x timm, bf16: 0.90, MISSED"
-    assert all(line.endswith(": not yet measured") for line in lines[2:])
-
-
 def test_the_table_of_a_gpu_names_what_there_is() -> None:
     named = {"tests.benchmarks": BENCHMARKS, "transfer.doctor": COMMANDS}
     assert all(name in named[module] for module, name, *_ in map(str.split, gpu.TABLE))
-    assert {goal.command for goal in gpu.GOALS} <= {command.split()[1] for command in gpu.TABLE}
