@@ -18,6 +18,8 @@ from transfer.engine.outcome import Outcome, OutcomeMonitor
 from transfer.engine.step import Stepper, Taken
 
 Validate = Callable[[int], dict[str, Any]]
+READ_STEPS = 20
+"""Steps of an epoch after which nothing is left unread, so that the state can be saved."""
 
 
 class Loader(Protocol):
@@ -160,8 +162,8 @@ class _Run:
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 self.step(place, batch)
-                due = time.monotonic() - self.last_save >= self.context.checkpoint_seconds
-                verdict = self.settle(late=not (due or place.ends_epoch))
+                # a moment that all ranks share: one that read a signal or a verdict before others would leave them
+                verdict = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
                 clock = self._charge(clock)
                 bar.total = place.total or place.length * self.options.epochs
                 if not verdict:
