@@ -8,7 +8,6 @@ import numpy as np
 from transfer.engine.checkpoint import history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
-    LINES,
     Plot,
     canvas,
     finish,
@@ -16,7 +15,6 @@ from transfer.report.figures.svg import (
     logarithmic,
     looks,
     mark,
-    note_omitted,
     plain,
     plot_of,
 )
@@ -92,7 +90,7 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
     # of the deepest run first, which has the places of the others
     places = list(dict.fromkeys(place for of_run in sorted(curves.values(), key=len, reverse=True) for place in of_run))
     with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
-        for run, look in looks(dict.fromkeys([*curves][:LINES], ""), names).items():
+        for run, look in looks(dict.fromkeys(curves, ""), names).items():
             curve = [(places.index(place), value) for place, value in curves[run].items() if value is not None]
             if curve:
                 told = f"{run}: similarity {curve[-1][1]:.3f} at the end"
@@ -101,6 +99,5 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
         names_of = [plain(place, 12 if is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
-        note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
         return plot_of(figure, csv(table))

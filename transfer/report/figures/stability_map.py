@@ -12,7 +12,6 @@ from transfer.report.figures.svg import (
     fits,
     is_narrow,
     mark,
-    note_omitted,
     plain,
     plot_of,
     wrapped,
@@ -34,7 +33,6 @@ LOW, HIGH = (0.87, 0.92, 0.97), (0.03, 0.27, 0.52)
 """Colors of the lowest and the highest score: red, green and blue in [0, 1]."""
 UNIT_X, UNIT_Y = 1.02, 0.52
 """Width and height of a cell in inches."""
-PANELS = 24
 
 
 def heat_map(rows: StabilityMap) -> Plot:
@@ -49,19 +47,17 @@ def heat_map(rows: StabilityMap) -> Plot:
     values = {axis: sorted(of, key=lambda value: (value is not None, order(value))) for axis, of in distinct.items()}
     across = max(min(len(panels), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
     width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
-    shown = panels[:PANELS]
-    height = -(-len(shown) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
+    height = -(-len(panels) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
     scores: dict[str, list[float]] = {}
     for row in rows.rows:
         if row["outcome"] == "completed" and not is_missing(row["score"]):
             scores.setdefault(row["metric"], []).append(row["score"])
-    with canvas(width, height, max(len(shown), 1), across) as (figure, all_axes):
+    with canvas(width, height, max(len(panels), 1), across) as (figure, all_axes):
         inches = figure.get_figwidth() / (1 if is_narrow() else across) - 0.9
-        for axes, (title, panel) in zip(all_axes, shown):
+        for axes, (title, panel) in zip(all_axes, panels):
             _panel(axes, panel.rows, values, scores, inches / len(values[rows.x]))
             axes.set_title(wrapped(plain(title, 120), inches, 10))
         _legend(figure, rows)
-        note_omitted(figure, len(shown), len(panels), "maps")
         return plot_of(figure, csv(rows))
 
 

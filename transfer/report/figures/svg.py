@@ -33,8 +33,6 @@ EM = 0.6
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
-LINES = 24
-"""Largest number of curves in a plot."""
 SETTINGS: Any = {
     **{"svg.fonttype": "none", "svg.hashsalt": "transfer", "pdf.fonttype": 42},
     **{"text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False},
@@ -259,9 +257,3 @@ def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:
     lines = sum(1 + label.count("\n") for label in labels) / min(columns, len(labels))
     figure.set_figheight(figure.get_figheight() + 0.2 * (lines + 1))
     figure.legend(shown.values(), labels, loc="outside lower left", ncols=columns, fontsize=SMALL, labelcolor=INK)
-
-
-def note_omitted(figure: "Figure", shown: int, total: int, name: str) -> None:
-    """Draw a line above the axes with the number of panels or curves shown, if some are not."""
-    if shown < total:
-        figure.suptitle(f"the first {shown} of {total} {name}", fontsize=9.5)

@@ -80,7 +80,6 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score, or where none
         has one over the last validations in their histories;
         `chance`: score of guessing in percent, where it is known;
-        `last_loss`: mean over the runs of the last finite loss in their histories;
         `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
         `seeds`: number of seeds, as `transfer.records.evidence.Evidence.variant` counts them;
         `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining failed; if
@@ -126,7 +125,7 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
         text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
-    columns = [*significant(names), replace(*significant(["last_loss"]), detail=1), *details]
+    columns = [*significant(names), *details]
     table = Table.from_rows(rows, columns, notes + unjudged_note(placed))
     return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
@@ -195,8 +194,7 @@ def _score(variant: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
     last = [last_values(folders[record.run_id]) for record in variant.records if record.run_id in folders]
     mean, deviation = mean_and_deviation(scores or [scale * values[metric] for values in last if metric in values])
     level = scale * guessing if guessing else None
-    loss, _ = mean_and_deviation([values["loss"] for values in last if "loss" in values])
-    return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level, "last_loss": loss}
+    return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level}
 
 
 def last_values(folder: Path) -> dict[str, float]:
