@@ -32,8 +32,6 @@ from transfer.statistics.verdicts import Kind
 
 LINE = 0.17
 """Height of a line of a label in inches."""
-ROWS = 60
-"""Rows that are drawn; further ones are in the table alone."""
 DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
@@ -50,7 +48,7 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
         names: the variant of each run of the report, by its id, for the colors.
     """
     rows = [row for row in comparison.rows if row.effect is None and row.primary]
-    drawn = [row for row in rows if row.estimate is not None or row.breakdowns][:ROWS]
+    drawn = [row for row in rows if row.estimate is not None or row.breakdowns]
     if not any(row.estimate is not None for row in drawn):
         return None
     panels = list(filter(None, ([row for row in drawn if row.percent == percent] for percent in (True, False))))

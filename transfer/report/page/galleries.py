@@ -67,9 +67,8 @@ def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
         )
         if place >= 0
     ]
-    shows = f"the query {lists.query[row]} and its first gallery images"
     address = _data_url(run.folder / PICTURES / picture_name(row)) if drawn else ""
-    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=found, address=address, shows=shows)
+    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=found, address=address)
 
 
 def drawn(run: Run) -> list[Exhibit]:

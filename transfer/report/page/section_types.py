@@ -19,8 +19,6 @@ class Exhibit:
     """What each image is, and whether it shows the identity of the query."""
     address: str = ""
     """The picture as a data URL; empty without one."""
-    shows: str = ""
-    """What the picture shows, if the caption does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)
