@@ -4,7 +4,7 @@ frame, a table or a file. Imports no torch.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from numpy.typing import NDArray
 
@@ -236,7 +236,6 @@ def compare(
     a: Any,
     b: Any,
     *,
-    correction: Literal["holm", "bh", "none"] = "holm",
     margin: float | None = None,
 ) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
@@ -248,7 +247,6 @@ def compare(
         runs: the runs of both variants, as `evaluate` and `load` return them.
         field: "stem", "attention", "backbone", "run", "lr", ...; see `RunSet.filter`.
         a, b: the two values; the difference is a less b.
-        correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
         margin: in points of percent: smaller differences do not matter, and two variants may be found equivalent.
 
     Returns:
@@ -258,11 +256,9 @@ def compare(
         UsageError: no run has the field, or one of the values.
         UserError: nothing can be compared; the message says why.
     """
-    from transfer.comparison.paired_intervals import Settings
     from transfer.report.tables.comparison import compare as compare_selected
 
-    options = Settings(correction, margin=margin)
-    return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", options)
+    return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", margin)
 
 
 def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":

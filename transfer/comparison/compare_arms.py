@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from transfer.comparison.paired_intervals import Settings, Units, estimates
+from transfer.comparison.paired_intervals import Units, estimates
 from transfer.comparison.pairing import Exclusion, MatchedRuns
 from transfer.comparison.selection import Axis, Selection
 from transfer.records.evidence import Evidence, is_untrained
@@ -120,14 +120,12 @@ class Comparison:
         effects: coefficients of each effect of a 2 x 2, by its name; empty for two variants.
         matches: matches with their rows.
         exclusions: reasons why chosen runs are in no row.
-        options: settings of the intervals and p values.
     """
 
     variants: list[Selection]
     effects: Mapping[str, Sequence[int]]
     matches: list[ComparedMatch]
     exclusions: list[Exclusion]
-    options: Settings
 
     @property
     def rows(self) -> list[ComparedScore]:
@@ -172,11 +170,15 @@ def compared_arms(
     return ComparedMatch(matched, units, rows, without)
 
 
-def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
-    """Write the p values, adjusted over each family of tests, and the verdicts into the rows."""
+def judge(rows: Sequence[ComparedScore], margin: float | None) -> None:
+    """Write the p values, adjusted over each family of tests, and the verdicts into the rows.
+
+    Args:
+        margin: margin of equivalence in percentage points; None makes no test of equivalence.
+    """
     for name in FAMILIES:
         family = [(row, row.estimate) for row in rows if row.estimate is not None and row.family == name]
-        p_values = adjusted([estimate.p for _, estimate in family], options.correction)
+        p_values = adjusted([estimate.p for _, estimate in family])
         for (row, estimate), p in zip(family, p_values, strict=True):
             row.p = p
             row.verdict = verdict_of(
@@ -184,8 +186,8 @@ def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
                 p=p,
                 higher=row.higher,
                 effect=row.effect is not None,
-                tests=len(family) if options.correction != "none" else 1,
-                margin=options.margin / PERCENT if options.margin and row.percent else None,
+                tests=len(family),
+                margin=margin / PERCENT if margin and row.percent else None,
                 percent=row.percent,
             )
             if any(variant.broken for variant in row.breakdowns):

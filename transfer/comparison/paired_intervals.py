@@ -23,20 +23,6 @@ from transfer.statistics.intervals import Estimate, Scores
 from transfer.task import Outcomes
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of intervals and p values.
-
-    Attributes:
-        correction: correction of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary
-            scores of a table are one family of tests, its other scores another.
-        margin: margin of equivalence in percentage points; None makes no test of equivalence.
-    """
-
-    correction: str = "holm"
-    margin: float | None = None
-
-
 def _score_names(records: Sequence[Record]) -> list[str]:
     """Return the scores to compare that all records have; of COCO those over all object sizes."""
     coco, whole = ("box_", "mask_"), ("_AP", "_AP50", "_AP75")

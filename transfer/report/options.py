@@ -72,8 +72,6 @@ class ComparedOptions:
     difference is paired by sample."""
     interaction: tuple[str, str] | None = None
     """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
-    correction: Literal["holm", "bh", "none"] = "holm"
-    """Correction of a comparison's p values: Holm, Benjamini-Hochberg, or none."""
     margin: float | None = None
     """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent."""
     measure_cost: bool = False

@@ -103,19 +103,11 @@ def wilson(successes: int, of: int) -> tuple[float, float]:
     return (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
 
 
-def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]:
-    """Return the p values adjusted for a family of tests.
-
-    "holm" (1979) bounds the chance of any false finding, "bh" (Benjamini and Hochberg 1995) the expected share of false
-    ones among the findings; "none" leaves all as they are.
-    """
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return the p values adjusted for a family of tests, which bounds the chance of any false finding (Holm 1979)."""
     raw = np.asarray(p_values, dtype=np.float64)
-    order, size, place = np.argsort(raw, kind="stable"), len(raw), np.arange(len(raw))
-    corrected = raw.copy()
-    if correction == "holm":
-        corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * (size - place)), 1)
-    elif correction == "bh":
-        corrected[order] = np.minimum.accumulate((raw[order] * size / (place + 1))[::-1])[::-1]
+    order, corrected = np.argsort(raw, kind="stable"), raw.copy()
+    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * (len(raw) - np.arange(len(raw)))), 1)
     return corrected.tolist()
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.comparison.compare_arms import compared_arms, judge
-from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, above_chance, chance, ending, is_seeded
 from transfer.records.record import Record
@@ -156,7 +155,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     (row,) = compared_arms(matched, Evidence(known)).rows
-    judge([row], Settings())
+    judge([row], None)
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted

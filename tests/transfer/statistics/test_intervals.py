@@ -15,7 +15,5 @@ def test_wilson(successes: int, of: int) -> None:
 
 def test_corrections() -> None:
     ps = [0.04, 0.001, 0.03, 0.5, 0.011]
-    assert adjusted(ps, "holm") == pytest.approx([0.09, 0.005, 0.09, 0.5, 0.044])
-    assert adjusted(ps, "bh") == pytest.approx(stats.false_discovery_control(ps))
-    assert adjusted(ps, "none") == ps
+    assert adjusted(ps) == pytest.approx([0.09, 0.005, 0.09, 0.5, 0.044])
     assert adjusted([]) == []

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from transfer.comparison.compare_arms import Comparison
-from transfer.comparison.paired_intervals import Settings
 from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
@@ -58,7 +57,6 @@ class ReportRequest:
     scores: Sequence[str] = ()
     paper: tuple[str, str] | None = None
     compare: Sequence[tuple[str, str]] = ()
-    correction: str = "holm"
     margin: float | None = None
     interaction: tuple[str, str] | None = None
     heatmap: tuple[str, str] | None = None
@@ -72,11 +70,6 @@ class ReportRequest:
     """For a terminal: of comparisons the verdicts with their intervals alone."""
     everything: bool = False
     """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the intervals and p values of comparisons."""
-        return Settings(self.correction, margin=self.margin)
 
     @property
     def names_sections(self) -> bool:
@@ -117,7 +110,7 @@ class _Report:
         parts = [*self.pivot()] if request.pivot else []
         parts += [*self.paper()]
         for a, b in request.compare:
-            comparison = compared(self.runs, a, b, request.settings)
+            comparison = compared(self.runs, a, b, request.margin)
             told = str(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
             parts += self.differences(comparison)
@@ -134,10 +127,10 @@ class _Report:
         The summary with costs, the scores, the comparisons, stability, published results; then everything else.
         """
         request = self.request
-        comparisons = [compared(self.runs, a, b, request.settings) for a, b in request.compare]
+        comparisons = [compared(self.runs, a, b, request.margin) for a, b in request.compare]
         for a, b in () if request.compare else arms_to_compare(self.runs):
             with suppress(UserError):  # nobody asked for this one
-                comparisons.append(compared(self.runs, a, b, request.settings))
+                comparisons.append(compared(self.runs, a, b, request.margin))
         costs = _asked(request.cost, self.cost(), NO_COSTS)
         first = [*self.comparisons(comparisons)] if comparisons else []
         head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)
@@ -211,7 +204,7 @@ class _Report:
 
     def interaction(self) -> Iterator[Section]:
         if fields := self.request.interaction:
-            comparison = crossed(self.runs, *fields, self.request.settings)
+            comparison = crossed(self.runs, *fields, self.request.margin)
             table = comparison_table(comparison, self.runs).without_empty()
             table = in_brief(comparison, table)[0] if self.request.brief else table
             yield Section(title=f"Interaction of {' and '.join(fields)}", table=table)

@@ -105,7 +105,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     if len(by_word) == 1:
         told = f"{next(iter(by_word))}{f' on all {scores} ({of})' if len(rows) > 1 else f' ({scores} of {of})'}"
     headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
-    tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
+    tests = sum(row.estimate is not None for row in rows)
     key = f"Mean of {a} over seeds vs. that of {b}, then the difference with its 95 % interval:"
     effects = [key] * any(row.estimate is not None for row in rows)
     for word, found in by_word.items():

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, effects, judge
-from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError
@@ -43,7 +42,7 @@ FAILED = "failed"
 """Prefix of the names of the columns with rates of failed training runs, which are last."""
 
 
-def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Table:
+def compare(runs: RunSet, a: str, b: str, margin: float | None = None) -> Table:
     """Return the table of the differences a - b, a row for each task, dataset, protocol and score.
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones. `se of
@@ -53,13 +52,13 @@ def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Ta
 
     Args:
         a, b: selectors of the two variants, see `transfer.comparison.selection.select`.
-        options: options of the intervals and p values.
+        margin: margin of equivalence in percentage points; None makes no test of equivalence.
 
     Raises:
         UsageError: a selector matches no run, or both match one run.
         UserError: nothing can be compared.
     """
-    return comparison_table(compared(runs, a, b, options), runs)
+    return comparison_table(compared(runs, a, b, margin), runs)
 
 
 def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
@@ -91,42 +90,40 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
-def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
+def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Comparison:
     """Return the comparison behind `compare` as values; without rows where nothing can be compared.
 
     Counted are tasks on other datasets than the pretraining's; without any, those on its dataset; else the pretraining.
     """
-    options = options or Settings()
     variants = select_arms((a, b), runs)
     matching = match(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence) for matched in matching.matches]
-    comparison = Comparison(variants, {}, matches, matching.exclusions, options)
+    comparison = Comparison(variants, {}, matches, matching.exclusions)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
         row.family = row.family if near == min(nearness) else FAMILIES[2]
-    judge(comparison.rows, options)
+    judge(comparison.rows, margin)
     return comparison
 
 
-def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Comparison:
+def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Comparison:
     """Return the comparison of the four corners of two fields; without rows where no task has all four.
 
     Args:
         runs: the runs.
         f, g: field with two values among the runs, for instance stem, or field=value/value.
-        options: options of the intervals and p values.
+        margin: margin of equivalence in percentage points; None makes no test of equivalence.
 
     Raises:
         UsageError: a field is unknown, or does not have two values.
         UserError: a corner has no runs.
     """
-    options = options or Settings()
     axes = axis(f, runs), axis(g, runs)
     variants, contrasts = corners(*axes, runs), effects(*axes)
     if empty := [variant.text for variant in variants if not variant.runs]:
         raise UserError(f"no run with {'; none with '.join(empty)}")
     matching = match(variants, runs.exports)
-    comparison = Comparison(variants, contrasts, [], matching.exclusions, options)
+    comparison = Comparison(variants, contrasts, [], matching.exclusions)
     names = [variant.text for variant in variants]
     for matched in matching.matches:
         corner_runs = zip(names, matched.variants, strict=True)
@@ -135,7 +132,7 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
             comparison.exclusions.append(Exclusion(matched.label, told))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
-    judge(comparison.rows, options)
+    judge(comparison.rows, margin)
     return comparison
 
 

@@ -204,13 +204,13 @@ def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
 
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
-    """Return the note on the families of tests over which p values are adjusted; empty without a correction."""
-    options, families = comparison.options, []
+    """Return the note on the families of tests over which p values are adjusted."""
+    families = []
     for name in FAMILIES:
         tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
         families += [f"{tests} {name} scores"] if tests else []
-    if not families or options.correction == "none":
+    if not families:
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
-    text = f"{options.correction} over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
+    text = f"holm over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
     return [Note(text, "adjusted p")]
