@@ -15,9 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from backbones.backbone import create
-from backbones.diagnostics.hook_points import find_hook_points
-from backbones.diagnostics.recorder import Recorder, evenly, observe
+from backbones.diagnostics.recorder import Recorder, check_backbone, evenly, observe
 from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_facts, finite_mean, layer_facts
 from backbones.diagnostics.stem import stem_facts
 from backbones.pretrain.accuracy import image_outcomes
@@ -35,7 +33,7 @@ from transfer.task import Outcomes, Result, Scores
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
     """Check that the backbone's tokens can be found at this size, and that there are enough images."""
-    find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
+    check_backbone(spec, options.size)
     if options.images is not None and options.images > len(dataset.validation):
         raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.validation)} for validation")
 
