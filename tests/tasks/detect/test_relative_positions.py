@@ -1,7 +1,6 @@
 """Relative positions with every attention, against the formula written out."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,11 @@ from torch import Tensor, nn
 from backbones.attention import ATTENTIONS
 from backbones.backbone import create
 from backbones.kernels import operator
+from backbones.kernels.functions import SCORE_FUNCTIONS
 from tasks.detect.feature_maps import MapOptions, VitMaps
 from tasks.detect.relative_positions import RelativePositions
 from transfer.core.errors import UsageError
 
-SCALAR: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu,
-    "relu2": lambda s: torch.relu(s) ** 2,
-    "gelu": lambda s: s * (1 + torch.erf(s / math.sqrt(2))) / 2,
-    "softplus": lambda s: torch.log1p(torch.exp(s)),
-    "identity": lambda s: s,
-    "relu6": lambda s: s.clamp(0, 6),
-    "sigmoid": lambda s: 1 / (1 + torch.exp(-s)),
-}
 GRID = (5, 4)
 
 
@@ -51,10 +42,9 @@ def written_out(
     columns = torch.stack([core.rel_pos_w[i % w - j % w + w - 1] for i in range(h * w) for j in range(h * w)])
     placed = (rows + columns).unflatten(0, (h * w, h * w))  # [N, N, d]
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
-    h_of = SCALAR.get(name.removesuffix("_sum"))
-    if h_of is None:
+    if name == "softmax":
         return scores.softmax(-1) @ v
-    weights = h_of(scores)
+    weights = SCORE_FUNCTIONS[name.removesuffix("_sum")](scores)
     if name.endswith("_sum"):
         return weights / weights.abs().sum(-1, keepdim=True) @ v
     return float(length) ** -alpha * (weights @ v)
@@ -69,7 +59,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("name", ["softmax", *SCALAR, "relu_sum"])
+@pytest.mark.parametrize("name", ["softmax", *SCORE_FUNCTIONS, "relu_sum"])
 def test_values_and_gradients_are_those_of_the_formula(name: str, dtype: torch.dtype, path: str) -> None:
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-11}
     core, exact = a_core(name, dtype), a_core(name, torch.float64)
@@ -80,7 +70,7 @@ def test_values_and_gradients_are_those_of_the_formula(name: str, dtype: torch.d
     expected = written_out(exact, *theirs, name, alphas[1], 7)
     torch.testing.assert_close(out.double(), expected, **close)
     learned = [[*ours, *core.parameters()], [*theirs, *exact.parameters()]]
-    if name in SCALAR:
+    if name in SCORE_FUNCTIONS:
         learned = [[*one, alpha] for one, alpha in zip(learned, alphas, strict=True)]
     towards = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
     found, wanted = (
