@@ -23,43 +23,31 @@ def evaluate_each(
     *,
     progress: bool = True,
 ) -> Evaluation:
-    """Evaluate commands, one after the other, as one; see `evaluate_across`."""
-    first, *others = [evaluate_across(*of, check_run, task=task, progress=progress) for of in commands]
-    for other in others:
-        first.records += other.records
-        first.failures += other.failures
-    return first
+    """Evaluate commands, one after the other, and then what each run trained on the datasets of `--test-dataset`,
+    without training.
 
-
-def evaluate_across(
-    command: Command,
-    inputs: ResolvedInputs,
-    check_run: Callable[[PlannedRun], None] | None,
-    *,
-    task: Task,
-    progress: bool,
-) -> Evaluation:
-    """Evaluate a command, and then what each run trained on the datasets of `--test-dataset`, without training.
-
-    Every score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
+    Every such score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
 
     Args:
-        inputs, check_run, progress: as of `evaluate`.
+        commands: each with its inputs.
+        check_run, progress: as of `evaluate`.
 
     Raises:
-        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing has run then.
+        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing of that
+            command has run then.
     """
-    names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
-    if names:
-        _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
-    result = evaluate(command, task, inputs, check_run, progress=progress)
-    for record in list(result.records) if names else []:
-        if not record.training_failed:
-            scoring = _scoring(command, record, names)
-            found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
-            further = evaluate(scoring, task, found, progress=progress)
-            result.records += further.records
-            result.failures += further.failures
+    result = Evaluation([], [], first_rank=True)
+    for command, inputs in commands:
+        names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
+        if names:
+            _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
+        trained = evaluate(command, task, inputs, check_run, progress=progress)
+        result.add(trained)
+        for record in trained.records if names else []:
+            if not record.training_failed:
+                scoring = _scoring(command, record, names)
+                found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+                result.add(evaluate(scoring, task, found, progress=progress))
     return result
 
 

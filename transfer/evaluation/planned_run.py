@@ -211,6 +211,12 @@ class Evaluation:
     failures: list[RunFailed]
     first_rank: bool
 
+    def add(self, other: "Evaluation") -> None:
+        """Add the result of another command of this process."""
+        self.records += other.records
+        self.failures += other.failures
+        self.first_rank = other.first_rank
+
     @property
     def exit_status(self) -> int:
         """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
