@@ -227,12 +227,13 @@ class Backbone(nn.Module):
         for key in ("name", "load", "drop_path", "init"):
             del described[key]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-        for name, tensor in sorted([*self.model.state_dict().items(), *self._separate_head_state().items()]):
+        for name, tensor in sorted([*self.model.state_dict().items(), *self.separate_head_state().items()]):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
-    def _separate_head_state(self) -> dict[str, Tensor]:
+    def separate_head_state(self) -> dict[str, Tensor]:
+        """Return the tensors of a classifier that stands beside the model, by their names in an export."""
         return {} if self.head is None else self.head.state_dict(prefix=f"{SEPARATE_HEAD}.")
 
     def _layer_table(self) -> dict[str, int]:

@@ -108,7 +108,7 @@ CARD = "README.md"
 
 
 def export(
-    model: "nn.Module",
+    model: Any,
     folder: Path | str,
     extra: dict[str, Any] | None = None,
     *,
@@ -131,9 +131,9 @@ def export(
         head: tensors for a file `head.safetensors` beside them.
     """
     spec = getattr(model, "spec", None)
-    inner: nn.Module = getattr(model, "model", model) if spec is not None else model
+    inner, beside = (model, {}) if spec is None else (model.model, model.separate_head_state())
     with folder_replacement(folder := Path(folder)) as new:
-        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / exports.WEIGHTS)
+        write_tensors({**inner.state_dict(), **beside} if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
         config = described(inner, spec, getattr(model, "classes", None))
@@ -183,10 +183,3 @@ def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
         save_file(copies, path, metadata={"format": "pt"})
     except SafetensorError as error:
         raise OSError(f"is the disk full? {error}") from error
-
-
-def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
-    from backbones.weights.classifier import SEPARATE_HEAD
-
-    beside = model.head.state_dict() if inner is not model and model.head is not None else {}
-    return [*inner.state_dict().items(), *((f"{SEPARATE_HEAD}.{name}", tensor) for name, tensor in beside.items())]
