@@ -8,7 +8,7 @@ from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, reason_of, reject
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, first_line, reject
 from transfer.core.exports import CONFIG, EXPORT
 from transfer.core.files import parse_json
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
@@ -214,7 +214,7 @@ def weights_of_run(weights: str, out: Path) -> str:
         record = parse_json((run / RECORD).read_bytes())
         status = record["outcome"]["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None
+        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({first_line(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     other = "its task trains no backbone, or it used --save-weights none"

@@ -91,16 +91,11 @@ def unknown(kind: str, name: str, known: Collection[str], more: str = "") -> Usa
     return UsageError(f"unknown {kind} {name!r}{did_you_mean(name, known)} ({kind}s: {', '.join(known)}{more})")
 
 
-def reason_of(error: BaseException) -> str:
-    """Return the type and message of an error, in short; the representation of some errors holds a whole file."""
-    text = f"{type(error).__name__}: {error}"
-    return text if len(text) <= 300 else f"{text[:300]}..."
-
-
 def first_line(error: BaseException) -> str:
-    """Return an error as one line: its type and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Return an error as one line: its type and the first line of its text, cut where it may hold a whole file."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    shown = line if len(line) <= 300 else f"{line[:300]}..."
+    return f"{type(error).__name__}: {shown}" if line else type(error).__name__
 
 
 def shortened(names: Collection[object], most: int = 5) -> str:

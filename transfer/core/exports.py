@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, reason_of
+from transfer.core.errors import MissingInput, UsageError, UserError, first_line
 from transfer.core.files import file_sha256, parse_json, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
 
@@ -131,7 +131,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = dict(parse_json(file.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{file}: cannot be read ({reason_of(error)}); restore it, or delete the folder") from None
+        raise UserError(f"{file}: cannot be read ({first_line(error)}); restore it, or delete the folder") from None
     return facts
 
 
@@ -153,7 +153,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(config["architecture"], str):
             raise ValueError("`architecture` is not text")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {reason_of(error)}") from None
+        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {first_line(error)}") from None
     return config
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from transfer.core.errors import MissingInput, reason_of
+from transfer.core.errors import MissingInput, first_line
 
 PROJECT = "vit-transfer"
 """The project that runs go to, unless `$WANDB_PROJECT` names another."""
@@ -181,5 +181,5 @@ class _Guarded(Tracker):
             call(*arguments)
         except Exception as error:
             self.tracker = Tracker()
-            reason = " ".join(reason_of(error).split())
+            reason = " ".join(first_line(error).split())
             self.say(f"--tracker {self.name} failed ({reason}); the run continues without it")

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UserError, reason_of
+from transfer.core.errors import UserError, first_line
 from transfer.core.files import atomic_replacement, check_writable, flush_folder, write_error
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
@@ -50,7 +50,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
                     raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
                 archive.extractall(scratch)
         except _DAMAGED as error:
-            raise UserError(f"{file}: not a readable bundle ({reason_of(error)}); get it again") from None
+            raise UserError(f"{file}: not a readable bundle ({first_line(error)}); get it again") from None
         yield Path(scratch)
 
 

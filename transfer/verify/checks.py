@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transfer.core import user_code
-from transfer.core.errors import UserError, reason_of
+from transfer.core.errors import UserError, first_line
 from transfer.core.exports import EXPORT
 from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
@@ -154,7 +154,7 @@ def verify(folder: Path, name: str = "") -> Verdict:
             wrong.append(f"run_key: {record.run_key[:12]} in the record, {digest[:12]} from its content")
         of_scores, notes = check_scores(folder, record)
     except OSError as error:  # no permission, a failing disk
-        wrong, of_scores, notes = [reason_of(error).replace(str(folder), verdict.name)], [], []
+        wrong, of_scores, notes = [first_line(error).replace(str(folder), verdict.name)], [], []
     verdict.wrong += [*wrong, *of_scores]
     verdict.notes += notes
     return verdict

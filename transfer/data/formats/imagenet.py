@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transfer.core.errors import MissingInput, UserError, reason_of, shortened
+from transfer.core.errors import MissingInput, UserError, first_line, shortened
 from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split, scan_images
 from transfer.data.layouts import SPLITS
 from transfer.data.spec import DatasetSpec, find_root
@@ -33,7 +33,7 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
     try:
         return read(path), path
     except Exception as error:  # scipy's and csv's are of many kinds
-        raise UserError(f"{path}: not the list of the validation images' classes ({reason_of(error)})") from None
+        raise UserError(f"{path}: not the list of the validation images' classes ({first_line(error)})") from None
 
 
 def _solution(path: Path) -> dict[str, str]:

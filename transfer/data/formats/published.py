@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.cache import file_stamp
-from transfer.core.errors import MissingInput, UserError, reason_of, shortened
+from transfer.core.errors import MissingInput, UserError, first_line, shortened
 from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
 from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
@@ -71,7 +71,7 @@ def _read_matlab(path: Path, name: str) -> NDArray[Any]:
     try:
         return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
     except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
-        raise UserError(f"{path}: cannot be read as a MATLAB file ({reason_of(error)}); extract it again") from None
+        raise UserError(f"{path}: cannot be read as a MATLAB file ({first_line(error)}); extract it again") from None
 
 
 def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -201,7 +201,7 @@ def _unpickle(path: Path, name: str) -> Any:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()[name]
     except Exception as error:  # a corrupt pickle raises errors of any kind
-        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); extract it again") from None
+        raise UserError(f"{path}: cannot be read as a file of CIFAR ({first_line(error)}); extract it again") from None
 
 
 CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
