@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from transfer.core.errors import DeviceLost, MachineError, UserError
+from transfer.core.errors import DeviceLost, MachineError, UserError, first_line
 from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
@@ -95,10 +95,9 @@ def _reason(error: BaseException) -> str:
     """Return the type and the first line of an error; of one that a loader process sent, those at its traceback's
     end.
     """
-    kind = type(error).__name__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    sent = [line for line in lines if line.startswith(f"{kind}:")]
-    return sent[-1] if sent else f"{kind}: {next(iter(lines), '')}".removesuffix(": ")
+    lines = map(str.strip, str(error).splitlines())
+    sent = [line for line in lines if line.startswith(f"{type(error).__name__}:")]
+    return sent[-1] if sent else first_line(error)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
