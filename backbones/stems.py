@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from transfer.core.errors import UsageError, did_you_mean
+from transfer.core.errors import UsageError, did_you_mean, unknown
 
 STEMS: dict[str, str] = {
     "patchify": "1Proj",
@@ -130,10 +130,8 @@ def find_stem(text: str) -> StemSpec:
         return parse(STEMS[text])
     if re.search(r"[+@]", text) or re.fullmatch(rf"\d*({'|'.join(COMPONENTS)})", text):
         return parse(text)
-    raise UsageError(
-        f"unknown stem '{text}'{did_you_mean(text, STEMS)} (known: {', '.join(STEMS)}; "
-        "or a component string such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8; or path/to/file.py:Name)"
-    )
+    strings = "a component string such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8"
+    raise unknown("stem", text, STEMS, f"; or {strings}; or path/to/file.py:Name")
 
 
 def parse(text: str) -> StemSpec:

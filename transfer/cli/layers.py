@@ -19,6 +19,7 @@ from transfer.core.errors import (
     errors_together,
     kept,
     reject,
+    unknown,
 )
 from transfer.core.options import CommandLine, Files, noted
 from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
@@ -56,8 +57,7 @@ def config_files(argv: list[str]) -> list[Path]:
     for name in flag_values(argv, "--config"):
         own = Path(name).suffix or Path(name).exists()
         if not own and name not in shipped:
-            known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
-            raise UsageError(f"--config {name}: file or schedule not found{known}")
+            raise unknown("schedule", name, shipped, "; --config takes a YAML file, too")
         files.append(Path(name) if own else CONFIGS / "schedules" / f"{name}.yaml")
     return files
 

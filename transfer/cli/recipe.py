@@ -7,7 +7,7 @@ from typing import Any
 
 import backbones
 from transfer.cli.layers import layer_values
-from transfer.core.errors import UsageError, did_you_mean, unknown
+from transfer.core.errors import UsageError, errors_naming, unknown
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
 
@@ -79,8 +79,8 @@ def _with_base(recipe: Recipe, room: str) -> Recipe:
     if name is None:
         return recipe
     if name not in config_names(room):
-        known = config_names(room)
-        raise UsageError(f"{recipe.path}: `{BASE}` is {name!r}{did_you_mean(name, known)} ({', '.join(known)})")
+        with errors_naming(str(recipe.path)):
+            raise unknown(BASE, str(name), config_names(room))
     smoke = recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / f"{name}.yaml"
     return replace(recipe, base=CONFIGS / room / f"{name}.yaml", smoke=smoke)
 
@@ -107,10 +107,8 @@ def method_of(recipe: Recipe) -> str:
     if isinstance(name, str) and is_in_file(name):
         return locate(name, recipe.path.parent)
     if name not in method_names():
-        known = ", ".join(method_names())
-        raise UsageError(
-            f"{recipe.path}: `method` is {name!r}{did_you_mean(name, method_names())}: {known}; or path/to/file.py:NAME"
-        )
+        with errors_naming(str(recipe.path)):
+            raise unknown("method", str(name), method_names(), "; or path/to/file.py:NAME")
     return f"pretrain-{name}"
 
 
