@@ -48,7 +48,7 @@ def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
     assert {run.seed for run in runs.filter(stem="patchify")} == {0, 1}
     assert len(runs[:2] + runs[1:3]) == 3
     assert len(runs.filter(task="reid", stem=["conv", "patchify"], seed=0)) == 3
-    with pytest.raises(transfer.UsageError, match="no run has a field 'steem'; did you mean 'stem'"):
+    with pytest.raises(transfer.UsageError, match="unknown field 'steem'; did you mean 'stem'"):
         runs.filter(steem="conv")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from backbones.stems import STEMS
 from transfer.cli.options import BackboneOptions
-from transfer.core.errors import UsageError, did_you_mean
+from transfer.core.errors import unknown
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
@@ -167,9 +167,7 @@ def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mappi
     known = known_fields(records, exports)
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"no run has a field '{name}'{did_you_mean(name, known)} (fields: {', '.join(sorted(known))})"
-            )
+            raise unknown("field", name, sorted(known), ", in some of these runs")
 
 
 def order(value: Any) -> tuple[int, float, str]:
