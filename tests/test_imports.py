@@ -1,7 +1,7 @@
 """Imports point down: no circle between files or rooms, and heavy libraries stay where they belong.
 
 A room is a folder of code. The rooms are listed below once, from top to bottom: a room imports only from rooms that
-stand after it. `docs/architecture.md` draws the same list.
+stand after it. `docs/architecture.md` has the same list.
 """
 
 import ast

@@ -75,7 +75,7 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
         begin, words = time.monotonic(), [sys.executable, "-m", *command.split()]
         try:  # what has begun may end; what hangs may not stay
             printed = subprocess.check_output(words, cwd=ROOT, text=True, timeout=left + LONGEST)
-        except subprocess.SubprocessError as error:
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             print(f"{error.stdout}\n{error}; nothing is written")
             failed += 1
             continue
