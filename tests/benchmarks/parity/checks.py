@@ -16,9 +16,14 @@ from timm.layers import DropPath
 from torch import Tensor
 
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from tests.support import context
 from transfer.core.errors import UserError
+from transfer.core.seeding import seeded
 from transfer.data.loading.images import to_floats
 from transfer.engine.dist import SampleDropPath
+from transfer.engine.learner import Learner
+from transfer.engine.options import FitOptions
+from transfer.engine.step import Stepper
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,48 @@ def draws_of_torch(*, floored: bool = False) -> Iterator[None]:
         mock.patch.object(Tensor, "bernoulli_", drawn if floored else Tensor.bernoulli_),
     ):
         yield
+
+
+def views(seed: int, image: Any, *transforms: Callable[[Any], Any]) -> list[Any]:
+    """What each transform makes of an image with the same random numbers."""
+    found = []
+    for transform in transforms:
+        with seeded(seed):
+            found.append(transform(image))
+    return found
+
+
+def trained(
+    learner: Learner, options: FitOptions, epochs: Sequence[Sequence[Any]], *, floored: bool = False
+) -> list[dict[str, float]]:
+    """The statistics of our steps on the batches of each epoch, by names; stochastic depth is drawn as by the peer."""
+    stepper, found = Stepper(learner, options, context()), list[dict[str, float]]()
+    with draws_of_torch(floored=floored):
+        for epoch, batches in enumerate(epochs):
+            for index, batch in enumerate(batches):
+                stepper.model.train()
+                moment = stepper.schedule.clock(epoch, index, len(batches))
+                stats, _, _ = stepper.step(len(found) + 1, moment, batch, len(batches)).read()
+                decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
+                found.append({**stats, "decay": decay})
+    return found
+
+
+class Noted:
+    """A peer's loss, which notes its value, and the rate and weight decay of the first group, at each call."""
+
+    def __init__(self, criterion: Callable[..., Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self.criterion, self.optimizer, self.steps = criterion, optimizer, list[dict[str, float]]()
+
+    def __call__(self, *given: Any) -> Tensor:
+        loss, group = self.criterion(*given), self.optimizer.param_groups[0]
+        self.steps.append({"loss": loss.item(), "lr": float(group["lr"]), "decay": group["weight_decay"]})
+        return loss
+
+    def differences(self, ours: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """The largest difference from our steps of each of them."""
+        pairs = [*zip(self.steps, ours, strict=True)]
+        return {name: max(abs(a[name] - b[name]) for a, b in pairs) for name in self.steps[0]}
 
 
 class Batches:

@@ -16,9 +16,8 @@ Needs facebookresearch/deit.
 import importlib
 import io
 import itertools
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -29,29 +28,30 @@ from unittest import mock
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
 from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.method import SupervisedOptions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import (
     Batches,
     Check,
-    draws_of_torch,
+    Noted,
     furthest,
     importing,
     normalised,
     report,
+    trained,
+    views,
 )
-from tests.support import command, context
+from tests.support import command
 from transfer.core.seeding import key_seed
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import repeated_batches
 from transfer.engine.schedule import Schedule
-from transfer.engine.step import Stepper
 
 MODULES = ("main", "engine", "losses", "samplers", "datasets", "models", "utils")
 
@@ -69,99 +69,57 @@ class Peer:
     """
 
     def __init__(self, checkout: Path) -> None:
-        self.modules = _import(checkout)
+        # DeiT III's augmentation imports what timm no longer has; the recipe of DeiT does not use it.
+        augment: Any = ModuleType("augment")
+        augment.new_data_aug_generator = None
+        with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, {"augment": augment}):
+            self.modules: dict[str, Any] = {name: importlib.import_module(name) for name in MODULES}
         self.args = self.modules["main"].get_args_parser().parse_args([])
         # main.py: the flag, times the batch of a GPU, times the GPUs, by 512; README_deit.md: 4 GPUs with 256 each
         self.args.lr *= 256 * 4 / 512
 
-    def model(self, size: int, dim: int, depth: int, heads: int, classes: int) -> Any:
+    def model(self) -> Any:
         """DeiT's model in another size."""
         return self.modules["models"].VisionTransformer(
-            img_size=size, patch_size=16, embed_dim=dim, depth=depth, num_heads=heads, mlp_ratio=4, qkv_bias=True,
-            norm_layer=partial(nn.LayerNorm, eps=1e-6), num_classes=classes,
+            img_size=SIZE, patch_size=16, embed_dim=DIM, depth=DEPTH, num_heads=HEADS, mlp_ratio=4, qkv_bias=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-6), num_classes=CLASSES,
             drop_rate=self.args.drop, drop_path_rate=self.args.drop_path,
         )  # fmt: skip
 
-    def schedule(self) -> list[float]:
-        """The rate in every epoch of the recipe, as its loop sets them."""
-        optimizer, scheduler = self._optimizer(nn.Linear(2, 2))
-        rates = []
-        for epoch in range(self.args.epochs):
-            rates.append(float(optimizer.param_groups[0]["lr"]))
-            scheduler.step(epoch)
-        return rates
+    def optimizer(self, model: nn.Module) -> tuple[Any, Any]:
+        """Its optimizer and schedule."""
+        optimizer = self.modules["main"].create_optimizer(self.args, model)
+        return optimizer, self.modules["main"].create_scheduler(self.args, optimizer)[0]
 
-    def decays(self, model: nn.Module) -> dict[str, float]:
-        """The weight decay of every parameter."""
-        optimizer, _ = self._optimizer(model)
-        names = {parameter: name for name, parameter in model.named_parameters()}
-        return {names[p]: float(group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
-
-    def train(
-        self, model: nn.Module, classes: int, epochs: Sequence[Sequence[Batch]], before_step: Callable[[int], None]
-    ) -> tuple[list[float], list[float], dict[str, Tensor]]:
-        """Trains in place with the peer's own loop; the losses and rates of all steps, and the averaged weights.
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]]) -> tuple[Noted, dict[str, Tensor]]:
+        """Trains in place with the peer's own loop; what its loss was, and the averaged weights.
 
         Args:
             epochs: the batches of each epoch: images in [0, 1], labels.
-            before_step: called with the number of each step, from 1, when its batch is asked for.
         """
         import timm.utils
         from timm.data import Mixup
         from timm.loss import SoftTargetCrossEntropy
 
-        args, losses, rates = self.args, list[float](), list[float]()
-        optimizer, scheduler = self._optimizer(model)
+        args = self.args
+        optimizer, scheduler = self.optimizer(model)
         average = timm.utils.ModelEma(model, decay=args.model_ema_decay)
         mixup = Mixup(
             args.mixup, args.cutmix, args.cutmix_minmax, args.mixup_prob, args.mixup_switch_prob, args.mixup_mode,
-            label_smoothing=args.smoothing, num_classes=classes,
+            label_smoothing=args.smoothing, num_classes=CLASSES,
         )  # fmt: skip
         criterion = self.modules["losses"].DistillationLoss(SoftTargetCrossEntropy(), None, "none", 0, 0)
-
-        def noted(samples: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
-            loss = criterion(samples, outputs, targets)
-            losses.append(loss.item())
-            rates.append(float(optimizer.param_groups[0]["lr"]))
-            return loss
-
+        noted = Noted(criterion, optimizer)
         loop, scaler = self.modules["engine"].train_one_epoch, timm.utils.NativeScaler()
         with mock.patch.object(torch.cuda, "synchronize"), redirect_stdout(io.StringIO()):
             for epoch, batches in enumerate(epochs):
                 seen = [(normalised(images), labels) for images, labels in batches]
                 loop(
-                    model, noted, Batches(seen, before_step, len(losses) + 1), optimizer, torch.device("cpu"), epoch,
+                    model, noted, Batches(seen, seed_step, len(noted.steps) + 1), optimizer, torch.device("cpu"), epoch,
                     scaler, args.clip_grad, average, mixup, set_training_mode=args.train_mode, args=args,
                 )  # fmt: skip
                 scheduler.step(epoch)
-        return losses, rates, average.ema.state_dict()
-
-    def transform(self) -> Any:
-        """Its training transform without erasing, PIL image -> normalised tensor."""
-        args = self.modules["main"].get_args_parser().parse_args(["--reprob", "0"])
-        return self.modules["datasets"].build_transform(True, args)
-
-    def eval_transform(self) -> Any:
-        """Its evaluation transform."""
-        return self.modules["datasets"].build_transform(False, self.args)
-
-    def epoch(self, images: int, ranks: int) -> list[list[int]]:
-        """The images of one epoch, as indices, for each rank."""
-        sampler = self.modules["samplers"].RASampler
-        return [list(sampler(range(images), num_replicas=ranks, rank=rank, shuffle=True)) for rank in range(ranks)]
-
-    def _optimizer(self, model: nn.Module) -> tuple[Any, Any]:
-        main = self.modules["main"]
-        optimizer = main.create_optimizer(self.args, model)
-        return optimizer, main.create_scheduler(self.args, optimizer)[0]
-
-
-def _import(checkout: Path) -> dict[str, Any]:
-    # DeiT III's augmentation imports what timm no longer has; the recipe of DeiT does not use it.
-    augment = ModuleType("augment")
-    augment.new_data_aug_generator = None  # type: ignore[attr-defined]
-    with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, {"augment": augment}):
-        return {name: importlib.import_module(name) for name in MODULES}
+        return noted, average.ema.state_dict()
 
 
 SIZE, DIM, DEPTH, HEADS, CLASSES = 64, 192, 3, 3, 10
@@ -182,19 +140,25 @@ def main(argv: Sequence[str]) -> int:
 
 def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     """The rates over the whole recipe, and the weight decay of each parameter."""
-    schedule, theirs = Schedule(options), peer.schedule()
+    schedule, theirs = Schedule(options), list[float]()
+    optimizer, scheduler = peer.optimizer(nn.Linear(2, 2))
+    for epoch in range(peer.args.epochs):  # as its loop sets them
+        theirs.append(float(optimizer.param_groups[0]["lr"]))
+        scheduler.step(epoch)
     ours = [schedule.rate(schedule.clock(epoch, 0, 1), options.lr) for epoch in range(options.epochs)]
     yield Check("schedule: epochs", abs(len(ours) - len(theirs)), 0)
     difference = max(abs(a - b) for a, b in zip(ours, theirs))
     yield Check("schedule: rate", difference, 1e-7, f"{len(ours)} epochs, peak {max(ours):.6f}")
-    model, learner = peer.model(SIZE, DIM, DEPTH, HEADS, CLASSES), our_learner(options)
-    decays, names = peer.decays(model), {p: name for name, p in learner.named_parameters()}
-    difference, count = 0.0, len(decays)
-    for group in learner.parameter_groups(options):
-        for parameter in group["params"]:
-            theirs_here = decays.pop(names[parameter].removeprefix("backbone.model."))
-            difference = max(difference, abs(group["weight_decay"] - theirs_here))
-    yield Check("weight decay of each parameter", difference + len(decays), 0, f"{count} parameters")
+    model, learner = peer.model(), our_learner(options)
+    pairs = (learner.backbone.model, learner.parameter_groups(options)), (model, peer.optimizer(model)[0].param_groups)
+    decays = [decays_of(*pair) for pair in pairs]
+    yield Check("weight decay of each parameter", furthest(*decays), 0, f"{len(decays[0])} parameters")
+
+
+def decays_of(model: nn.Module, groups: Any) -> dict[str, float]:
+    """The weight decay of every parameter."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {names[parameter]: group["weight_decay"] for group in groups for parameter in group["params"]}
 
 
 def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
@@ -202,7 +166,9 @@ def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     ranks, images, batch = 8, 10_000, 1024
     share = batch // ranks
     # Its loader leaves out what does not fill a batch.
-    theirs = [order[: len(order) // share * share] for order in peer.epoch(images, ranks)]
+    sampler = partial(peer.modules["samplers"].RASampler, range(images), num_replicas=ranks, shuffle=True)
+    orders = [[*sampler(rank=rank)] for rank in range(ranks)]
+    theirs = [order[: len(order) // share * share] for order in orders]
     ours = repeated_batches(images, batch, repeats=options.repeats, seed=0, epoch=0)
     sizes = [sum(map(len, side)) for side in (theirs, ours)]
     yield Check("sampler: images of an epoch", abs(sizes[0] - sizes[1]), 0, f"{sizes[0]} of {images}")
@@ -220,30 +186,17 @@ def _together(orders: Sequence[Sequence[int]], share: int) -> int:
 
 def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, without erasing, and evaluated images, both as normalised."""
-    ours = train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD)
-    theirs = peer.transform()
-    largest = 0.0
-    for seed in range(DRAWS):
-        image, sides = picture(seed), []
-        for transform in (ours, theirs):
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002 (timm draws from it)
-            torch.manual_seed(seed)
-            sides.append(transform(image))
-        largest = max(largest, float((normalised(sides[0]) - sides[1]).abs().max()))
-    yield Check("images: augmentation", largest, 1e-5, f"{DRAWS} draws")
-    ours, theirs = eval_transform(224, options.resize), peer.eval_transform()
-    views = [(ours(picture(seed)), theirs(picture(seed))) for seed in range(20)]
-    pairs = [(normalised(a), b) for a, b in views]
-    yield Check("images: evaluation", max(float((a - b).abs().max()) for a, b in pairs), 1e-5)
-
-
-def picture(seed: int) -> Image.Image:
-    """Noise that is smooth enough to be resized, of a size of its own."""
-    rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 256, (12, 16, 3)).astype(np.uint8)
-    width, height = rng.integers(200, 400, 2).tolist()
-    return Image.fromarray(pixels).resize((width, height))
+    without = peer.modules["main"].get_args_parser().parse_args(["--reprob", "0"])
+    pairs = {
+        "augmentation": (train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD), True, without),
+        "evaluation": (eval_transform(224, options.resize), False, peer.args),
+    }
+    for name, (ours, training, args) in pairs.items():
+        theirs, largest = peer.modules["datasets"].build_transform(training, args), 0.0
+        for seed in range(DRAWS):
+            mine, other = views(seed, picture(200 + seed, 400 - seed, seed), ours, theirs)
+            largest = max(largest, float((normalised(mine) - other).abs().max()))
+        yield Check(f"images: {name}", largest, 1e-5, f"{DRAWS} draws")
 
 
 def our_learner(options: SupervisedOptions) -> SupervisedLearner:
@@ -274,23 +227,14 @@ def seed_step(number: int) -> None:
 
 def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iterator[Check]:
     """Losses, rates, weights and averaged weights over 20 steps."""
-    learner = our_learner(options)
-    model = peer.model(SIZE, DIM, DEPTH, HEADS, CLASSES)
+    learner, model = our_learner(options), peer.model()
     model.load_state_dict(learner.backbone.model.state_dict())
     epochs = batches()
-    losses, rates, averages = peer.train(model, CLASSES, epochs, seed_step)
-    stepper = Stepper(learner, options, context())
-    stepper.model.train()
-    steps: list[dict[str, float]] = []
-    for epoch, batches_here in enumerate(epochs):
-        for index, batch in enumerate(batches_here):
-            moment = stepper.schedule.clock(epoch, index, STEPS)
-            with draws_of_torch():
-                steps.append(stepper.step(len(steps) + 1, moment, batch, STEPS).read()[0])
-    note = f"{losses[0]:.4f} to {losses[-1]:.4f}"
-    difference = max(abs(step["loss"] - loss) for step, loss in zip(steps, losses, strict=True))
-    yield Check(f"{title}: loss of {len(losses)} steps", difference, 1e-4, note)
-    yield Check(f"{title}: rate", max(abs(step["lr"] - rate) for step, rate in zip(steps, rates)), 1e-7)
+    theirs, averages = peer.train(model, epochs)
+    ours = trained(learner, options, epochs)
+    differences, note = theirs.differences(ours), f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
+    yield Check(f"{title}: loss of {len(ours)} steps", differences["loss"], 1e-4, note)
+    yield Check(f"{title}: rate", differences["lr"], 1e-7)
     averaged: Any = learner.average
     yield Check(f"{title}: weights", furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
     yield Check(f"{title}: averaged weights", furthest(averaged.model.model.state_dict(), averages), 1e-6)

@@ -16,39 +16,40 @@ Needs facebookresearch/dino.
 
 import importlib
 import io
-import random
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 import torch.distributed
-from PIL import Image
 from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.pretrain.dino.learner import DinoLearner, Network
 from backbones.pretrain.dino.method import DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import (
     Batches,
     Check,
-    draws_of_torch,
+    Noted,
+    furthest,
     importing,
     normalised,
     report,
+    trained,
+    views,
 )
-from tests.support import command, context
+from tests.support import command
 from transfer.core.seeding import seed_torch
 from transfer.engine.schedule import Schedule
-from transfer.engine.step import Stepper
 
 ROOMS = ("utils", "vision_transformer", "main_dino")
 Crops = list[Tensor]
@@ -67,7 +68,9 @@ class Peer:
     """
 
     def __init__(self, checkout: Path, options: DinoOptions, steps: int) -> None:
-        self.modules, self.options, self.steps = _import(checkout), options, steps
+        with importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
+            self.modules = {name: importlib.import_module(name) for name in ROOMS}
+        self.options = options
         schedule = self.modules["utils"].cosine_scheduler
         epochs, o = options.epochs, options
         self.rates = schedule(o.lr, o.cosine_end, epochs, steps, warmup_epochs=int(o.warmup_epochs))
@@ -93,41 +96,27 @@ class Peer:
             o.epochs, o.student_temp, o.center_momentum,
         )  # fmt: skip
 
-    def crops(self) -> Any:
-        """Its augmentation, PIL image -> crops as normalised."""
-        main = self.modules["main_dino"]
-        return main.DataAugmentationDINO(self.options.global_area, self.options.local_area, self.options.local_crops)
-
-    def train(self, student: Any, teacher: Any, batches: Sequence[Crops]) -> SimpleNamespace:
-        """Trains in place with the peer's own loop; what it went through, step by step.
+    def train(
+        self, student: Any, teacher: Any, epochs: Sequence[Sequence[tuple[Crops, Tensor]]]
+    ) -> tuple[Noted, Tensor]:
+        """Trains in place with the peer's own loop; what its loss was, and the center.
 
         Args:
-            batches: the crops of every step, as normalised.
+            epochs: the crops of every step, in [0, 1].
         """
-        main, criterion = self.modules["main_dino"], self.loss()
-        trace = SimpleNamespace(losses=[], rates=[], decays=[])
+        criterion = self.loss()
         optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
-
-        def noted(student_output: Tensor, teacher_output: Tensor, epoch: int) -> Tensor:
-            loss = criterion(student_output, teacher_output, epoch)
-            trace.losses.append(loss.item())
-            trace.rates.append(optimizer.param_groups[0]["lr"])
-            trace.decays.append(optimizer.param_groups[0]["weight_decay"])
-            return loss
-
-        arguments = SimpleNamespace(**vars(self.options))
+        noted, arguments = Noted(criterion, optimizer), SimpleNamespace(**vars(self.options))
         with self._on_a_cpu():
             wrapped = nn.parallel.DistributedDataParallel(student)
-            for epoch in range(-(-len(batches) // self.steps)):
-                start = epoch * self.steps
-                crops = [(crops, None) for crops in batches[start : start + self.steps]]
-                loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0), start + 1)  # as our steps
-                main.train_one_epoch(
+            for epoch, steps in enumerate(epochs):
+                crops = [([normalised(crop) for crop in step], None) for step, _ in steps]
+                loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0), len(noted.steps) + 1)  # as our steps
+                self.modules["main_dino"].train_one_epoch(
                     wrapped, teacher, teacher, noted, loader, optimizer, self.rates, self.decays, self.momenta, epoch,
                     None, arguments,
                 )  # fmt: skip
-        trace.center = criterion.center[0]
-        return trace
+        return noted, criterion.center[0]
 
     @contextmanager
     def _on_a_cpu(self) -> Iterator[None]:
@@ -145,19 +134,6 @@ class Peer:
                 yield
             finally:
                 torch.distributed.destroy_process_group()
-
-
-def take_weights(theirs: Any, ours: Network) -> None:
-    """Our weights in the peer's network; both sides have timm's names but for the weight norm's."""
-    state = {name: value.detach().clone() for name, value in ours.state_dict().items()}
-    renamed = {name.replace("backbone.model.", "backbone."): value for name, value in state.items()}
-    renamed.setdefault("head.last_layer.weight_g", torch.ones(len(renamed["head.last_layer.weight_v"]), 1))
-    theirs.load_state_dict(renamed)
-
-
-def _import(checkout: Path) -> dict[str, ModuleType]:
-    with importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
-        return {name: importlib.import_module(name) for name in ROOMS}
 
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
@@ -212,17 +188,11 @@ def compare_crops(checkout: Path) -> Iterator[Check]:
         options.size, options.global_area, options.local_size, options.local_area, options.local_crops,
         blur=options.blur,
     )  # fmt: skip
-    theirs, largest, draws = Peer(checkout, options, 1).crops(), 0.0, 20
+    main, largest, draws = Peer(checkout, options, 1).modules["main_dino"], 0.0, 20
+    theirs = main.DataAugmentationDINO(options.global_area, options.local_area, options.local_crops)
     for seed in range(draws):
-        pixels = np.random.default_rng(seed).integers(0, 256, (12, 15, 3), dtype=np.uint8)
-        image = Image.fromarray(pixels).resize((375, 300), Image.Resampling.BICUBIC)
-        sides: list[list[Tensor]] = []
-        for transform in (theirs, crops):
-            random.seed(seed)
-            torch.manual_seed(seed)
-            sides.append(transform(image))
-        ours = (normalised(crop) for crop in sides[1])
-        largest = max(largest, *(float((a - b).abs().max()) for a, b in zip(sides[0], ours, strict=True)))
+        sides = views(seed, picture(375, 300, seed), crops, theirs)
+        largest = max(largest, *(float((normalised(a) - b).abs().max()) for a, b in zip(*sides, strict=True)))
     yield Check("crops: pixels", largest, 1e-5, f"{draws} images, {options.local_crops + 2} crops each")
 
 
@@ -231,20 +201,24 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     options = recipe(*SMALL, "--norm-last-layer" if not free else "--no-norm-last-layer")
     name = f"{stem}{', free norms' if free else ''}"
     peer, learner = Peer(checkout, options, STEPS), make_learner(options, stem, STEPS)
-    batches = [random_crops(step, options) for step in range(EPOCHS * STEPS)]
+    epochs = [[random_crops(epoch * STEPS + step, options) for step in range(STEPS)] for epoch in range(EPOCHS)]
     networks = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
-    trace = peer.train(**networks, batches=[[normalised(c) for c in b] for b in batches])
-    ours = train(learner, options, batches)
-    note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
-    pairs = (("loss", trace.losses, 1e-4), ("lr", trace.rates, 1e-7), ("decay", trace.decays, 1e-7))
-    for what, theirs, limit in pairs:
-        difference = max(abs(a - b[what]) for a, b in zip(theirs, ours, strict=True))
-        yield Check(f"training: {what}, {name}", difference, limit, note if what == "loss" else "")
-    yield Check(f"training: center, {name}", float((learner.center - trace.center).abs().max()), 1e-5)
+    theirs, center = peer.train(**networks, epochs=epochs)
+    ours = trained(learner, options, epochs, floored=True)
+    differences, note = theirs.differences(ours), f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
+    for what, limit in {"loss": 1e-4, "lr": 1e-7, "decay": 1e-7}.items():
+        yield Check(f"training: {what}, {name}", differences[what], limit, note if what == "loss" else "")
+    yield Check(f"training: center, {name}", float((learner.center - center).abs().max()), 1e-5)
     for kind, network in networks.items():
-        difference, note = compare_states(getattr(learner, kind), network)
+        difference = furthest(peer_names(getattr(learner, kind)), network.state_dict())
         # AdamW blows up rounding in gradients near zero, as those of weights before a batch norm are
-        yield Check(f"training: {kind} after {len(ours)} steps, {name}", difference, 1e-3, note)
+        yield Check(f"training: {kind} after {len(ours)} steps, {name}", difference, 1e-3)
+
+
+def peer_names(ours: Network) -> dict[str, Tensor]:
+    """Our state under the peer's names, which are timm's but for the weight norm's."""
+    state = {name.replace("backbone.model.", "backbone."): value for name, value in ours.state_dict().items()}
+    return {"head.last_layer.weight_g": torch.ones(len(state["head.last_layer.weight_v"]), 1), **state}
 
 
 def copy_of(peer: Peer, learner: DinoLearner, kind: str, stem: str, free: bool) -> Any:
@@ -257,7 +231,7 @@ def copy_of(peer: Peer, learner: DinoLearner, kind: str, stem: str, free: bool) 
     theirs = peer.network(vit.embed_dim, len(vit.blocks), vit.blocks[0].attn.num_heads, PATCH, drop, fixed)
     if stem != "patchify":
         theirs.backbone.patch_embed = Tokens(stem)
-    take_weights(theirs, ours)
+    theirs.load_state_dict(peer_names(ours))
     return theirs if kind == "student" else theirs.requires_grad_(False)
 
 
@@ -281,33 +255,10 @@ def make_learner(options: DinoOptions, stem: str, steps: int) -> DinoLearner:
     return DinoLearner(create("tiny", drop_path=options.drop_path, **shape), create("tiny", **shape), options, steps)
 
 
-def train(learner: DinoLearner, options: DinoOptions, batches: Sequence[list[Tensor]]) -> list[dict[str, float]]:
-    """The statistics of our steps."""
-    stepper, stats = Stepper(learner, options, context()), []
-    for index, crops in enumerate(batches):
-        stepper.model.train()
-        time = stepper.schedule.clock(index // STEPS, index % STEPS, STEPS)
-        with draws_of_torch(floored=True):
-            found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS).read()
-        decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
-        stats.append({**found, "decay": decay})
-    return stats
-
-
-def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
-    """Smooth noise in [0, 1], in the crops' sizes."""
+def random_crops(step: int, options: DinoOptions) -> tuple[Crops, Tensor]:
+    """Smooth noise in [0, 1], in the crops' sizes, and labels that are of no use."""
     generator = torch.Generator().manual_seed(step)
     sizes = [options.size] * 2 + [options.local_size] * options.local_crops
     coarse = [torch.rand(BATCH, 3, 5, 5, generator=generator) for _ in sizes]
-    return [torch.nn.functional.interpolate(c, size=size, mode="bilinear") for c, size in zip(coarse, sizes)]
-
-
-def compare_states(ours: Any, theirs: Any) -> tuple[float, str]:
-    """The largest difference of parameters and batch-norm statistics, and its name."""
-    peers = theirs.state_dict()
-    differences = {}
-    for name, value in ours.state_dict().items():
-        peer = peers[name.replace("backbone.model.", "backbone.")]
-        differences[name] = float((value.float() - peer.float()).abs().max())
-    name = max(differences, key=lambda key: differences[key])
-    return differences[name], name
+    crops = [nn.functional.interpolate(c, size=size, mode="bilinear") for c, size in zip(coarse, sizes)]
+    return crops, torch.zeros(BATCH)
