@@ -146,14 +146,14 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
         moved parameters.
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
-    kept = _copies(moved)
+    kept = flat_values(moved)
     norm = _ascend(moved, rho, adaptive)
     for weight in moved:
         weight.grad = None
     try:
         yield norm
     finally:
-        _restore(moved, kept)
+        restore(moved, kept)
 
 
 @torch.no_grad()
@@ -173,23 +173,11 @@ def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
 @contextmanager
 def preserve_buffers(module: nn.Module) -> Iterator[None]:
     """Restore buffers (batch-norm statistics, running centers) on exit to what they were on entry."""
-    kept = _copies([*module.buffers()])
+    kept = flat_values(module.buffers())
     try:
         yield
     finally:
-        _restore([*module.buffers()], kept)
-
-
-def _copies(tensors: list[Tensor]) -> list[Tensor]:
-    copies = [torch.empty_like(tensor) for tensor in tensors]
-    _restore(copies, tensors)
-    return copies
-
-
-@torch.no_grad()
-def _restore(tensors: list[Tensor], values: list[Tensor]) -> None:
-    if tensors:
-        torch._foreach_copy_(tensors, values)
+        restore(module.buffers(), kept)
 
 
 def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
@@ -204,9 +192,11 @@ def flat_values(tensors: Iterable[Tensor]) -> dict[torch.dtype, Tensor]:
     return {kind: torch.cat([tensor.flatten() for tensor in same]) for kind, same in _by_type(tensors).items()}
 
 
-def restore_where(flag: Tensor, tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor]) -> None:
-    """Copy values that `flat_values` returned into their tensors if a flag [] on their device is set."""
+def restore(tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor], flag: Tensor | None = None) -> None:
+    """Copy values that `flat_values` returned into their tensors; with a flag [] on their device, if it is set."""
     for kind, same in _by_type(tensors).items():
-        now = torch.cat([tensor.flatten() for tensor in same])
-        chosen = torch.where(flag, kept[kind], now).split([tensor.numel() for tensor in same])
-        torch._foreach_copy_(same, [values.view(tensor.shape) for values, tensor in zip(chosen, same)])
+        values = kept[kind]
+        if flag is not None:
+            values = torch.where(flag, values, torch.cat([tensor.flatten() for tensor in same]))
+        parts = values.split([tensor.numel() for tensor in same])
+        torch._foreach_copy_(same, [part.view(tensor.shape) for part, tensor in zip(parts, same)])

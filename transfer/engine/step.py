@@ -16,14 +16,7 @@ from transfer.core.seeding import seed_torch
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner
-from transfer.engine.optim import (
-    build_optimizer,
-    flat_values,
-    freeze_others,
-    perturbed,
-    preserve_buffers,
-    restore_where,
-)
+from transfer.engine.optim import build_optimizer, flat_values, freeze_others, perturbed, preserve_buffers, restore
 from transfer.engine.options import FitOptions
 from transfer.engine.schedule import Schedule
 
@@ -173,7 +166,7 @@ class Stepper:
         left_out = self._left_out(values)
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
-            restore_where(left_out, self.learner.buffers(), kept)
+            restore(self.learner.buffers(), kept, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
         numbers = torch.stack([asked, left_out.float(), *values, *scale])
         return Taken([*stats, "scale"], numbers, rate, scaled)
@@ -249,7 +242,7 @@ class Stepper:
         if self.undoes:
             kept = flat_values(self.followers)
             self.learner.after_step(number)
-            restore_where(left_out, self.followers, kept)
+            restore(self.followers, kept, left_out)
         elif not left_out:
             self.learner.after_step(number)
 
