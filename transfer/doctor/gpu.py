@@ -30,26 +30,20 @@ from torch import Tensor
 from backbones.flops import flops
 from backbones.kernels.blocked import HEAD_DIMS
 from backbones.kernels.functions import pointwise
-from transfer.cli.command import read_command
+from transfer.api import evaluate, pretrain
 from transfer.cli.entry import package_version
-from transfer.cli.options import PretrainRunOptions, RunOptions
-from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ALONE
-from transfer.core.settings import as_flags, config_names
+from transfer.core.settings import config_names
 from transfer.doctor.options import GpuOptions, SpeedOptions
 from transfer.doctor.speed import Timed, drawn_data, read_training
 from transfer.doctor.speed_pairs import Step, in_turns
 from transfer.engine.context import peak_mib
-from transfer.engine.device import DRIVER, DTYPES, autocast, choose_device, choose_precision, device_name
+from transfer.engine.device import DTYPES, autocast, choose_device, choose_precision, device_name, driver
 from transfer.engine.step import Stepper, Taken
 from transfer.evaluation.environment import source_state
-from transfer.evaluation.evaluate import evaluate_each
 from transfer.evaluation.evaluator import make_context
-from transfer.evaluation.weights_export import pretraining_task
-from transfer.run import checked_inputs
-from transfer.task import load_task
 
 PEAKS = {
     **{r"A100[- ]\S+( PCIe)?": 312e12, r"A10": 125e12, r"H100 80GB HBM3": 989e12, r"H100 PCIe": 756e12},
@@ -60,13 +54,17 @@ PEAKS = {
 TOLERANCES = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1e-2}
 """Largest norm of the kernels' difference to float64, by that of the result."""
 TASKS = config_names("tasks")
+SMOKES: dict[str, dict[str, Any]] = {
+    **{name: {"epochs": 1} for name in ("reid", "linear", "finetune", "detect")},
+    "fewshot": {"dataset": "toy_digits"},
+}
+"""Options of small runs besides those of all."""
 
 
 def main(options: GpuOptions) -> int:
     """Run all parts, print the table, and return 1 if one failed. Raises UserError without a GPU."""
     device, rows, failed = choose_device("cuda", ALONE), ["| part | result |", "|---|---|"], 0
     folder = TemporaryDirectory(prefix="gpu-")
-    smoke = {name: partial(_smoke, name, options, Path(folder.name)) for name in ("deit", "dino", "volo", *TASKS)}
     parts: dict[str, Callable[[], str]] = {
         "software": partial(_software, device),
         "matrix product": partial(_matrix_product, device),
@@ -74,7 +72,7 @@ def main(options: GpuOptions) -> int:
         "NCCL, one process": partial(_nccl, device),
         "step of DeiT-S": partial(_step, "deit", options, device),
         "step of DINO-S": partial(_step, "dino", options, device),
-        **{f"smoke of {name}": part for name, part in smoke.items()},
+        **{f"smoke of {n}": partial(_smoke, n, options, Path(folder.name)) for n in ("deit", "dino", "volo", *TASKS)},
     }
     for name, part in parts.items():
         print_safe(f"{name} ...", file=sys.stderr, flush=True)
@@ -91,12 +89,11 @@ def main(options: GpuOptions) -> int:
 
 def _software(device: torch.device) -> str:
     card = torch.cuda.get_device_properties(device)
-    driver = re.search(r"\d+\.[\d.]+", DRIVER.read_text(encoding="utf-8")) if DRIVER.is_file() else None
     packages = (f"{name} {package_version(name)}" for name in ("torchvision", "triton", "timm", "vit-transfer"))
     commit, dirty = source_state()
     return (
         f"{device_name(device)}, {card.total_memory / 2**30:.0f} GiB, capability {card.major}.{card.minor}, "
-        f"driver {driver[0] if driver else 'unknown'}; torch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"{driver()}; torch {torch.__version__}, CUDA {torch.version.cuda}, "
         f"{', '.join(packages)} {(commit or '')[:12]}{', modified' * bool(dirty)}"
     )
 
@@ -258,19 +255,11 @@ def _smoke(name: str, options: GpuOptions, folder: Path) -> str:
     if name == "detect" and not (package_version("onedl-mmdetection") or package_version("mmdet")):
         return "not run: pip install -e '.[detection]'"
     given: dict[str, Any] = {"backbone": "volo_tiny" if name == "volo" else "tiny", "device": "cuda", "out": folder}
-    given |= {"workers": options.workers} | ({"dataset": "toy_digits"} if name == "fewshot" else {})
+    given |= {"smoke": True, "workers": options.workers, "progress": False} | SMOKES.get(name, {})
     if name == "classify":
         given["weights"] = next(folder.glob("pretrain-supervised-*-tiny-*"), "random")
-    recipe = task_recipe(name) if name in TASKS else pretraining_recipe(name)
-    task = load_task(name if name in TASKS else method_of(recipe))
-    given |= {"epochs": 1} if "epochs" in task.options.__dataclass_fields__ else {}
-    of_run = RunOptions if name in TASKS else PretrainRunOptions
-    command = read_command(recipe, task.options, ["--smoke", *as_flags(given)], of_run)
-    task = task if name in TASKS else pretraining_task(command, task, name)
-    evaluation = evaluate_each(checked_inputs(command, task, say=False), task, progress=False)
-    for failure in evaluation.failures:
-        raise failure.error
-    record = evaluation.records[0]
+    runs = evaluate(name, **given) if name in TASKS else pretrain(name, export_dir=folder / name, epochs=1, **given)
+    record = runs[0].record
     if record.status in ("nonfinite", "diverged"):
         raise UserError(f"{record.status}: {record.reason}")
     scores = ", ".join(f"{key} {value:.3f}" for key, value in [*record.scores.items()][:2])

@@ -19,6 +19,7 @@ from transfer.engine.options import Precision, cpu_has_bf16, named_precisions
 
 DRIVER = Path("/proc/driver/nvidia/version")
 """Exists while NVIDIA's driver is loaded, also in containers."""
+NO_DRIVER = "no driver"
 
 
 def choose_device(name: str, ranks: Ranks) -> torch.device:
@@ -60,10 +61,7 @@ def why_no_gpu() -> str:
     with warnings.catch_warnings(action="ignore"):  # the line says it
         if torch.cuda.is_available():
             return ""
-    try:
-        found = re.search(r"\d+\.[\d.]+", DRIVER.read_text(encoding="utf-8"))
-    except OSError:
-        found = None
+    found = driver()
     built, said = "CPUs alone", ""
     fix = "install a build of torch for CUDA (https://pytorch.org/get-started/locally)"
     if torch.version.cuda:
@@ -73,12 +71,18 @@ def why_no_gpu() -> str:
         except RuntimeError as error:
             if reported := machine_error(error):
                 raise reported from None
-            said = f" ({first_line(error)})" if found else ""
-    if torch.version.cuda and found:
+            said = f" ({first_line(error)})" if found != NO_DRIVER else ""
+    if torch.version.cuda and found != NO_DRIVER:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         fix = f"see nvidia-smi, and start a container with --gpus all; CUDA_VISIBLE_DEVICES is {hidden!r}"
-    driver = f"driver {found[0]}" if found else "no driver"
-    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {driver}: {fix}"
+    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {found}: {fix}"
+
+
+def driver() -> str:
+    """Return NVIDIA's driver with its version, or that there is none."""
+    text = DRIVER.read_text(encoding="utf-8") if DRIVER.is_file() else ""
+    found = re.search(r"\d+\.[\d.]+", text)
+    return f"driver {found[0]}" if found else NO_DRIVER
 
 
 def device_name(device: torch.device) -> str:
