@@ -160,10 +160,12 @@ class DinoLearner(Learner):
         return cosine(self.options.teacher_momentum, 1.0, (step - 1) / (self.options.epochs * self.epoch_steps))
 
     def temperature(self, step: int) -> float:
-        """Return the teacher's temperature in a step (from 1)."""
+        """Return the teacher's temperature in a step (from 1): in each warm-up epoch its own, on a line from the first
+        to the last.
+        """
         start, end = self.options.warmup_teacher_temp, self.options.teacher_temp
-        warm = self.options.warmup_teacher_temp_epochs
-        return dino_loss.teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
+        epoch, warm = self._epoch(step), self.options.warmup_teacher_temp_epochs
+        return end if epoch >= warm else start + (end - start) * epoch / max(warm - 1, 1)
 
     def _epoch(self, step: int) -> int:
         return (step - 1) // self.epoch_steps

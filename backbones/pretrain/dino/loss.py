@@ -51,15 +51,6 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
 
 
-def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: int) -> float:
-    """Return an epoch's temperature (epochs from 0), linear from `start` in the first warm-up epoch to `end` in the
-    last.
-    """
-    if epoch >= warmup_epochs:
-        return end
-    return start + (end - start) * epoch / max(warmup_epochs - 1, 1)
-
-
 HIDDEN, BOTTLENECK = 2048, 256
 
 

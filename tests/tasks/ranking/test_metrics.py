@@ -201,12 +201,8 @@ def plain_nearest(distances, names, k):
     query_ids, gallery_ids, query_cameras, gallery_cameras = names
     found = []
     for row, query_id, camera in zip(distances, query_ids, query_cameras):
-        kept = [
-            column
-            for column in range(len(gallery_ids))
-            if not (gallery_ids[column] == query_id and gallery_cameras[column] == camera)
-        ]
-        ranked = sorted(kept, key=lambda column: (row[column], column))[:k]
+        kept = np.flatnonzero(~junk(query_id, camera, gallery_ids, gallery_cameras))
+        ranked = kept[np.argsort(row[kept], kind="stable")][:k].tolist()
         found.append(ranked + [-1] * (min(k, len(gallery_ids)) - len(ranked)))
     return np.array(found)
 

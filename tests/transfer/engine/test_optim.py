@@ -133,12 +133,6 @@ def test_groups_give_every_parameter_its_rate_and_decay() -> None:
     }
 
 
-def vector(*values: float) -> tuple[nn.Module, nn.Parameter]:
-    model = nn.Module()
-    model.weight = nn.Parameter(torch.tensor(values))
-    return model, model.weight
-
-
 def test_a_pattern_may_mean_norms_alone() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
     for pattern, spared in {"norm:*": {"1", "2.1"}, "norm:2.*": {"2.1"}, "*": {"0", "1", "2.0", "2.1"}}.items():
@@ -182,7 +176,8 @@ def test_only_what_is_named_trains() -> None:
 @pytest.mark.parametrize("decay_to", [None, 0.1])
 def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
     """update = -sched (lr adam + wd w): the decay sees the schedule, not the peak rate, with any layer's factor."""
-    model, weight = vector(1.0, -2.0)
+    model = nn.Module()
+    weight = model.weight = nn.Parameter(torch.tensor([1.0, -2.0]))
     options = fit_options(
         optimizer="adamw", lr=0.01, weight_decay=0.3, weight_decay_end=decay_to, decay_scale="schedule",
         layer_decay=0.5, warmup_epochs=1.0, no_decay=(),
