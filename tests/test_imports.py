@@ -65,15 +65,20 @@ FILES = sorted(path.relative_to(ROOT) for path in MODULES.values())
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
-    """Dotted names that a module imports anywhere, within functions and for type checkers too."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+def imported(module: str, at_once: bool = False) -> frozenset[str]:
+    """Dotted names that a module imports anywhere, within functions and for type checkers too, or only at once."""
+    names, nodes = set[str](), list[ast.AST](ast.parse(MODULES[module].read_text(encoding="utf-8")).body)
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif not at_once:
+            nodes += ast.iter_child_nodes(node)
+        elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test)):
+            nodes += node.body
     return frozenset(names)
 
 
@@ -180,27 +185,12 @@ def test_oracles_know_nothing_of_the_suite() -> None:
     assert not [path for path in (ROOT / "tests" / "oracles").glob("*.py") if ours.search(path.read_text())]
 
 
-def imported_at_once(module: str) -> set[str]:
-    """Dotted names that importing a module imports, without those for type checkers alone."""
-    names: set[str] = set()
-    statements = list(ast.parse(MODULES[module].read_text(encoding="utf-8")).body)
-    while statements:
-        node = statements.pop()
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test)):
-            statements += node.body
-    return names
-
-
 @pytest.mark.parametrize("name", LIGHT)
 def test_what_answers_at_once_imports_no_heavy_library(name: str) -> None:
     waiting, seen = [name], set[str]()
     while waiting:
         module = waiting.pop()
-        names = imported_at_once(module)
+        names = imported(module, at_once=True)
         heavy = {other.partition(".")[0] for other in names} & HEAVY
         assert not heavy, f"{name} imports {module}, which imports {heavy}"
         seen.add(module)

@@ -124,32 +124,23 @@ def _columns(method: str, stored: dict[str, NDArray[np.float16]]) -> dict[str, l
     return {name: column.tolist() for name, column in columns.items()}
 
 
-def errors(trainings: Sequence[Training], verdicts: Sequence[str]) -> Counter[tuple[str, str]]:
+def errors(trainings: Sequence[Training]) -> Counter[tuple[str, str]]:
     """Return how many trainings there are by truth and call; `not_judged` is a call of its own."""
-    calls = ({"completed": "alive", "not_judged": "not judged"}.get(verdict, "dead") for verdict in verdicts)
+    calls = ({"completed": "alive", "not_judged": "not judged"}.get(one.verdict, "dead") for one in trainings)
     return Counter(("alive" if one.alive else "dead", call) for one, call in zip(trainings, calls, strict=True))
 
 
 def table(trainings: Sequence[Training]) -> Iterator[str]:
-    """Give the lines of a table in Markdown: the rule and the one before it, on each half of the settings."""
-    yield "| settings | method | rule | dead called alive | alive called dead | not judged |"
-    yield "|---|---|---|---|---|---|"
+    """Give the lines of a table in Markdown: the rule on each half of the settings, and by the number of steps."""
+    yield "| settings | method | dead called alive | alive called dead | not judged |"
+    yield "|---|---|---|---|---|"
     groups = (("supervised", "reid"), ("supervised",), ("reid",), ("dino",))
     for half, methods in itertools.product((False, True), groups):
         part = [one for one in trainings if one.reported == half and one.values["method"] in methods]
-        rules = {
-            "before, at the recipe's judge_after": [one.values["before"] for one in part],
-            "before, judged after an epoch": [one.values["before_epoch"] for one in part],
-            "now": [one.verdict for one in part],
-        }
-        for rule, verdicts in rules.items():
-            if all(verdicts):
-                settings = f"{'odd' if half else 'even'} | {', '.join(methods)}"
-                yield f"| {settings} | {rule} | {_cells(errors(part, verdicts))} |"
+        yield f"| {'odd' if half else 'even'} | {', '.join(methods)} | {_cells(errors(part))} |"
     for low, high in itertools.pairwise(LENGTHS):
         part = [one for one in trainings if low <= one.steps < high and one.values["method"] != "dino"]
-        found = errors(part, [one.verdict for one in part])
-        yield f"| all of {low} to {high - 1} steps | supervised, reid | now | {_cells(found)} |"
+        yield f"| all of {low} to {high - 1} steps | supervised, reid | {_cells(errors(part))} |"
 
 
 def _cells(found: Counter[tuple[str, str]]) -> str:
