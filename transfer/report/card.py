@@ -20,8 +20,7 @@ _RECIPE = (
     *("epochs", "batch_size", "optimizer", "lr", "warmup_epochs"),
     *("weight_decay", "drop_path", "size", "label_fraction"),
 )
-_COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
-_LABELS = {"gflops": "GFLOPs of an image (two per multiply-add)"}
+_COST = ("params", "train_seconds", "device_hours", "peak_mib", "images_per_second")
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
     "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
@@ -89,8 +88,8 @@ def _model(record: Record, weights: str) -> Rows:
     rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
     rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
     rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
-    rows |= {_LABELS.get(name, name): record.cost.get(name) for name in _COST}
-    rows |= {name: environment.get(name) for name in _ENVIRONMENT}
+    rows |= {name: record.cost.get(name) for name in _COST} | {name: environment.get(name) for name in _ENVIRONMENT}
+    rows |= {"GFLOPs of an image (two per multiply-add)": record.cost.get("gflops")}
     return _known(rows | environment.get("versions", {}))
 
 
