@@ -4,14 +4,14 @@ Rows are the file's own or a published table's; variants are combinations of a s
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from backbones.archs import parse_field
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
-from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
+from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, reject
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
@@ -103,10 +103,7 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         for one in step.dataset:
             with kept():
                 resolve_dataset(one)
-        known = step_options(step.kind, step.recipe)
-        for option in (*step.options, *step.varied):
-            with kept():
-                check_option(option, known)
+        check_options((*step.options, *step.varied), step.kind, step.recipe)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
@@ -117,12 +114,14 @@ def options_of(axis: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in axis.split(","))
 
 
-def check_option(name: str, known: Collection[str]) -> None:
-    """Raise UsageError for an option that the step does not have, or that the runner sets."""
-    settable = {*known} - {*RESERVED}
-    if name not in settable:
-        hint = did_you_mean(name, {*settable, *STEP_KEYS}) or f" (known: {', '.join(sorted(settable))})"
-        raise UsageError(f"unknown option {name!r}{hint}")
+@errors_together()
+def check_options(names: Iterable[str], kind: str, recipe: str) -> None:
+    """Raise UsageError for options that a step of a kind and recipe does not have, or that the runner sets."""
+    settable = step_options(kind, recipe) - {*RESERVED}
+    for name in names:
+        if name not in settable:
+            hint = did_you_mean(name, {*settable, *STEP_KEYS}) or f" (known: {', '.join(sorted(settable))})"
+            reject(f"unknown option {name!r}{hint}")
 
 
 def source_of(kind: str, recipe: str) -> Recipe:
@@ -185,10 +184,8 @@ def read_rows(
         check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
         named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
         for key, options in named.items():
-            known = step_options(steps[key].kind, steps[key].recipe)
             with errors_naming(f"{where}: row {number}: {key}"):
-                for option in options:
-                    check_option(option, known)
+                check_options(options, steps[key].kind, steps[key].recipe)
             values = {
                 name: used_values(value)[:most] if "table" in content else [value] for name, value in options.items()
             }

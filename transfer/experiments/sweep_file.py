@@ -33,12 +33,11 @@ from transfer.experiments.step import (
     STEP_KEYS,
     Step,
     as_list,
-    check_option,
+    check_options,
     options_of,
     parse_step,
     read_rows,
     selector,
-    step_options,
 )
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
@@ -276,8 +275,7 @@ def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> Non
     options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
     kind = "run" if "run" in target else "pretrain"
     with errors_naming(f"--set {text}"):
-        for name in options_of(key):
-            check_option(name, step_options(kind, str(target.get(kind))))
+        check_options(options_of(key), kind, str(target.get(kind)))
     if together := [axis for axis in grid if key in options_of(axis) and key != axis]:
         raise UsageError(
             f"--set {text}: `{key}` belongs to the axis `{together[0]}`; use --set '{step}.{together[0]}=[[...], ...]'"

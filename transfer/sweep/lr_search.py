@@ -15,7 +15,7 @@ from typing import Any
 
 from transfer.core.errors import UsageError, errors_naming
 from transfer.experiments.grid import SweepJob, expand, make_job
-from transfer.experiments.step import PARTS, check_option, parse_seeds, step_options
+from transfer.experiments.step import PARTS, check_options, parse_seeds
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import ending
 from transfer.report.tables.table import Column, Table
@@ -202,7 +202,7 @@ class Searches:
             raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
         with errors_naming(where):
             found = self.sweep.steps[step]
-            check_option(self.option, step_options(found.kind, found.recipe))
+            check_options([self.option], found.kind, found.recipe)
             value = found.source.values().get(self.option)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
