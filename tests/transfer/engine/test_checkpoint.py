@@ -8,19 +8,10 @@ import pytest
 import torch
 
 from tests.support import Classifier, context, fit_options, loader, tensors
-from tests.transfer.engine.test_loop import Interrupted
-from transfer.core.errors import Stopped, UserError
+from tests.transfer.engine.test_loop import stop
+from transfer.core.errors import UserError
 from transfer.engine.checkpoint import HISTORY, STATE, load_state
-from transfer.engine.context import Context
 from transfer.engine.loop import fit
-
-
-def trained(folder: Path, stop: int, *, epochs: int = 3) -> Context:
-    """A training of nine steps that is stopped after some of them."""
-    here = context(folder)
-    with here.signals(), pytest.raises(Stopped):
-        fit(Interrupted(stop), loader(), fit_options(epochs=epochs), here)
-    return here
 
 
 def loaded(folder: Path) -> tuple[dict[str, Any] | None, str]:
@@ -39,7 +30,7 @@ def saved(state: Any) -> bytes:
 
 def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> None:
     """Bits all over the file: no state is accepted that is not the saved one."""
-    trained(tmp_path, 4)
+    stop(tmp_path, 4)
     path, sound = tmp_path / STATE, (tmp_path / STATE).read_bytes()
     expected, refused = saved(load_state(tmp_path, "run")), 0
     for bit in np.random.default_rng(0).choice(8 * len(sound), 600, replace=False):
@@ -58,9 +49,11 @@ def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> No
 
 def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> None:
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    fit(Classifier(), loader(), fit_options(), context(whole_folder(whole)))
-    trained(whole_folder(pieces), 3)
-    trained(pieces, 5)
+    for folder in (whole, pieces):
+        folder.mkdir()
+    fit(Classifier(), loader(), fit_options(), context(whole))
+    stop(pieces, 3)
+    stop(pieces, 5)
     damaged = bytearray((pieces / STATE).read_bytes())
     middle = len(damaged) // 2
     damaged[middle : middle + 500] = bytes(500)  # single bits may lie in the padding between two tensors
@@ -72,11 +65,6 @@ def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> N
     ended = [torch.load(folder / STATE) for folder in (whole, pieces)]
     assert all(torch.equal(a, b) for a, b in zip(*map(tensors, ended), strict=True))
     assert (whole / HISTORY).read_bytes() == (pieces / HISTORY).read_bytes()
-
-
-def whole_folder(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 class Harmful:
@@ -99,18 +87,17 @@ def test_a_pickle_is_not_run_and_nobody_is_told_to_run_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cut", [0, 2])
 def test_a_resumed_training_goes_on_with_what_is_left_of_its_history(tmp_path: Path, cut: int) -> None:
-    folder = whole_folder(tmp_path / "run")
-    trained(folder, 4)
-    path = folder / HISTORY
+    stop(tmp_path, 4)
+    path = tmp_path / HISTORY
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: 4 - cut]) + b'{"step": 5, "epo')  # a killed process has not ended its last line
-    fit(Classifier(), loader(), fit_options(), context(folder))
+    fit(Classifier(), loader(), fit_options(), context(tmp_path))
     steps = [json.loads(line)["step"] for line in path.read_bytes().splitlines()]
     assert steps == [*range(1, 5 - cut), 5, 6, 7, 8, 9]
 
 
 def test_other_threads_are_noted(tmp_path: Path) -> None:
-    trained(tmp_path, 2)
+    stop(tmp_path, 2)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:

@@ -14,9 +14,11 @@ from tests.transfer.engine.test_skipped_steps import Averaged
 from transfer.core.errors import Stopped
 from transfer.engine.checkpoint import STATE
 from transfer.engine.learner import Batch
-from transfer.engine.loop import fit
+from transfer.engine.loop import _Run, fit
 from transfer.engine.outcome import Outcome
 from transfer.engine.step import Stepper
+
+settle = _Run.settle
 
 
 class Breaking(Averaged):
@@ -76,3 +78,15 @@ def test_nothing_but_the_moment_differs(
         found["learner"] = [found["learner"][name] for name in (names if broken else found["learner"])]
     pairs = zip(tensors(state["stepper"]), tensors(late[2]["stepper"]), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_all_ranks_read_in_the_same_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their clocks say: one that had read a signal would leave the others in a collective."""
+    found = []
+    monkeypatch.setattr(Stepper, "late", True)
+    monkeypatch.setattr(_Run, "settle", lambda run, late=False: found[-1].append(late) or settle(run, late=late))
+    for number, seconds in enumerate((0.0, 1e9)):
+        found.append([])
+        (tmp_path / str(number)).mkdir()
+        fit(Breaking({}), loader(), fit_options(), context(tmp_path / str(number), checkpoint_seconds=seconds))
+    assert found[0] == found[1] == [*[True, True, False] * 3, False]

@@ -39,6 +39,12 @@ class Interrupted(Classifier):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def stop(folder: Path, at: int) -> None:
+    """Train in `folder` until a signal in a step."""
+    with (here := context(folder)).signals(), pytest.raises(Stopped):
+        fit(Interrupted(at), loader(), fit_options(), here)
+
+
 def history(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
@@ -48,11 +54,11 @@ def finish(folder: Path, stops: list[int], options: dict[str, Any]) -> Context:
     folder.mkdir()
     options = dict(options)
     precision, workers = options.pop("precision", "fp32"), options.pop("workers", 0)
-    for stop in [*stops, 0]:
+    for at in [*stops, 0]:
         here = context(folder, precision=precision)
-        with here.signals(), pytest.raises(Stopped) if stop else nullcontext():
-            fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
-        assert not stop or torch.load(folder / STATE)["progress"]["step"] == stop
+        with here.signals(), pytest.raises(Stopped) if at else nullcontext():
+            fit(Interrupted(at), loader(workers=workers), fit_options(**options), here)
+        assert not at or torch.load(folder / STATE)["progress"]["step"] == at
     return here
 
 
@@ -197,8 +203,7 @@ def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> 
 
 
 def test_a_state_of_another_version_or_model_is_refused(tmp_path: Path) -> None:
-    with (here := context(tmp_path)).signals(), pytest.raises(Stopped):
-        fit(Interrupted(4), loader(), fit_options(), here)
+    stop(tmp_path, 4)
     state = torch.load(tmp_path / STATE)
     torch.save(state | {"schema": 2}, tmp_path / STATE)
     with pytest.raises(UserError, match=r"state\.pt: not a readable .*`schema` is 2.*delete it"):
@@ -210,9 +215,7 @@ def test_a_state_of_another_version_or_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
-    here = context(tmp_path)
-    with here.signals(), pytest.raises(Stopped):
-        fit(Interrupted(4), loader(), fit_options(), here)
+    stop(tmp_path, 4)
     kept = (tmp_path / STATE).read_bytes()
     with files_of_at_most(len(kept) // 2), pytest.raises(UserError, match=r"state\.pt: cannot .*is the disk full\?"):
         fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
