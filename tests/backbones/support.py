@@ -83,10 +83,10 @@ def users_file(folder: Path) -> Path:
     return path
 
 
-def tiny(**options: object) -> Backbone:
-    """`tiny` from a seed, for `IMAGES`."""
+def tiny(name: str = "tiny", **options: object) -> Backbone:
+    """A backbone of random weights from a seed, for `IMAGES`."""
     torch.manual_seed(0)
-    return create("tiny", **({"img_size": SIZE} | options)).eval()
+    return create(name, **({"img_size": SIZE, "weights": "random"} | options)).eval()
 
 
 def trained(model: nn.Module) -> nn.Module:

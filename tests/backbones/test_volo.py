@@ -1,5 +1,7 @@
 """VOLO with exchangeable parts, against timm's."""
 
+from functools import partial
+
 import pytest
 import timm
 import torch
@@ -9,6 +11,7 @@ from timm.models.volo import VOLO as TimmVOLO
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.weights.export import export
+from tests.backbones import support
 from transfer.core.errors import UsageError, UserError
 
 SIZE = (64, 96)
@@ -16,9 +19,7 @@ IMAGES = torch.rand(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))
 TINY = {"layers": [1, 1, 1], "embed_dims": [32, 64, 64], "num_heads": [2, 2, 2]}
 
 
-def tiny(**options):
-    torch.manual_seed(0)
-    return create("volo_tiny", **({"img_size": SIZE, "weights": "random"} | options)).eval()
+tiny = partial(support.tiny, "volo_tiny", img_size=SIZE)
 
 
 def test_volo_d1_is_timms():

@@ -1,13 +1,15 @@
 """What the tests of the token diagnostics share: small backbones, a user's parts, what a recorder gives by name."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from backbones.backbone import Backbone, create
+from backbones.backbone import Backbone
 from backbones.diagnostics.recorder import Recorder
 from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
+from tests.backbones import support
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 PARTS = """
@@ -40,10 +42,7 @@ def user_parts(folder: Path) -> str:
     return str(path)
 
 
-def tiny(name: str = "tiny", **parts: object) -> Backbone:
-    torch.manual_seed(0)
-    options = {"img_size": 32, "weights": "random"} | parts
-    return create(name, **options).eval()
+tiny = partial(support.tiny, img_size=32)
 
 
 @torch.inference_mode()

@@ -1,16 +1,13 @@
-"""Compiles the kernels for a GPU that need not be there, and prints what came of each as JSON.
+"""Compiles the kernels for compute capability 9.0, without such a GPU, and fails where they would run slowly.
 
-    python -m tests.backbones.kernels.translate CAPABILITY HEAD_DIM TYPE [h ...]     (e.g. 90 64 bf16 relu)
+    python -m tests.backbones.kernels.translate
 
-128x64 stands for queries and keys of 128 beside values of 64, as relative positions make them.
-
-Triton brings the assembler; only running the result takes a GPU.
+Matrix units of that generation are to be used, and no register is to be spilled to memory. Triton brings the assembler;
+only running the result takes a GPU.
 """
 
-import json
 import re
 import subprocess
-import sys
 import tempfile
 from typing import Any
 
@@ -22,13 +19,15 @@ from triton.compiler import ASTSource
 from backbones.kernels import blocked, fused
 
 POINTERS = ("q", "k", "v", "g", "out", "dq", "dk", "dv")
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+CASES = [("bf16", 2, (64, 64), h) for h in blocked.SCORE_FUNCTIONS]
+CASES += [("bf16", 2, (128, 64), "relu"), ("bf16", 2, (256, 64), "relu"), ("fp32", 4, (128, 128), "relu")]
+"""Type and its bytes, widths of keys and of values, which relative positions make differ, and h."""
 
 
-def translated(kernel: Any, capability: int, widths: list[int], kind: str, h: str, tile: fused.Tile) -> dict[str, Any]:
-    """Registers, shared memory and matrix instructions of a kernel as a GPU would run it, lengths being any."""
+def check(kernel: Any, kind: str, widths: tuple[int, int], h: str, tile: fused.Tile) -> None:
+    """Compile a kernel as a GPU would run it, lengths being any."""
     constants = {"H": h, "SCALED": True, "EVEN": False, "PRECISION": "ieee"}
-    constants |= {"D": widths[0], "E": widths[-1], "M": tile.rows, "J": tile.columns}
+    constants |= {"D": widths[0], "E": widths[1], "M": tile.rows, "J": tile.columns}
     signature, divisible = {}, {}
     for place, name in enumerate(kernel.arg_names):
         if name in constants:
@@ -42,32 +41,19 @@ def translated(kernel: Any, capability: int, widths: list[int], kind: str, h: st
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=divisible)
     how = {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
-    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=how)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=how)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()
         command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    assert found, usage
-    return {
-        "kernel": kernel.fn.__name__,
-        "h": h,
-        "registers": int(found[1]),
-        "spilled_bytes": int(found[2]),
-        "shared_bytes": made.metadata.shared,
-        "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
-    }
-
-
-def main() -> None:
-    capability, widths, kind = int(sys.argv[1]), [int(width) for width in sys.argv[2].split("x")], sys.argv[3]
-    tile = fused.TILES[BYTES[kind], max(widths)][0]
-    kernels = (fused.forward_kernel, fused.keys_kernel, fused.queries_kernel)
-    names = sys.argv[4:] or blocked.SCORE_FUNCTIONS
-    found = [translated(kernel, capability, widths, kind, h, tile) for kernel in kernels for h in names]
-    print(json.dumps(found, indent=1))
+    what = f"{kernel.fn.__name__}, {h}, {kind}, {widths}"
+    assert re.search(r"STACK:0\b", usage), f"{what} spills registers: {usage}"
+    assert kind == "fp32" or "wgmma.mma_async" in made.asm["ptx"], what
+    assert made.metadata.shared <= 227 * 1024, what
 
 
 if __name__ == "__main__":
-    main()
+    for kind, size, widths, h in CASES:
+        for kernel in (fused.forward_kernel, fused.keys_kernel, fused.queries_kernel):
+            check(kernel, kind, widths, h, fused.TILES[size, max(widths)][0])

@@ -36,7 +36,7 @@ from tasks.ranking.metrics import rank
 from tasks.reid.task import ReidOptions
 from tasks.reid.training import ReidLearner, ranked_features, train_loader
 from tests.benchmarks.options import read
-from tests.benchmarks.parity.checks import Check, draws_of_torch, furthest, normalised, report
+from tests.benchmarks.parity.checks import Check, draws_of_torch, furthest, normalised, report, views
 from tests.benchmarks.parity.transreid_peer import PIXELS, Batch, Peer, Values, peer_name
 from tests.support import command
 from transfer.cli.command import Command
@@ -258,15 +258,9 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
     samples = list(itertools.islice(itertools.cycle(dataset.train), DRAWS))
     largest, changed, kept = 0.0, 0, []
     for seed, sample in enumerate(samples):
-        image = read_image(sample.path)
-        sides: list[Any] = []
-        for transform in (peer.train_set.transform, train):
-            random.seed(seed)
-            torch.manual_seed(seed)
-            sides.append(transform(image))
-        bytes_of, box, noise = sides[1]
+        theirs, (bytes_of, box, noise) = views(seed, read_image(sample.path), peer.train_set.transform, train)
         ours = normalised(erased(bytes_of[None], box[None], noise)[0], pixels, pixels)
-        largest = max(largest, float((sides[0] - ours).abs().max()))
+        largest = max(largest, float((theirs - ours).abs().max()))
         changed += bool(ours.abs().max() > 1.001)
         kept.append((float(ours.mean()), float(ours.std())))
     mean, std = np.mean(kept, axis=0)
