@@ -30,12 +30,14 @@ from torch import Tensor
 from backbones.flops import flops
 from backbones.kernels.blocked import HEAD_DIMS
 from backbones.kernels.functions import pointwise
-from transfer.api import evaluate, pretrain
+from transfer.cli.command import read_command
 from transfer.cli.entry import package_version
+from transfer.cli.options import PretrainRunOptions, RunOptions
+from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ALONE
-from transfer.core.settings import config_names
+from transfer.core.settings import as_flags, config_names
 from transfer.doctor.options import GpuOptions, SpeedOptions
 from transfer.doctor.speed import Timed, drawn_data, read_training
 from transfer.doctor.speed_pairs import Step, in_turns
@@ -43,7 +45,11 @@ from transfer.engine.context import peak_mib
 from transfer.engine.device import DTYPES, autocast, choose_device, choose_precision, device_name, driver
 from transfer.engine.step import Stepper, Taken
 from transfer.evaluation.environment import source_state
+from transfer.evaluation.evaluate import evaluate_each
 from transfer.evaluation.evaluator import make_context
+from transfer.evaluation.weights_export import pretraining_task
+from transfer.run import checked_inputs
+from transfer.task import load_task
 
 PEAKS = {
     **{r"A100[- ]\S+( PCIe)?": 312e12, r"A10": 125e12, r"H100 80GB HBM3": 989e12, r"H100 PCIe": 756e12},
@@ -54,11 +60,6 @@ PEAKS = {
 TOLERANCES = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1e-2}
 """Largest norm of the kernels' difference to float64, by that of the result."""
 TASKS = config_names("tasks")
-SMOKES: dict[str, dict[str, Any]] = {
-    **{name: {"epochs": 1} for name in ("reid", "linear", "finetune", "detect")},
-    "fewshot": {"dataset": "toy_digits"},
-}
-"""Options of small runs besides those of all."""
 
 
 def main(options: GpuOptions) -> int:
@@ -255,11 +256,19 @@ def _smoke(name: str, options: GpuOptions, folder: Path) -> str:
     if name == "detect" and not (package_version("onedl-mmdetection") or package_version("mmdet")):
         return "not run: pip install -e '.[detection]'"
     given: dict[str, Any] = {"backbone": "volo_tiny" if name == "volo" else "tiny", "device": "cuda", "out": folder}
-    given |= {"smoke": True, "workers": options.workers, "progress": False} | SMOKES.get(name, {})
+    given |= {"workers": options.workers} | ({"dataset": "toy_digits"} if name == "fewshot" else {})
     if name == "classify":
         given["weights"] = next(folder.glob("pretrain-supervised-*-tiny-*"), "random")
-    runs = evaluate(name, **given) if name in TASKS else pretrain(name, export_dir=folder / name, epochs=1, **given)
-    record = runs[0].record
+    recipe = task_recipe(name) if name in TASKS else pretraining_recipe(name)
+    task = load_task(name if name in TASKS else method_of(recipe))
+    given |= {"epochs": 1} if "epochs" in task.options.__dataclass_fields__ else {}
+    of_run = RunOptions if name in TASKS else PretrainRunOptions
+    command = read_command(recipe, task.options, ["--smoke", *as_flags(given)], of_run)
+    task = task if name in TASKS else pretraining_task(command, task, name)
+    evaluation = evaluate_each(checked_inputs(command, task, say=False), task, progress=False)
+    for failure in evaluation.failures:
+        raise failure.error
+    record = evaluation.records[0]
     if record.status in ("nonfinite", "diverged"):
         raise UserError(f"{record.status}: {record.reason}")
     scores = ", ".join(f"{key} {value:.3f}" for key, value in [*record.scores.items()][:2])

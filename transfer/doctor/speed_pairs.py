@@ -140,9 +140,7 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     if record.task != "detect":
         return create(spec, img_size=size), size
     task = load_task(record.task)
-    recorded = {item.name: record.options[item.name] for item in fields(task.options)}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
-    }
+    recorded = ((item.name, record.options[item.name]) for item in fields(task.options))
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded}
     learner = task.untrained_learner(spec, task.options(**values))
     return learner.maps, learner.padded(size)
