@@ -8,16 +8,15 @@ that copy is not counted.
 Needs pycocotools.
 """
 
-import contextlib
-import io
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tasks.detect.coco.averages import NAMES, Averager, evaluate, scores
+from tasks.detect.coco.averages import Averager, evaluate, scores
 from tests.benchmarks.options import read
+from tests.tasks.detect.coco.cases import scored
 
 IMAGES, DETECTIONS, CATEGORIES, OBJECTS, SIDE = 5000, 100, 80, 7.3, 640
 REPEATS, RESAMPLES = 3, 20
@@ -54,22 +53,6 @@ def drawn() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {"images": listed, "annotations": objects, "categories": named}, results
 
 
-def pycocotools(truth: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, float]:
-    """The numbers under our names."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        data = COCO()
-        data.dataset = truth
-        data.createIndex()
-        scorer = COCOeval(data, data.loadRes(results), "bbox")
-        scorer.evaluate()
-        scorer.accumulate()
-        scorer.summarize()
-    return {f"box_{name}": float(value) for name, value in zip(NAMES, scorer.stats) if value > -1}
-
-
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds and result."""
     begin = time.perf_counter()
@@ -85,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     pairing, matches = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
     adding, ours = timed(lambda: scores(matches))
     copied = {**truth, "annotations": [dict(one) for one in truth["annotations"]]}, [dict(one) for one in results]
-    seconds, theirs = timed(lambda: pycocotools(*copied))
+    seconds, theirs = timed(lambda: scored(*copied, "bbox"))
     largest = max(abs(ours[name] - theirs[name]) for name in ours) if ours.keys() == theirs.keys() else float("nan")
     print(
         f"evaluate {pairing:.2f} s + scores {adding:.2f} s, pycocotools {seconds:.1f} s: "
