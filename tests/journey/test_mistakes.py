@@ -30,10 +30,6 @@ class NoPatch(nn.Module):
     def __init__(self, dim):
         super().__init__()
 
-class Flat(LapStem):
-    def forward(self, images):
-        return self.proj(images).flatten(1)
-
 def two(q, k):
     return q
 """
@@ -48,7 +44,7 @@ RECIPE = "pretrain cifar_deit --backbone tiny --dataset digits/new"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as in the middle of the journey: images, components, an export, runs of each status."""
+    """A folder as in the middle of the journey: images, components, an export, a failed run."""
     root = tmp_path_factory.mktemp("journey")
     for split in ("new/train", "new/val", "noval/train"):
         for number in range(8):
@@ -65,12 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("patchify", "lap/seed1", "lap/seed2"):
         (root / "weights" / name).mkdir(parents=True)
         (root / "weights" / name / "config.json").write_text("{}")
-    for name, status in (("unfinished", None), ("failed", "diverged")):
-        path = root / "broken" / name
-        path.mkdir(parents=True)
-        (path / "options.yaml").write_text("")
-        if status:
-            (path / "record.json").write_text(json.dumps({"outcome": {"status": status}}))
+    (root / "broken").mkdir()
+    (root / "broken" / "options.yaml").write_text("")
+    (root / "broken" / "record.json").write_text(json.dumps({"outcome": {"status": "diverged"}}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         assert run.main(shlex.split(PROBE)[1:]) == 0
@@ -86,7 +79,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PROBE.replace("digits/new", "digits/noval"), 1, "knn needs a validation split.*; add it .*a folder val/"),
         (f"{PROBE} --stem component.py:LapStem", 2, "component.py; did you mean 'components.py'"),
         (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),
-        (f"{PROBE} --stem components.py:Flat", 1, r"must .* got \[1, 256\] instead of \[1, 64, 2, 2\]"),
         (f"{PROBE} --attention components.py:two", 2, "must accept .q, k, v..*; got .q, k."),
         (
             f"{PROBE.replace('32', '33')} --k 0 --stem components.py --attention rleu --ffn gleu",
@@ -110,11 +102,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{DETECT} coco", 1, "missing.*instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations"),
         (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
-        (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
-        (PROBE.replace("random", "broken/failed"), 1, "saved no weights: its training ended as diverged"),
+        (PROBE.replace("random", "broken"), 1, "saved no weights: its training ended as diverged"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
         (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
-        (PROBE.replace("knn", "components.py:TASK"), 2, "'TASK' not found .*; it defines LapStem, NoPatch, Flat, two"),
+        (PROBE.replace("knn", "components.py:TASK"), 2, "'TASK' not found .*; it defines LapStem, NoPatch, two"),
         (f"{PROBE.replace('knn', 'fewshot')} --probe ridge --k 5", 2, "--k has no effect with --probe ridge"),
         (RECIPE.replace("deit", "deti"), 2, "unknown recipe 'cifar_deti'; did you mean 'cifar_deit'"),
         (

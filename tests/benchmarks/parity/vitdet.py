@@ -43,48 +43,40 @@ class Levels(nn.Module):
 
     def __init__(self, pyramid: Any, backbone: Backbone) -> None:
         super().__init__()
-        self.pyramid = pyramid
-        self.normalised = partial(_normalised, backbone.mean.clone(), backbone.std.clone())
+        self.pyramid, self.pixels = pyramid, (backbone.mean.clone(), backbone.std.clone())
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.pyramid(self.normalised(images)).values())
+        mean, std = (part.to(images.dtype) for part in self.pixels)
+        return tuple(self.pyramid((images - mean) / std).values())
 
 
-def _normalised(mean: Tensor, std: Tensor, images: Tensor) -> Tensor:
-    return (images - mean.to(images.dtype)) / std.to(images.dtype)
+def peer_detector(checkout: Path, ours: Any, side: int) -> tuple[Any, dict[str, str]]:
+    """A copy of our detector around the peer's backbone and pyramid, and its names of our parameters.
 
-
-class Peer:
-    """The peer's modules. Raises UserError where the checkout is not its repository."""
-
-    def __init__(self, checkout: Path) -> None:
-        self.vit, self.fpn = _import(checkout)
-
-    def detector(self, ours: Any, side: int) -> tuple[Any, dict[str, str]]:
-        """A copy of our detector around the peer's backbone and pyramid, and its names of our parameters.
-
-        Args:
-            ours: with `VitMaps` and the simple pyramid. side: of the square images, in pixels.
-        """
-        maps: VitMaps = ours.backbone.maps
-        model: Any = maps.backbone.model
-        window = maps.options.window
-        net = self.vit.ViT(
-            img_size=side, patch_size=maps.backbone.stride, embed_dim=maps.backbone.dim, depth=len(model.blocks),
-            num_heads=model.blocks[0].attn.num_heads, norm_layer=partial(nn.LayerNorm, eps=1e-6),
-            use_rel_pos=maps.options.relative, window_size=window,
-            window_block_indexes=[number for number, windowed in enumerate(maps.windowed) if windowed],
-            pretrain_img_size=model.patch_embed.img_size[0],
-        )  # fmt: skip
-        first = next(iter(ours.neck.neck.levels[0].body.parameters()))
-        top = self.fpn.LastLevelMaxPool()
-        pyramid = self.vit.SimpleFeaturePyramid(net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), top, "LN", 0)
-        theirs = copy.deepcopy(ours)
-        theirs.backbone, theirs.neck = Levels(pyramid, maps.backbone), nn.Identity()
-        theirs.to(first.dtype)
-        names = _names(ours, theirs)
-        _take_weights(theirs, ours, names)
-        return theirs, names
+    Args:
+        checkout: of the peer's repository. ours: with `VitMaps` and the simple pyramid.
+        side: of the square images, in pixels.
+    """
+    vit, fpn = _import(checkout)
+    maps: VitMaps = ours.backbone.maps
+    model: Any = maps.backbone.model
+    window = maps.options.window
+    net = vit.ViT(
+        img_size=side, patch_size=maps.backbone.stride, embed_dim=maps.backbone.dim, depth=len(model.blocks),
+        num_heads=model.blocks[0].attn.num_heads, norm_layer=partial(nn.LayerNorm, eps=1e-6),
+        use_rel_pos=maps.options.relative, window_size=window,
+        window_block_indexes=[number for number, windowed in enumerate(maps.windowed) if windowed],
+        pretrain_img_size=model.patch_embed.img_size[0],
+    )  # fmt: skip
+    first = next(iter(ours.neck.neck.levels[0].body.parameters()))
+    top = fpn.LastLevelMaxPool()
+    pyramid = vit.SimpleFeaturePyramid(net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), top, "LN", 0)
+    theirs = copy.deepcopy(ours)
+    theirs.backbone, theirs.neck = Levels(pyramid, maps.backbone), nn.Identity()
+    theirs.to(first.dtype)
+    names = _names(ours, theirs)
+    _take_weights(theirs, ours, names)
+    return theirs, names
 
 
 def _names(ours: Any, theirs: Any) -> dict[str, str]:
@@ -156,8 +148,8 @@ DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
     given = read(argv, __doc__, checkout=Path, side=384)
-    peer, ours = Peer(given.checkout), our_detector(given.side)
-    return report([*compare(ours, *peer.detector(ours, given.side), given.side)])
+    ours = our_detector(given.side)
+    return report([*compare(ours, *peer_detector(given.checkout, ours, given.side), given.side)])
 
 
 def our_detector(side: int) -> Any:
