@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from transfer.core import user_code
 from transfer.core.errors import UserError
 from transfer.core.process import exit_with
-from transfer.core.user_modules import MODULES
+from transfer.core.user_modules import OWN
 
 PRELOADED = ("timm", "torchvision.transforms.v2", "backbones.backbone", "transfer.data.splits.dataset")
 ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -92,9 +91,9 @@ def _started(loader: DataLoader[Any]) -> Iterator[Any]:
 class _Sent(Dataset[Any]):
     """A dataset on its way to the workers: pickled once, its arrays in memory that all share as if they were forked."""
 
-    def __init__(self, content: bytes, arrays: list[pickle.PickleBuffer], files: list[str]) -> None:
+    def __init__(self, content: bytes, arrays: list[pickle.PickleBuffer]) -> None:
         parts = [memoryview(content), *(array.raw() for array in arrays)]
-        self.sizes, self.files = [part.nbytes for part in parts], files
+        self.sizes = [part.nbytes for part in parts]
         with open(os.memfd_create("dataset"), "wb", closefd=False) as file:
             self.memory = file.fileno()
             for part in parts:
@@ -106,23 +105,30 @@ class _Sent(Dataset[Any]):
 
     @classmethod
     def of(cls, *sent: Any) -> "_Sent | None":
-        """Return the first of what is sent; None where that cannot be pickled, as a lambda, and must be forked."""
+        """Return the first of what is sent; None where that cannot be pickled, as a lambda, and must be forked.
+
+        So must what belongs to a user's module, which a worker would import anew, without what was set in it since.
+        """
         arrays: list[pickle.PickleBuffer] = []
         try:
             content = pickle.dumps(sent, protocol=5, buffer_callback=arrays.append)
         except Exception:  # of any kind, as users' classes raise them
             return None
-        users = [name for name in [*sys.modules] if name.startswith(MODULES) and name.encode() in content]
-        files = [str(sys.modules[name].__file__) for name in users]
-        return None if b"__main__" in content else cls(content, arrays, files)
+        users = any(name.encode() in content for name, module in [*sys.modules.items()] if _is_users(name, module))
+        return None if users else cls(content, arrays)
 
     def __reduce__(self) -> Any:
-        return _receive, (reduction.DupFd(self.memory), self.sizes, self.files)
+        return _receive, (reduction.DupFd(self.memory), self.sizes)
 
 
-def _receive(memory: Any, sizes: list[int], files: list[str]) -> Any:
-    for file in files:
-        user_code.import_file(file)
+def _is_users(name: str, module: ModuleType) -> bool:
+    """Return whether a module is neither of the suite nor installed."""
+    file = getattr(module, "__file__", None) or ""
+    installed = file.startswith(sys.base_prefix) or "-packages/" in file
+    return name == "__main__" or (bool(file) and name.partition(".")[0] not in OWN and not installed)
+
+
+def _receive(memory: Any, sizes: list[int]) -> Any:
     descriptor, parts, start = memory.detach(), [], 0
     view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
     os.close(descriptor)
