@@ -9,6 +9,8 @@ from tests.benchmarks import gpu
 from tests.benchmarks.__main__ import BENCHMARKS, main
 from transfer.doctor.__main__ import COMMANDS
 
+ROW = "| part | result |\n|---|---|\n| step of DeiT-S | 1,234 images/s, 1.10 [1.05, 1.15] times timm's |"
+
 
 def test_the_list_says_what_each_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
@@ -33,7 +35,9 @@ def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{gpu.ROOT}")
     for name, rate in ("fast", "1,234.50"), ("slow", "7"):
         line = f"figure, {name}      {rate} images/s  1.2 x another;"
-        (tmp_path / f"trivial_{name}.py").write_text(f"print('a line of 2 words'); print({line!r})", encoding="utf-8")
+        (tmp_path / f"trivial_{name}.py").write_text(
+            f"print('a line of 2 words'); print({line!r}); print({ROW!r})", encoding="utf-8"
+        )
     (tmp_path / "trivial_broken.py").write_text("1 / 0", encoding="utf-8")
     table, file = ("trivial_fast", "trivial_slow"), tmp_path / "measured.csv"
     machine = {"machine": "card", "torch": "2", "commit": "a"}
@@ -44,9 +48,10 @@ def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pyt
     assert gpu.measure_all(table, machine, file, 1.0) == 0
     rows = [(row["command"], row["figure"], row["value"], row["unit"]) for row in gpu.rows_of(file)]
     assert rows[0] == ("trivial_fast", "figure, fast", "1234.50", "images/s")
-    assert [row[1] for row in rows] == ["figure, fast", "duration", "figure, slow", "duration"]
+    assert rows[1] == ("trivial_fast", "step of DeiT-S", "1,234 images/s, 1.10 [1.05, 1.15] times timm's", "")
+    assert [row[1] for row in rows[2:]] == ["duration", "figure, slow", "step of DeiT-S", "duration"]
     assert gpu.measure_all(table[:1], machine | {"commit": "b"}, file, 1.0) == 0
-    assert len(gpu.rows_of(file)) == 6, "another version of the code is measured again"
+    assert len(gpu.rows_of(file)) == 9, "another version of the code is measured again"
 
 
 def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

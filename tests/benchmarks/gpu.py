@@ -42,6 +42,8 @@ LONGEST = 300
 """Seconds that a command may take above the minutes."""
 FIGURE = re.compile(r"^ *(\S.*?) {2,}(-?[\d,]*\.?\d+) ([^\s,]+)", re.MULTILINE)
 """A line that a benchmark prints for a figure: its name, two or more blanks, the value and the unit."""
+PART = re.compile(r"^\| (?!part )(.+?) \| (.+) \|$", re.MULTILINE)
+"""A row of the doctor's table, whose result is kept as it is."""
 
 
 def code_version() -> str:
@@ -80,7 +82,9 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
             failed += 1
             continue
         print(printed, flush=True)
-        figures = [*FIGURE.findall(printed), ("duration", f"{time.monotonic() - begin:.0f}", "s")]
+        numbers = [(name, value.replace(",", ""), unit) for name, value, unit in FIGURE.findall(printed)]
+        figures = [*numbers, *((*row, "") for row in PART.findall(printed))]
+        figures += [("duration", f"{time.monotonic() - begin:.0f}", "s")]
         append(file, [{**machine, "command": command, "figure": f, "value": v, "unit": u} for f, v, u in figures])
     return failed
 
@@ -88,7 +92,7 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
 def append(file: Path, rows: list[dict[str, str]]) -> None:
     """Add rows of today to the file."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    dated = [{"date": today, **row, "value": row["value"].replace(",", "")} for row in rows]
+    dated = [{"date": today, **row} for row in rows]
     pd.DataFrame(dated, columns=COLUMNS).to_csv(file, mode="a", header=not file.is_file(), index=False)
 
 

@@ -6,6 +6,7 @@ import logging
 import re
 import traceback
 from typing import Any
+from unittest.mock import patch
 
 import timm
 import torch
@@ -30,32 +31,40 @@ _LIBRARIES = (*torch.__path__, *timm.__path__, *(str(ROOT / room) for room in ("
 
 
 def another_device(subject: Subject) -> None:
-    """Training runs, forward and backward, with weights, buffers and images on another device than the CPU, as a GPU.
+    """Training, forward and backward, and scoring run with weights, buffers and images on another device than the CPU.
 
     Hint: make tensors where their input is (torch.arange(n, device=x.device), x.new_zeros(n)), without .cpu();
     keep constants by register_buffer(name, value, persistent=False), modules in nn.ModuleList
     """
-    for size in (subject.square, subject.other_sizes[0]):
+    for size, train in ((subject.square, True), (subject.square, False), (subject.other_sizes[0], True)):
         try:
-            _train_elsewhere(subject, size)
+            _run_elsewhere(subject, size, train)
         except Exception as error:
             if re.search(_MIXTURE, str(error)):
                 raise CheckFailed(_placed(error)) from error
-            if size == subject.square:
+            if size == subject.square and train:
                 reason = f"not checked, since devices cannot be followed without values: {_placed(error)}"
                 raise CheckSkipped(reason) from error
 
 
-def _train_elsewhere(subject: Subject, size: Size) -> None:
-    """Compute features of images of a size, and their gradients, by the model made for the square."""
-    model, images = subject.backbone().train().to(_DEVICE), subject.images(size=size).to(_DEVICE)
+def _run_elsewhere(subject: Subject, size: Size, train: bool) -> None:
+    """Compute features of images of a size, and in training their gradients, by the model made for the square."""
+    model, images = subject.backbone().train(train).to(_DEVICE), subject.images(size=size).to(_DEVICE)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     mode.allow_meta = True
-    with mode, _Separate():  # type: ignore[no-untyped-call]
+    with mode, _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
         features: Tensor = model(images)
         if features.device != _DEVICE:
             raise RuntimeError("features are not on the same device as images")
-        features.sum().backward()
+        if train:
+            features.sum().backward()
+
+
+class _Autocast(torch.autocast):
+    """Autocast, which meta tensors do not have, as on the CPU."""
+
+    def __init__(self, device_type: str, *given: Any, **named: Any) -> None:
+        super().__init__("cpu" if device_type == _DEVICE.type else device_type, *given, **named)
 
 
 class _Separate(TorchDispatchMode):

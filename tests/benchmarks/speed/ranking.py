@@ -90,14 +90,14 @@ def memory(name: str) -> None:
     """Peak memory above the inputs; to be called in a process of its own."""
     sizes = MARKET if name == "rerank" else MSMT17
     names = draw_labels(sizes)
-    query, gallery = draw_features(sizes, names[:2], None)
+    query, gallery = (features.to(choose_device("auto", ALONE)) for features in draw_features(sizes, names[:2], None))
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     start = time.perf_counter()
     rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names)
     taken = time.perf_counter() - start
     above = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident
     size = f"{sizes['queries']:,} x {sizes['gallery']:,} x {sizes['dim']}"
-    print(f"{name} of {size}: {taken:.1f} s, peak {above / 2**20:.0f} MiB above the inputs", flush=True)
+    figure(f"{name} of {size}", taken, "s", f"peak {above / 2**20:.0f} MiB of the process above the inputs")
 
 
 def main(argv: Sequence[str]) -> int:

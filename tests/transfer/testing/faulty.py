@@ -79,12 +79,17 @@ RefusesBf16 = _stem("RefusesBf16", parts=lambda _: {"mix": nn.Parameter(torch.ra
 IgnoresSeed = _stem("IgnoresSeed", parts=lambda _: {"gain": nn.Parameter(torch.full((1,), SYSTEM.random() + 0.5))},
                     between=lambda self, x: x * self.gain)  # fmt: skip
 
-TensorAttribute = _stem("TensorAttribute", parts=lambda _: {"shift": torch.ones(8, 1, 1)},
-                        between=lambda self, x: x + self.shift)  # fmt: skip
+
+def _shifted(self: Any, features: Tensor) -> Tensor:
+    with torch.autocast(features.device.type, enabled=False):
+        return features + self.shift
+
+
+TensorAttribute = _stem("TensorAttribute", parts=lambda _: {"shift": torch.ones(8, 1, 1)}, between=_shifted)
 # indices of the CPU, which an embedding on a GPU refuses, and a meta tensor alone does not
 ArangeOnCpu = _stem("ArangeOnCpu", parts=lambda _: {"table": nn.Embedding(8, 1)},
                     between=lambda self, x: x + self.table(torch.arange(8))[..., None])  # fmt: skip
-GoesToCpu = _stem("GoesToCpu", seen=lambda _, x: x.to("cpu"))
+GoesToCpu = _stem("GoesToCpu", seen=lambda self, x: x if self.training else x.to("cpu"))
 
 
 class _OnCpu(torch.autograd.Function):
