@@ -14,8 +14,8 @@ PRODUCT = tuple(f"{ROOT / name}/" for name in ("transfer", "backbones", "tasks")
 class Ledger:
     """Synchronisations by (phase, kind, line), launches by phase, mixes by text, training steps, and the phase now.
 
-    Phases are "train" (a step of the training loop), "backward" (within one) and "else". Backward passes run in
-    a thread of their own, so the phase is one for all threads.
+    Phases are "train" (a step of the training loop), "backward" (within one), "settle" (reading its numbers) and
+    "else". Backward passes run in a thread of their own, so the phase is one for all threads.
     """
 
     def __init__(self) -> None:

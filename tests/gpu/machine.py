@@ -30,9 +30,13 @@ class Done:
         """Return the synchronisations in training steps, a line each."""
         return "\n".join(f"{number} {kind} {line}" for phase, kind, line, number in self.syncs if phase != "else")
 
+    def number(self, *phases: str) -> int:
+        """Return how many synchronisations phases have."""
+        return sum(number for phase, *_, number in self.syncs if phase in phases)
+
     def per_step(self) -> float:
         """Return their number in a step."""
-        return sum(number for phase, *_, number in self.syncs if phase != "else") / self.steps
+        return self.number("train", "backward") / self.steps
 
 
 @cache

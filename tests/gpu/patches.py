@@ -126,12 +126,16 @@ def watch(most_steps: int) -> None:
     from transfer.data.loading.loader import RunLoader
     from transfer.engine.loop import _Run
 
-    step, backward, begin = _Run.step, Tensor.backward, RunLoader.__init__
+    step, settle, backward, begin = _Run.step, _Run.settle, Tensor.backward, RunLoader.__init__
 
     def watched_step(self: Any, *given: Any, **named: Any) -> Any:
         LEDGER.steps += 1
         with LEDGER.within("train"):
             return step(self, *given, **named)
+
+    def watched_settle(self: Any, **named: Any) -> Any:
+        with LEDGER.within("settle"):
+            return settle(self, **named)
 
     def watched_backward(self: Any, *given: Any, **named: Any) -> None:
         with LEDGER.within("backward" if LEDGER.phase == "train" else LEDGER.phase):
@@ -140,4 +144,5 @@ def watch(most_steps: int) -> None:
     def shortened(self: Any, dataset: Any, epoch_batches: Any, **named: Any) -> None:
         begin(self, dataset, lambda epoch: epoch_batches(epoch)[: most_steps or None], **named)
 
-    _Run.step, Tensor.backward, RunLoader.__init__ = watched_step, watched_backward, shortened  # type: ignore
+    _Run.step, _Run.settle = watched_step, watched_settle  # type: ignore[method-assign]
+    Tensor.backward, RunLoader.__init__ = watched_backward, shortened  # type: ignore

@@ -42,6 +42,7 @@ def test_a_command(tmp_path: Path, words: str) -> None:
     assert (done.steps > 0) == (allowed is not None)
     if allowed is not None:
         assert done.per_step() <= allowed, done.in_steps()
+        assert done.number("settle") <= 1, f"more than the epoch's last step is waited for:\n{done.in_steps()}"
 
 
 SPOILT = """
