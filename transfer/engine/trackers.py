@@ -181,5 +181,5 @@ class _Guarded(Tracker):
             call(*arguments)
         except Exception as error:
             self.tracker = Tracker()
-            reason = " ".join(first_line(error).split())
+            reason = first_line(error)
             self.say(f"--tracker {self.name} failed ({reason}); the run continues without it")

@@ -85,4 +85,4 @@ def test_a_run_outlives_its_tracker(failing: str, tmp_path: Path, monkeypatch: p
             opened.log(step, {"loss": 1.0})
         opened.attach(tmp_path / "record.json", {}, "completed")
     assert call.call_count == 1
-    assert said == ["--tracker tensorboard failed (OSError: no connection with details); the run continues without it"]
+    assert said == ["--tracker tensorboard failed (OSError: no connection); the run continues without it"]
