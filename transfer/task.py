@@ -102,6 +102,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def join(self, datasets: Sequence[Any]) -> Any:
+        """Return a dataset that trains on those of several, for an option `joint` of the task; see `open`."""
+        raise NotImplementedError
+
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
         """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
         if size := self.built_size(options):

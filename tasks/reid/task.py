@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import reject
-from transfer.core.options import Common, Execution, Needs, Range, check_pad
+from transfer.core.options import Added, Common, Execution, Needs, Range, check_pad
 from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
+from transfer.data.reid.training_sets import join, split_off
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric, Outcomes, Task
@@ -60,6 +62,14 @@ class ReidOptions(FitOptions):
     """Weight of the original distance."""
     msmt17_val: Annotated[bool, TRAINING]
     """Train on MSMT17's validation half as well."""
+    joint: Annotated[bool, TRAINING, Added(False), Common()] = False
+    """Train once on the training images of all datasets. Each dataset is then evaluated in a record of its own."""
+    validate_at: Annotated[tuple[int, ...], TRAINING, Added(()), Common()] = ()
+    """Epochs (1-based) after which training identities that were split off are ranked, on which nothing trains."""
+    validation_share: Annotated[float, Needs(validate_at=True), Added(0.1), Range(0, 1)] = 0.1
+    """Share of the training identities that is split off for `validate_at`, drawn by the seed."""
+    keep: Annotated[Literal["last", "best"], Needs(validate_at=True), Added("last"), Common()] = "last"
+    """Evaluate and export the state of the last epoch, or that of the validation with the best mAP."""
     test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
     """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
     eval_batch_size: Annotated[int, Range(1), Execution()]
@@ -72,6 +82,8 @@ class ReidOptions(FitOptions):
         if self.identity_weight + self.triplet_weight == 0:
             reject("one of --identity-weight and --triplet-weight must be above 0")
         check_pad(self.pad, *self.size)
+        if self.epochs and any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
+            reject(f"--validate-at {' '.join(map(str, self.validate_at))}: epochs count from 1 to {self.epochs}")
 
 
 class Reid(Task):
@@ -89,9 +101,21 @@ class Reid(Task):
         chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
         return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
 
+    def join(self, datasets: Sequence[ReidData]) -> ReidData:
+        """Return one training set; see `transfer.data.reid.training_sets.join`."""
+        return join(datasets)
+
+    def content(self, dataset: ReidData, options: ReidOptions) -> dict[str, Any]:
+        """Return the names and digests of the datasets that are trained on together."""
+        return {"joint": dataset.joined} if dataset.joined else {}
+
+    def training_split(self, dataset: ReidData, options: ReidOptions, seed: int) -> ReidData:
+        """Return what is trained on, and as query and gallery what is validated on, if anything is."""
+        return split_off(dataset, options.validation_share, seed) if options.epochs and options.validate_at else dataset
+
     def defaults_for_data(self, dataset: ReidData, options: ReidOptions) -> Defaults:
         """Return the largest power of 2 as identities per batch where there are fewer than the recipe's."""
-        identities = len({sample.identity for sample in dataset.train})
+        identities = len({sample.identity for sample in self.training_split(dataset, options, 0).train})
         if not options.epochs or not 2 <= identities < options.num_identities:
             return {}
         return {"num_identities": (2 ** int(math.log2(identities)), f"there are {identities} training identities")}
@@ -111,7 +135,7 @@ class Reid(Task):
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Save pictures of `save_pictures` queries with their first gallery images."""
-        if options.save_pictures:
+        if options.save_pictures and dataset.query:
             from tasks.reid.pictures import save_pictures
 
             save_pictures(folder, dataset.root, options.save_pictures)

@@ -18,9 +18,10 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import export_trained, load_head, read_head
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
+from tasks.reid.best import Best
 from tasks.reid.losses import BNNeck, batch_hard_triplet
 from tasks.reid.pictures import PLACES
-from tasks.reid.task import ReidOptions
+from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
@@ -33,7 +34,7 @@ from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.device import on_device
 from transfer.engine.dist import by_first, gather_rows
-from transfer.engine.extract import NotVaried, check_finite, extract
+from transfer.engine.extract import NotFinite, NotVaried, check_finite, extract
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import parameter_groups
@@ -113,9 +114,9 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
     check_builds(spec, options.size, drop_path=options.drop_path)
     if not options.epochs:
         return
-    identities = len({sample.identity for sample in dataset.train})
-    if not identities:
+    if not dataset.train:
         raise UserError(f"{dataset.name}: no training images; use --epochs 0, or set it as --test-dataset")
+    identities = len({sample.identity for sample in TASK.training_split(dataset, options, context.seed).train})
     if identities < options.num_identities:
         raise UserError(
             f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
@@ -136,12 +137,15 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
     images = options.num_identities // options.grad_accum_steps * options.num_instances
     context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
     if options.epochs:
-        learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-        loader = train_loader(dataset.files(dataset.train), backbone, options, context)
-        if fit(learner, loader, options, context).training_failed:
+        learner = _train(backbone, dataset, options, context)
+        if context.outcome.training_failed:
             return {}, {}
     else:
         learner = _trained_learner(backbone, options, context)
+    if dataset.joined:
+        export_trained(learner, learner.backbone, context)
+        context.note(f"trained on {len(dataset.joined)} datasets; each is evaluated in a record of its own")
+        return {}, {}
     start = time.monotonic()
     ranking = _rank(learner, dataset, options, context)
     context.cost.eval_seconds += time.monotonic() - start
@@ -158,6 +162,40 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
         "cluster": np.array([sample.identity for sample in dataset.query]),
     }
     return rescore(outcomes), outcomes
+
+
+def _train(backbone: Backbone, dataset: ReidData, options: ReidOptions, context: Context) -> ReidLearner:
+    """Train on the training split, without the identities that are validated on, and return the state that is kept."""
+    data = TASK.training_split(dataset, options, context.seed)
+    learner = ReidLearner(backbone, len({sample.identity for sample in data.train}), options)
+    loader = train_loader(data.files(data.train), backbone, options, context)
+    if not options.validate_at:
+        fit(learner, loader, options, context)
+        return learner
+    learner.best = best = Best()
+
+    def validate(epoch: int) -> Scores:
+        if epoch + 1 not in options.validate_at:
+            return {}
+        learner.eval()
+        try:
+            scores = _rank(learner, data, options, context).scores()
+        except NotFinite as error:
+            context.note(f"epoch {epoch + 1} has no validation scores: {error}")
+            return {}
+        if options.keep == "best":
+            best.update(learner, epoch + 1, scores["mAP"])
+        return scores
+
+    if fit(learner, loader, options, context, validate).training_failed:
+        return learner
+    learner.load_state_dict(best.tensors, strict=False)  # none if the last state is kept
+    people, kept = len({sample.identity for sample in data.query}), best.epoch or options.epochs
+    counts = {"identities": people, "queries": len(data.query), "gallery": len(data.gallery)}
+    context.details["validation"] = {**counts, "share": options.validation_share, "kept_epoch": kept}
+    scored = f", the best in validation with mAP {best.mAP:.4f}" * bool(best.epoch)
+    context.note(f"{people} training identities were validated on, not trained on; kept: epoch {kept}{scored}")
+    return learner
 
 
 def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:

@@ -75,10 +75,15 @@ class Command:
         """Whether the command is submitted as a job instead of running here."""
         return self.launch.launcher == "slurm" and not self.run.dry_run
 
+    @property
+    def joined(self) -> bool:
+        """Whether its datasets are one training set, after which each is evaluated by itself (`--joint`)."""
+        return bool(getattr(self.options, "joint", False) and self.options.epochs)
+
     def differences(self) -> list[str]:
         """Return a line for each option that differs from the recipe, or from its default where the recipe has none."""
         assert self.recipe is not None
-        later = {name: note.value for name, note in noted(type(self.options), Added).items()}
+        later = {name: note.recorded for name, note in noted(type(self.options), Added).items()}
         usual = plain(type(self.run)()) | plain(BackboneOptions()) | later | self.recipe.values()
         given = plain(self.run) | plain(self.backbone) | plain(self.options)
         return [

@@ -75,6 +75,11 @@ class Added:
 
     value: Any
 
+    @property
+    def recorded(self) -> Any:
+        """The value as `plain` returns it."""
+        return list(self.value) if isinstance(self.value, tuple) else self.value
+
 
 @dataclass(frozen=True)
 class Span:

@@ -23,8 +23,8 @@ def evaluate_each(
     *,
     progress: bool = True,
 ) -> Evaluation:
-    """Evaluate commands, one after the other, and then what each run trained on the datasets of `--test-dataset`,
-    without training.
+    """Evaluate commands, one after the other, and then what each run trained on the datasets of `--test-dataset`, and
+    with `--joint` on each of its own, without training.
 
     Every such score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
 
@@ -38,7 +38,7 @@ def evaluate_each(
     """
     result = Evaluation([], [], first_rank=True)
     for command, inputs in commands:
-        names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
+        names = (*command.run.dataset * command.joined, *getattr(command.options, "test_dataset", ()))
         if names:
             _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
         trained = evaluate(command, task, inputs, check_run, progress=progress)
@@ -52,20 +52,23 @@ def evaluate_each(
 
 
 def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[str], None]) -> None:
+    flag = "--joint" if command.joined else "--test-dataset"
     if command.options.epochs == 0:
         raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
     if command.run.save_weights == "none":
-        raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
+        raise UsageError(f"{flag} scores the weights that a run saves: leave out --save-weights none")
     trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
     scoring = replace(command, options=replace(command.options, epochs=0))
     tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
     for training in trained:
         for test in tested:
+            if command.joined and test.digest == training.digest:
+                continue  # checked when it was opened
             if unknown := [one for one in getattr(test, "classes", ()) if one not in training.classes]:
                 has_none = f"{training.name} has no class {shortened(unknown, 3)}"
                 raise UserError(f"--test-dataset {test.name}: {has_none}; leave these out of the dataset")
             images = test.images() | {"train": training.images()["train"]}
-            for line in overlap_notes(f"--test-dataset {test.name}", images, trained=training.name):
+            for line in overlap_notes(f"{flag} {test.name}", images, trained=training.name):
                 say(f"{test.name}: {line}")  # the run is the same without a training: no note of it
 
 
@@ -73,7 +76,7 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     """Return the command that scores what a run trained on the test sets."""
     run = replace(command.run, dataset=names, seeds=(record.seed,))
     backbone = replace(command.backbone, weights=(str(command.run.out / record.run_id / EXPORT),))
-    options = replace(command.options, epochs=0, test_dataset=())
+    options = replace(command.options, epochs=0, test_dataset=(), **({"joint": False} if command.joined else {}))
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])
     return replace(command, run=run, backbone=backbone, options=options, fitted=())

@@ -50,12 +50,13 @@ def _content_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a command on one dataset (`dataset_argument` is how the command named it) and with one seed."""
+    """A run of a command on one dataset and with one seed."""
 
     command: Command
     task: Task
     inputs: ResolvedInputs
-    dataset_argument: str
+    dataset_arguments: tuple[str, ...]
+    """How the command named the dataset, or with `--joint` those that are joined."""
     dataset: Any
     seed: int
     precision: str
@@ -75,10 +76,10 @@ class PlannedRun:
     @cached_property
     def user_code(self) -> dict[str, dict[str, str]]:
         """The files of the parts of this run that are the user's, besides the backbone's; see `Record.user_code`."""
-        is_yaml = self.dataset_argument.endswith((".yaml", ".yml"))
-        reader = resolve_dataset(self.dataset_argument).reader if is_yaml else ""
+        specs = [resolve_dataset(name) for name in self.dataset_arguments if name.endswith((".yaml", ".yml"))]
         part = "method" if isinstance(self.command.run, PretrainRunOptions) else "task"
-        files = {part: self.task.file, "reader": reader}
+        files = {part: self.task.file}
+        files |= {"reader" + f" {spec.name}" * self.command.joined: spec.reader for spec in specs}
         files |= {f"metric {own.name}": own.file for own in self.metrics}
         return {part: {"file": file, "sha256": user_code.loaded_digest(file)} for part, file in files.items() if file}
 
@@ -92,7 +93,7 @@ class PlannedRun:
                 options[name] = _content_digest(value)
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
         not_counted = {*idle_options(noted(kind, Needs), options)} if untrained else set()
-        not_counted |= {name for name, added in noted(kind, Added).items() if options[name] == added.value}
+        not_counted |= {name for name, added in noted(kind, Added).items() if options[name] == added.recorded}
         training = {"precision": self.precision, "outcome_rule": RULE} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if untrained else ""
@@ -137,7 +138,7 @@ class PlannedRun:
         """All options as plain values, for this dataset and this seed."""
         command = self.command
         options = plain(command.run) | plain(command.backbone) | plain(command.options)
-        options |= {"dataset": [_absolute_path(self.dataset_argument)], "seeds": [self.seed]}
+        options |= {"dataset": [*map(_absolute_path, self.dataset_arguments)], "seeds": [self.seed]}
         options |= {"backbone": _absolute_path(command.run.backbone)}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
@@ -181,8 +182,8 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
     What identifies them is settled now: files may be replaced before the last one begins.
     """
     runs = [
-        PlannedRun(command.fit_data(task, dataset), task, inputs, argument, dataset, seed, *precisions)
-        for argument, dataset in inputs.datasets
+        PlannedRun(command.fit_data(task, dataset), task, inputs, arguments, dataset, seed, *precisions)
+        for arguments, dataset in inputs.datasets
         for seed in command.run.seeds
     ]
     for planned in runs:

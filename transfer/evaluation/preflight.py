@@ -30,13 +30,14 @@ UNTRAINED = "weights: none given, the backbone starts from random weights; for t
 
 @dataclass
 class ResolvedInputs:
-    """The resolved backbone with the id and origin of its weights, and the opened datasets by the command's names."""
+    """The resolved backbone with the id and origin of its weights, and the opened datasets."""
 
     spec: BackboneSpec
     weights_id: str = "random"
     origin: dict[str, Any] = field(default_factory=dict)
     """See `Record.origin`."""
-    datasets: list[tuple[str, Any]] = field(default_factory=list)
+    datasets: list[tuple[tuple[str, ...], Any]] = field(default_factory=list)
+    """Each with the names that the command has for it; with `--joint` one dataset has them all."""
     lines: list[tuple[str, bool]] = field(default_factory=list)
     """Lines for the user, kept until somebody prints them, each with whether it belongs into the record, too."""
 
@@ -66,6 +67,11 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
 
 def check_datasets(command: Command, task: Task) -> None:
     """Check the names of the datasets of a command, and that the task takes their formats. Raises UserError, `kept`."""
+    with kept():
+        if command.joined and len(command.run.dataset) < 2:
+            raise UsageError(
+                f"--joint: --dataset {command.run.dataset[0]} is one dataset; set several, or use --no-joint"
+            )
     for argument in (*command.run.dataset, *getattr(command.options, "test_dataset", ())):
         with kept():
             task.check_kind(resolve_dataset(argument))
@@ -88,7 +94,7 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
         return
     with errors_together(join=True):
         named_files.cache_clear()  # nothing is remembered from one command to the next
-        opened = []
+        opened: list[tuple[tuple[str, ...], Any]] = []
         for argument in command.run.dataset:
             with kept():
                 spec = resolve_dataset(argument)
@@ -97,7 +103,9 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
                     dataset.read_channels(inputs.spec.in_chans)
                 if spec.recognised:
                     inputs.note(f"{argument}: read as format {spec.format}")
-                opened.append((argument, dataset))
+                opened.append(((argument,), dataset))
+    if command.joined:
+        opened = [(command.run.dataset, task.join([dataset for _, dataset in opened]))]
     inputs.datasets += opened
 
 

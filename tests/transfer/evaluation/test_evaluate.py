@@ -32,6 +32,21 @@ def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
     assert [run.run_id for run in alone] == [run.run_id for run in runs[:2]]
 
 
+def test_sets_that_are_trained_together_are_each_evaluated(tmp_path: Path) -> None:
+    sets, options = ["toy_market", "toy_msmt17"], {**SMOKE, **SHORT, "subset": 16, "out": tmp_path}
+    runs = transfer.evaluate("reid", dataset=sets, joint=True, **options)
+    assert [run.record.dataset["name"] for run in runs] == ["+".join(sets), *sets]
+    assert [bool(run.scores) for run in runs] == [False, True, True]
+    digests = [[name, run.record.dataset["digest"]] for name, run in zip(sets, runs[1:], strict=True)]
+    assert runs[0].record.run_key_content["content"] == {"joint": digests}
+    assert {run.record.details["trained_on"] for run in runs[1:]} == {"+".join(sets)}
+    again = transfer.evaluate("reid", dataset=sets[::-1], joint=True, **options)
+    assert {run.run_id for run in again} == {run.run_id for run in runs}
+    config = runs[0].folder / "options.yaml"
+    repeated = transfer.evaluate("reid", backbone="tiny", config=config, out=tmp_path, progress=False)
+    assert repeated[0].run_id == runs[0].run_id
+
+
 def copied(name: str, form: str, generators: Any, tmp_path: Path) -> Path:
     """The folder of a copy of a toy set, which `copy.yaml` names."""
     drawn, folder = generated_root(resolve_dataset(name), generators), tmp_path / "copy"
@@ -48,6 +63,8 @@ def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_pat
     out = tmp_path / "runs"
     with pytest.raises(transfer.UserError, match=r"1 of .* query images are also training images of toy_market"):
         transfer.evaluate("reid", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
+    with pytest.raises(transfer.UserError, match=r"--joint copy: 1 of .* are also training images of toy_market"):
+        transfer.evaluate("reid", dataset=["toy_market", tmp_path / "copy.yaml"], joint=True, out=out, **SMOKE, **SHORT)
     assert not out.exists()
 
 
@@ -66,6 +83,7 @@ def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path:
     [
         ({"epochs": 0}, "with --epochs 0 nothing is trained; name the set with --dataset"),
         ({"save_weights": "none", **SHORT}, "leave out --save-weights none"),
+        ({"joint": True, **SHORT}, "--joint: --dataset toy_market is one dataset; set several, or use --no-joint"),
     ],
 )
 def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp_path: Path) -> None:

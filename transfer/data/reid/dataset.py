@@ -6,7 +6,7 @@ A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `F
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class ReidData(OpenedData):
     cameras: bool = True
     """Whether `Sample.camera` is a camera. Else it is another number for each file, so that only the query image itself
     is of the query's camera."""
+    joined: list[Any] = field(default_factory=list)
+    """Name and digest of each dataset whose training images these are; see `training_sets.join`."""
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
@@ -109,7 +111,7 @@ def open_reid(
     bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, parts["query"], parts["gallery"])
-    parts["train"] = _relabel(parts["train"])
+    parts["train"] = relabel(parts["train"])
     manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
     opened = ReidData(
         name=spec.name,
@@ -191,7 +193,8 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
         )
 
 
-def _relabel(train: Sequence[Sample]) -> list[Sample]:
+def relabel(train: Sequence[Sample]) -> list[Sample]:
+    """Return samples whose identities are numbered from 0."""
     labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
     return [Sample(sample.path, labels[sample.identity], sample.camera) for sample in train]
 
