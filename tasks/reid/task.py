@@ -64,11 +64,11 @@ class ReidOptions(FitOptions):
     """Train on MSMT17's validation half as well."""
     joint: Annotated[bool, TRAINING, Added(False), Common()] = False
     """Train once on the training images of all datasets. Each dataset is then evaluated in a record of its own."""
-    validate_at: Annotated[tuple[int, ...], TRAINING, Added(()), Common()] = ()
+    validate_at: Annotated[tuple[int, ...], TRAINING, Added(())] = ()
     """Epochs (1-based) after which training identities that were split off are ranked, on which nothing trains."""
     validation_share: Annotated[float, Needs(validate_at=True), Added(0.1), Range(0, 1)] = 0.1
     """Share of the training identities that is split off for `validate_at`, drawn by the seed."""
-    keep: Annotated[Literal["last", "best"], Needs(validate_at=True), Added("last"), Common()] = "last"
+    keep: Annotated[Literal["last", "best"], Needs(validate_at=True), Added("last")] = "last"
     """Evaluate and export the state of the last epoch, or that of the validation with the best mAP."""
     test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
     """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
