@@ -59,9 +59,9 @@ def join(parts: Sequence[ReidData]) -> ReidData:
 def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     """Return the dataset with a share of its training identities as query and gallery, and the others to train on.
 
-    They are drawn by `seed` among the identities that several cameras saw. As in Market-1501 (Zheng et al. 2015,
-    section 3), one image of an identity from each camera is a query, and the others are the gallery. A camera's only
-    image of an identity is both: the ranking leaves out the query's own camera.
+    They are drawn by `seed` among the identities that several cameras saw. As in DukeMTMC-reID (README of
+    sxzrt/DukeMTMC-reID_evaluation), one image of an identity from each camera is a query, and the others are the
+    gallery. A camera's only image of an identity is both: the ranking leaves out the query's own camera.
 
     Raises:
         UserError: fewer than two identities are split off, or more than there are.
