@@ -209,3 +209,18 @@ def _check(clusters: int, *arrays: NDArray[Any]) -> None:
         raise ValueError(f"an interval needs at least 2 clusters, not {clusters}")
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("a score, or a part of one, is not a number")
+
+
+RESAMPLES = 500
+
+
+def resample_counts(names: NDArray[Any]) -> NDArray[Any]:
+    """Return how often each of M samples is in each of B = 500 bootstrap resamples, int64 [B, M].
+
+    Resample b has the same samples for all runs: each of the names [M], in sorted order, as often as the generator of
+    seed 0 draws it.
+    """
+    times = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
+    counts = np.empty_like(times)
+    counts[:, np.argsort(names)] = times
+    return counts

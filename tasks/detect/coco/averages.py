@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.detect.coco.flat_arrays import detections_from, truth_from
 from tasks.detect.coco.matching import AREAS, MAX_DETECTIONS, PREFIX, THRESHOLDS, Kind, Matches, candidates, match
+from transfer.statistics.intervals import resample_counts
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 EPSILON = np.spacing(1)
@@ -182,9 +183,6 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(fewest, 1).astype(np.int64)
 
 
-RESAMPLES = 500
-
-
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
     """Pair detections with the objects of a dataset.
 
@@ -225,14 +223,10 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
 def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
     """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
 
-    Resample b has the same images for all detectors: each file name, in sorted order, as often as the generator of seed
-    0 draws it. nan where a resample has no object of the number's size.
+    nan where a resample has no object of the number's size.
     """
-    images = len(matches.sample)
-    times = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
-    weights = np.empty_like(times)
-    weights[:, np.argsort(matches.sample)] = times
-    averager = Averager(matches, most=int(times.max()))
+    weights = resample_counts(matches.sample)
+    averager = Averager(matches, most=int(weights.max()))
     drawn = [averager.means(row) for row in weights]
     prefix = PREFIX[matches.kind]
     return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in NAMES}
