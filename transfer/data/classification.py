@@ -17,6 +17,7 @@ from transfer.core.errors import UserError, shortened
 from transfer.data.formats import published
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from transfer.data.formats.imagenet import imagenet, imagenet21k
+from transfer.data.formats.masks import masks
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
@@ -35,6 +36,8 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "hf": hf,
     **{read.__name__: with_storage_variants(read) for read in published.READERS},
 }
+MASKED: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {"masks": masks}
+"""Readers of images whose pixels are labelled."""
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
 
@@ -111,7 +114,7 @@ def open_classification(
         UserError: not found, incomplete, inconsistent, or with a corrupt image.
         UsageError: its YAML file asks for something that does not exist.
     """
-    layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
+    layout = classification_by_user(spec, root) if spec.reader else (READERS | MASKED)[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
     check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
     notes = _check_labels(spec, layout, splits)
@@ -124,7 +127,9 @@ def open_classification(
         readable = {
             name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes) for name, split in splits.items()
         }
-    contents = {name: split.contents(spec.name) for name, split in readable.items()}
+    others = {f"{name}/{kind}": part for name, split in readable.items() for kind, part in split.parts().items()}
+    files: dict[str, Split] = {**readable, **others}
+    contents = {name: split.contents(spec.name) for name, split in files.items()}
     images = {name: (split.names, contents[name]) for name, split in readable.items()}
     notes += overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
     return ClassificationData(
@@ -134,11 +139,11 @@ def open_classification(
         train=readable.get("train"),
         val=readable.get("val"),
         counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
-        digest=_digest(readable, contents),
+        digest=_digest(files, contents),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
-        manifests={name: split.manifest for name, split in readable.items() if split.manifest},
+        manifests={name: split.manifest for name, split in files.items() if split.manifest},
         notes=(*layout.notes, *notes),
     )
 
@@ -172,7 +177,7 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
                 f"{split.place(int(wrong[0]))}: label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1} "
                 f"({len(wrong)} images like this)"
             )
-        empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.labels)]
+        empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.present())]
         if empty and name == "train" and not layout.sparse:
             raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {shortened(empty)}")
         if empty and name == "val":
@@ -181,7 +186,7 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
 
 
 def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
-    found = ((name, len(split), len(np.unique(split.labels))) for name, split in splits.items())
+    found = ((name, len(split), len(split.present())) for name, split in splits.items())
     return {name: {"images": images, "classes": min(classes, most)} for name, images, classes in found}
 
 

@@ -85,6 +85,10 @@ FORMATS = {
     "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *STORAGE_KEYS)),
     "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
+    "masks": Format(
+        tuple((f"images/{name}/", f"masks/{name}/") for usual in SPLITS.values() for name in usual),
+        ("images", "masks", "lists", *SPLITS, "classes", "first", "generator"),
+    ),
     "coco": Format(
         keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
         signs=("annotations/instances_*2017.json", *EXPORTED),

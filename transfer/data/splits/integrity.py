@@ -45,7 +45,7 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
 def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
     """Return the indices [K] of the images that cannot be read, see `unreadable`, and notes on the others."""
     listing = ["turn or fault", *split.stamps(range(len(split)))]
-    bad, turns = unreadable(lambda index: orientation(split.decoded(index)), listing, name=name, skip=skip)
+    bad, turns = unreadable(lambda index: orientation(split.checked(index)), listing, name=name, skip=skip)
     return bad, orientation_notes(turns, "read as stored")
 
 

@@ -167,6 +167,18 @@ class Split(ABC):
             return to_pixels(self.pixels[index])
         return read_pixels(self.encoded(index), name=self.place(index), mode=self.mode)
 
+    def checked(self, index: int) -> Image.Image:
+        """Return `decoded`, once all that belongs to the image can be used. Raises UserError that names what cannot."""
+        return self.decoded(index)
+
+    def present(self) -> NDArray[Any]:
+        """Return the labels that occur, sorted."""
+        return np.unique(self.labels)
+
+    def parts(self) -> dict[str, "FileSplit"]:
+        """Return other files that belong to the images, by kind."""
+        return {}
+
     def content_digest(self, index: int) -> str:
         """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
 
