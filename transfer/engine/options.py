@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from transfer.core.errors import reject
-from transfer.core.options import Checked, Common, Execution, Needs, Range, Span
+from transfer.core.options import Added, Checked, Common, Execution, Needs, Range, Span
 
 TRAINING = Needs(epochs=True)
 """Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
@@ -64,6 +64,8 @@ class FitOptions(Checked):
     """Learning rate at the end of the cosine. None: min_lr_factor times lr."""
     min_lr_factor: Annotated[float, Needs(min_lr=None), Range(0)]
     """The same as a multiple of lr, used if `min_lr` is None."""
+    curve: Annotated[Literal["cosine", "linear"], Needs(milestones=None), Added("cosine")] = "cosine"
+    """How the learning rate falls to its end."""
     cooldown_epochs: Annotated[float, TRAINING, Span(), Range(0)]
     """Last epochs, at the final learning rate and weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]

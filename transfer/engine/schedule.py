@@ -19,6 +19,7 @@ class Schedule:
 
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
     then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
+                     with `curve` linear peak + (end - peak) t / T
                      with `milestones` peak / 10^n,  n = number of milestones up to t (none: constant)
     weight decay:    cosine(weight_decay, weight_decay_end, t / T)
 
@@ -51,7 +52,8 @@ class Schedule:
             return peak * 0.1 ** sum(time >= milestone - ROUNDING for milestone in self.options.milestones)
         if self.options.warmup_prefix:
             time, total = time - warm, total - warm
-        return cosine(peak, self.end, min(time / total, 1.0))
+        share = min(time / total, 1.0)
+        return cosine(peak, self.end, share) if self.options.curve == "cosine" else peak + (self.end - peak) * share
 
     def _inclusive(self, time: float, length: int | None) -> float:
         if length is None:
