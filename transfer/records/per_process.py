@@ -25,12 +25,12 @@ def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, An
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
     own_norm = options.get("sync_bn") is False and task not in ("linear", "detect")
     found = {
-        "batch norm": own_norm and _has_batch_norm(backbone) is not False,
+        "batch norm": own_norm and (task == "segment" or _has_batch_norm(backbone) is not False),
         "mixing": mixes,
         "the mixing of tokens": options.get("dense_weight"),
         "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
         "regions and their number": task == "detect",
-        "the draws of its model": backbone and task != "linear" and not _is_known(backbone),
+        "the draws of its model": backbone and task not in ("linear", "segment") and not _is_known(backbone),
         "what the record does not say": "sync_bn" not in options,
     }
     return [computation for computation, holds in found.items() if holds]
@@ -46,11 +46,13 @@ def _is_known(backbone: Mapping[str, Any]) -> bool:
 def synchronises(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any], world: int | None) -> bool:
     """Return whether the value of `sync_bn` changes anything.
 
-    It needs a batch norm that trains; detectors have some of their own. One process computes alike without it; with
-    it, it computes what any number of processes does.
+    It needs a batch norm that trains; detectors and the head of `segment` have some of their own. One process computes
+    alike without it; with it, it computes what any number of processes does.
     """
     alone = world == 1 and options.get("sync_bn") is False
-    return task == "detect" or not (alone or task == "linear" or _has_batch_norm(backbone) is False)
+    if task in ("detect", "linear"):
+        return task == "detect"
+    return not alone and (task == "segment" or _has_batch_norm(backbone) is not False)
 
 
 def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
