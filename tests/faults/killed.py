@@ -30,6 +30,7 @@ RUNS = {
     "fewshot": ("transfer.run", ("fewshot", "--backbone", "tiny", "--dataset", "toy_dtd", *SHORT)),
     "dino": ("transfer.pretrain", ("dino", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "linear": ("transfer.run", ("linear", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "segment": ("transfer.run", ("segment", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "detect": ("transfer.run", ("detect", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),
     "volo": ("transfer.pretrain", ("volo", "--backbone", "volo_tiny", "--epochs", "1", *SHORT)),

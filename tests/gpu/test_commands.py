@@ -12,7 +12,7 @@ METHODS = ("deit", "dino", "volo", "bigvision_i1k")
 SMOKE = ["--device", "cuda", "--workers", "0", "--threads", "1", "--smoke", "--out", "runs"]
 ALLOWED = {
     "cascade": 125, "retinanet": 30, "detect": 60,
-    "deit": 0, "dino": 0, "volo": 0, "bigvision": 0, "reid": 0, "linear": 0, "finetune": 0,
+    "deit": 0, "dino": 0, "volo": 0, "bigvision": 0, "reid": 0, "linear": 0, "segment": 0, "finetune": 0,
 }  # fmt: skip
 """Synchronisations in a training step, by what is in a command; what has none here does not train."""
 CASES = (
@@ -22,7 +22,7 @@ CASES = (
     *("dino", "dino --stem conv", "volo --backbone volo_d1_convstem --batch-size 4", "bigvision_i1k"),
     *("reid", "reid --rerank --flip-test --stem conv --grad-accum-steps 2 --layer-decay 0.8 --precision fp16"),
     *("reid --attention relu --precision fp32", "fewshot", "fewshot --probe logistic", "fewshot --probe knn", "knn"),
-    *("linear", "finetune", "tokens --stem conv", "tokens --attention relu"),
+    *("linear", "segment", "finetune", "tokens --stem conv", "tokens --attention relu"),
     *("detect", "detect --detector retinanet --precision fp32", "detect --detector faster_rcnn_light --window 4"),
     "detect --detector cascade_mask_rcnn",
 )

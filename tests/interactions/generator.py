@@ -31,7 +31,7 @@ ALSO = {"detect": "--size 64 96 --batch-size 2 --epochs 1", "reid": "--size 64 3
         "fewshot": "--shots 1 10 --draws 2", "tokens": "--images 5", "volo": "--backbone volo_tiny",
         "dino": "--size 64 --resize 64 --local-size 32 --local-crops 1 --out-dim 32 --knn-k 3",
         "classify": "--resize 36"}  # fmt: skip
-IMAGES = {"reid": "people", "detect": "scenes"}
+IMAGES = {"reid": "people", "detect": "scenes", "segment": "shapes"}
 LEFT_OUT = ("method", "config", "metric", "seeds", "dataset", "smoke", "arch", "dry_run", "weights", "load")
 """Options that are no choice of a value: they are given by the recipe, or name files of the user's."""
 SLOW = ("fp16",)

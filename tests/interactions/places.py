@@ -1,8 +1,11 @@
 """The files that the commands work on: small data of each kind, a user's own parts, exported weights."""
 
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
@@ -13,6 +16,7 @@ USER = '''
 """A user's own parts."""
 
 import torch
+from PIL import Image
 from torch import nn
 
 
@@ -79,6 +83,14 @@ class Places:
                     name = f"{name}_c{number}s1_{100 * person + number:06d}_01.jpg"
                     draw(root / folder / name, 100 + 10 * person + number, (40, 20), 6 * (person % 20))
         return {"format": "market1501", "root": str(root)}
+
+    def _shapes(self, root: Path) -> dict[str, Any]:
+        """Eight images to train on and eight to score, with masks of one of two classes."""
+        for split, number in product(("train", "val"), range(8)):
+            draw(root / "images" / split / f"{number}.png", number, (40, 32))
+            (root / "masks" / split).mkdir(parents=True, exist_ok=True)
+            Image.new("L", (32, 40)).save(root / "masks" / split / f"{number}.png")
+        return {"format": "masks", "root": str(root), "classes": 2}
 
     def _scenes(self, root: Path) -> dict[str, str]:
         return {"format": "coco", "root": str(coco_files(root)[0])}

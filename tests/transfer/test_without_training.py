@@ -13,9 +13,15 @@ SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbo
 TRAINED: dict[str, dict[str, Any]] = {
     "reid": {"epochs": 2, "warmup_epochs": 0},
     "linear": {"epochs": 2},
+    "segment": {"epochs": 1},
     "detect": {"epochs": 1, "warmup_epochs": 0, "batch_size": 2},
 }
-SCORED: dict[str, dict[str, Any]] = {"reid": {}, "linear": {}, "detect": {"subset": 6, "size": (96, 128)}}
+SCORED: dict[str, dict[str, Any]] = {
+    "reid": {},
+    "linear": {},
+    "segment": {"size": 96},
+    "detect": {"subset": 6, "size": (96, 128)},
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,7 @@ def runs(out: Path) -> Callable[[str], transfer.Run]:
     return cache(lambda task: transfer.evaluate(task, out=out, **SMOKE, **TRAINED[task], **SCORED[task])[0])
 
 
-@pytest.mark.parametrize("task", ["reid", "linear", pytest.param("detect", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("task", ["reid", "linear", "segment", pytest.param("detect", marks=pytest.mark.nightly)])
 def test_scores_are_equal_to_the_bit(runs: Callable[[str], transfer.Run], out: Path, task: str) -> None:
     run = runs(task)
     again = transfer.evaluate(task, out=out, weights=run.run_id, epochs=0, **SMOKE, **SCORED[task])[0]
@@ -38,7 +44,7 @@ def test_scores_are_equal_to_the_bit(runs: Callable[[str], transfer.Run], out: P
     assert again.run_id != run.run_id
     assert again.record.cost["train_seconds"] == 0
     assert not (again.folder / "export").exists()
-    assert (run.record.export is None) == (task == "linear"), "whose backbone stays as it was"
+    assert (run.record.export is None) == (task in ("linear", "segment")), "whose backbone stays as it was"
 
 
 def test_weights_without_a_head_are_refused(out: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, choose_splits, scan_images
 from transfer.data.layouts import SPLITS
@@ -107,9 +107,11 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         return entries(name) if all((root / entry).exists() for entry in entries(name)) else None
 
     found, notes = choose_splits(spec, root, find, lambda *_: "", form=forms[0])
-    anything = np.arange(256, dtype=np.uint8)
-    splits = {key: _read(key, root, places, anything) for key, places in found.items()}
     classes, first = spec.options.get("classes"), spec.options.get("first", 0)
+    if type(first) is not int or not isinstance(classes, int | str | list | None):
+        said = f"`first` is {first!r}, `classes` {classes!r}"
+        raise UsageError(f"{spec.name}: {said}; see docs/guide/dataset-yaml.md, Masks")
+    splits = {key: _read(key, root, places, first) for key, places in found.items()}
     if isinstance(classes, str) or (classes is None and (root / "classes.txt").is_file()):
         classes = [line.strip() for line in read_lines(root / (classes or "classes.txt")) if line.strip()]
     if classes is None:
@@ -124,8 +126,11 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), notes=notes, sparse=True)
 
 
-def _read(split: str, root: Path, places: tuple[str, ...], table: NDArray[Any]) -> MaskSplit:
-    """Return a split: folders of images and masks, and perhaps a list of stems. Raises UserError."""
+def _read(split: str, root: Path, places: tuple[str, ...], first: int) -> MaskSplit:
+    """Return a split, in whose masks every value is a label, from folders of images and masks, and perhaps a list.
+
+    The labels of the masks are the value of the first class, for the digest. Raises UserError.
+    """
     images, labelled = (_by_stem(root / place) for place in places[:2])
     stems = [*images]
     for listed in places[2:]:
@@ -136,8 +141,10 @@ def _read(split: str, root: Path, places: tuple[str, ...], table: NDArray[Any]) 
             kind = "image" if files is images else "mask"
             lacking = f"{len(missing)} of {len(stems)} {split} images have no {kind} here: {shortened(missing)}"
             raise UserError(f"{root / place}: {lacking}; add it, or take the image out of the split")
-        parts.append(FileSplit.of(split, root / place, [files[stem] for stem in stems]))
-    return MaskSplit(split, parts[0].labels, parts[0].names, parts[0].sizes, parts[0].folder, parts[1], table)
+        parts.append(FileSplit.of(split, root / place, [files[stem] for stem in stems], [first] * len(stems)))
+    one, other = parts
+    every = np.arange(256, dtype=np.uint8)
+    return MaskSplit(split, np.zeros(len(stems), np.int64), one.names, one.sizes, one.folder, other, every)
 
 
 def _by_stem(folder: Path) -> dict[str, str]:

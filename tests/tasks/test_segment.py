@@ -1,0 +1,221 @@
+"""Segmentation of drawn shapes. The backbone is `tiny` with random weights: a patch embedding tells the patterns."""
+
+import math
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import accuracy_score, jaccard_score
+from torch.nn import functional as F
+
+import transfer
+from backbones.backbone import create
+from backbones.spec import resolve
+from tasks.segment.scoring import resampled, rescore
+from tasks.segment.training import SegmentLearner, check, make_encoder
+from tasks.segment.views import MaskedImages, windows
+from tests.processes import run_by_ranks
+from tests.runs import assert_equal_runs, history, outcomes, record
+from tests.support import command, context, stopped_after
+from tests.tasks.support import digits, smoke_options
+from transfer.core.errors import UsageError
+from transfer.data.classification import open_classification
+from transfer.data.formats.masks import IGNORED, MaskSplit
+from transfer.data.spec import resolve_dataset
+from transfer.report.__main__ import main as report
+from transfer.run import main
+from transfer.task import load_task
+
+SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny", "size": 96}
+WORDS = ["segment", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "96"]
+WORDS += ["--subset", "8", "--epochs", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@cache
+def shapes() -> Any:
+    return open_classification(resolve_dataset("toy_masks"), None)
+
+
+def pixels(split: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A color bin of each labelled pixel of a split, of 16 shades a channel, and its label."""
+    colors = np.concatenate([np.asarray(split.read(index)).reshape(-1, 3) for index in range(len(split))])
+    labels = np.concatenate([np.asarray(split.mask(index)).ravel() for index in range(len(split))])
+    return (colors[labels != IGNORED] // 16 @ [256, 16, 1]), labels[labels != IGNORED]
+
+
+def test_it_beats_colors_by_ten_points(folder: Path) -> None:
+    run = transfer.evaluate("segment", out=folder, epochs=3, **SMOKE)[0]
+    (bins, labels), (seen, truth) = pixels(shapes().train), pixels(shapes().val)
+    counts = np.stack([np.bincount(bins[labels == label], minlength=4096) for label in range(4)]).astype(float)
+    by_color = [weights[:, seen].argmax(0) for weights in (counts, counts / counts.sum(1, keepdims=True))]
+    baseline = max(jaccard_score(truth, found, average="macro") for found in by_color)
+    assert 0.15 < baseline < run.scores["mIoU"] - 0.1
+    kept = run.per_sample()
+    assert kept["labelled"].sum(0).tolist() == np.bincount(truth).tolist()
+    assert run.scores["pixel_accuracy"] == kept["intersection"].sum() / len(truth)
+
+
+def test_runs_are_compared_and_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for stem in ("patchify", "conv"):
+        transfer.evaluate("segment", out=folder, stem=stem, subset=8, epochs=1, **SMOKE)
+    words = [str(folder), "--dirty", "--smoke"]
+    assert report([*words, "--compare", "stem=conv", "stem=patchify", "--format", "markdown"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "mIoU" in line and "[" in line]
+    assert rows, "with an interval"
+    assert report([*words, "--format", "html", "--output", str(folder / "page.html")]) == 0
+    assert "mIoU" in (folder / "page.html").read_text()
+
+
+def counted(truth: np.ndarray, found: np.ndarray, classes: int) -> dict[str, np.ndarray]:
+    """Outcomes of images [M, pixels], counted class by class."""
+    true, right, either = [], [], []
+    for label in range(classes):
+        is_true, is_found = truth == label, (found == label) & (truth != IGNORED)
+        true.append(is_true.sum(1))
+        right.append((is_true & is_found).sum(1))
+        either.append((is_true | is_found).sum(1))
+    names = np.array([f"{place}.jpg" for place in range(len(truth))][::-1])
+    counts = {"intersection": right, "union": either, "labelled": true}
+    return {"sample": names, **{name: np.stack(columns, 1) for name, columns in counts.items()}}
+
+
+def test_scores_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    truth, found = rng.choice([0, 1, 2, 4, IGNORED], (20, 300)), rng.integers(0, 5, (20, 300))
+    kept = counted(truth, found, 5)
+    drawn = np.random.default_rng(0).multinomial(20, np.full(20, 1 / 20), size=500)[7]
+    order = np.argsort(kept["sample"])
+    for rows, scores in (
+        (np.arange(20), rescore(kept)),
+        (np.repeat(order, drawn), {name[10:]: values[7] for name, values in resampled(kept).items()}),
+    ):
+        labelled = truth[rows] != IGNORED
+        y, x = truth[rows][labelled], found[rows][labelled]
+        wanted = jaccard_score(y, x, labels=[0, 1, 2, 4], average="macro")  # class 3 is in no mask, though it is found
+        assert scores == pytest.approx({"mIoU": wanted, "pixel_accuracy": accuracy_score(y, x)})
+
+
+@pytest.mark.parametrize(("height", "width"), [(512, 512), (512, 683), (512, 2048), (1025, 512)])
+def test_windows_are_those_of_mmsegmentation(height: int, width: int) -> None:
+    rows, columns = (max(side - 512 + 341 - 1, 0) // 341 + 1 for side in (height, width))
+    wanted = [(min(341 * i, height - 512), min(341 * j, width - 512)) for i in range(rows) for j in range(columns)]
+    covered = np.zeros((height, width), bool)
+    for top, left in windows(height, width, 512):
+        covered[top : top + 512, left : left + 512] = True
+    assert windows(height, width, 512) == wanted
+    assert covered.all()
+
+
+def test_windows_are_averaged_and_enlarged_to_the_mask() -> None:
+    """As stated for the whole image at once, with more classes than are enlarged at a time."""
+    torch.manual_seed(0)
+    learner = SegmentLearner(lambda images: F.avg_pool2d(images, 4), 3, 35).eval()
+    image, total, count = torch.rand(1, 3, 12, 20), torch.zeros(1, 35, 12, 20), torch.zeros(12, 20)
+    with torch.inference_mode():
+        for left in (0, 8):
+            logits = learner.head(learner.norm(F.avg_pool2d(image[..., left : left + 12], 4)))
+            total[..., left : left + 12] += F.interpolate(logits, (12, 12), mode="bilinear")
+            count[:, left : left + 12] += 1
+        wanted = F.interpolate(total / count, (18, 30), mode="bilinear").argmax(1)[0]
+        assert torch.equal(learner.predict(image, (18, 30), 12, 1), wanted)
+        labels = wanted[None].clone()
+        labels[:, :3] = IGNORED
+        right, union, labelled = learner.count(image, labels, 12, 8)[0]
+    assert torch.equal(right, union)
+    assert torch.equal(right, labelled)
+    assert int(labelled.sum()) == 15 * 30
+
+
+def test_the_loss_of_a_batch_is_the_mean_of_its_parts() -> None:
+    learner = SegmentLearner(lambda images: F.avg_pool2d(images, 4), 3, 4).eval()
+    images, labels = torch.rand(4, 3, 8, 8), torch.randint(0, 4, (4, 8, 8))
+    labels[0, 2:] = IGNORED
+    whole = learner((images, labels), 0)["loss"]
+    parts = [learner((images[rows], labels[rows]), 0)["loss"] for rows in (slice(2), slice(2, 4))]
+    logits = F.interpolate(learner.head(learner.norm(F.avg_pool2d(images, 4))), (8, 8), mode="bilinear")
+    plain = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none").mean()
+    assert torch.allclose(whole, plain)
+    assert torch.allclose(whole, torch.stack(parts).mean())
+
+
+def test_tokens_lie_as_timm_lays_them() -> None:
+    backbone, image = create("tiny", img_size=64).eval(), torch.rand(2, 3, 64, 64)
+    encode, dim = make_encoder(backbone, 2)
+    maps = backbone.model.forward_intermediates(
+        backbone.normalised(image), indices=2, norm=True, intermediates_only=True
+    )
+    assert torch.allclose(encode(image), torch.cat(maps, 1), atol=1e-6)
+    assert encode(image).shape == (2, dim, 4, 4)
+
+
+class Painted(MaskSplit):
+    """Shapes whose images are their masks, in gray."""
+
+    def read(self, index: int) -> Image.Image:
+        return self.mask(index).convert("RGB")
+
+
+def test_a_view_moves_image_and_mask_alike() -> None:
+    train, shades = shapes().train, np.repeat(np.array([0, 60, 120, 180, 250], np.uint8), [1, 1, 1, 1, 252])
+    split = Painted(train.name, train.labels, train.names, train.sizes, train.folder, train.masks, shades)
+    options = command("segment", "--size", "64", "--backbone", "tiny", "--no-distort", "--batch-size", "8").options
+    images, seen = MaskedImages(split, options, (0.5, 0.4, 0.3)), set()
+    for index in range(8):
+        image, labels = images[0, index, 0]
+        assert image.shape == (3, 64, 64)
+        assert torch.equal(image, images[0, index, 0][0])
+        assert not torch.equal(image, images[1, index, 0][0])
+        beyond = labels == IGNORED
+        assert (image[:, beyond] == torch.tensor([[128], [102], [76]])).all()
+        assert ((image[0].long() - labels).abs()[~beyond] < 10).float().mean() > 0.7, "but for resampled rims"
+        seen |= {bool(beyond.any())}
+    assert seen == {True, False}
+
+
+def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    with stopped_after(3):
+        assert main([*WORDS, "--out", str(tmp_path / "stopped")]) != 0
+    for name in ("stopped", "whole"):
+        assert main([*WORDS, "--out", str(tmp_path / name)]) == 0
+    assert_equal_runs(tmp_path / "stopped", tmp_path / "whole")
+
+
+@pytest.mark.nightly
+def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
+    assert main([*WORDS, "--out", str(tmp_path / "one")]) == 0
+    run_by_ranks("transfer.run", [*WORDS, "--out", str(tmp_path / "two")], tmp_path / "log")
+    one, two = record(tmp_path / "one"), record(tmp_path / "two")
+    assert one.run_key == two.run_key
+    for mine, theirs in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    assert outcomes(tmp_path / "one")["labelled"].tolist() == outcomes(tmp_path / "two")["labelled"].tolist()
+    assert one.scores == pytest.approx(two.scores, abs=0.01)
+
+
+def test_what_cannot_work_is_said_before_training() -> None:
+    run = partial(check, resolve("tiny"), context=context())
+    with pytest.raises(UsageError, match="--n-last-blocks 3: at most 2"):
+        run(dataset=shapes(), options=smoke_options("segment", "--n-last-blocks", "3"))
+    with pytest.raises(UsageError, match="toy_digits: images without masks; segment reads `format: masks`"):
+        run(dataset=digits(2), options=smoke_options("segment"))
+    with pytest.raises(UsageError, match="--in-chans 4"):
+        load_task("segment").check_words(resolve("tiny", in_chans=4), smoke_options("segment"))
+
+
+def test_the_rate_falls_on_a_line() -> None:
+    from transfer.engine.schedule import Schedule
+
+    options = command("segment", "--backbone", "tiny").options
+    schedule = Schedule(options)
+    for step in (1500, 20_000, 40_000):
+        assert schedule.rate(step / 1263, 1e-3) == pytest.approx(1e-3 * (1 - step / (32 * 1263)))
+    assert math.isclose(schedule.rate(750 / 1263, 1e-3), 5e-4, rel_tol=1e-3)
