@@ -22,7 +22,13 @@ TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/task.py"))
 ROOMS = (
     # commands, and what these are made of
     *("transfer/sweep", "transfer/launch", "transfer/report", "transfer/report/page"),
-    *("transfer/report/published", "transfer/report/figures", "transfer/report/summary", "transfer/doctor"),
+    *(
+        "transfer/report/published",
+        "transfer/report/figures",
+        "transfer/report/summary",
+        "transfer/predict",
+        "transfer/doctor",
+    ),
     *("transfer/testing", "transfer/verify", "transfer/report/tables", "transfer/evaluation", "transfer/comparison"),
     *("transfer/experiments", "transfer/records", "transfer/cli"),
     # tasks
@@ -44,7 +50,7 @@ FRAMEWORK = ("core", "statistics", "data", "engine")
 
 LIGHT = (
     *("transfer", "transfer.api", "transfer.run", "transfer.pretrain", "transfer.evaluation.preflight"),
-    *("transfer.evaluation.weights_export", "transfer.report.tables.terminal"),
+    *("transfer.evaluation.weights_export", "transfer.report.tables.terminal", "transfer.predict.__main__"),
     *("backbones.stems", "backbones.pretrain.supervised.method", "backbones.pretrain.dino.method"),
     *(f"tasks.{name}.task" for name in config_names("tasks")),
     "tasks.ranking.ties",

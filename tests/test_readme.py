@@ -13,6 +13,7 @@ from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, GpuOptions
 from transfer.doctor.speed import SpeedOptions
+from transfer.predict import __main__ as predict
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.testing import check_backbone
@@ -25,8 +26,14 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "sweep": sweep.main,
     "report": report.main,
     "verify": verify.main,
+    "predict": predict.main,
 }
-OPTIONS = {"report": None, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
+OPTIONS = {
+    "report": None,
+    "verify": verify.VerifyOptions,
+    "predict": predict.PredictOptions,
+    "doctor": doctor.DataOptions,
+}
 DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions, "gpu": GpuOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 TRIED = "docs/guide/afternoon.md"  # by tests/journey
@@ -75,7 +82,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name)) if " -m tests." not in text]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",)}  # fmt: skip
+             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",), "predict": ("run",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):
         assert MAINS[module](arguments) == 0

@@ -10,6 +10,7 @@ USAGE = """usage: python -m transfer.COMMAND --help
   pretrain   pretrain a backbone and export its weights
   sweep      run a grid of commands, such as `bench`, and report on it
   report     show records as tables, comparisons and a page
+  predict    use what a run trained on new images
   verify     check that records are unchanged and give their scores
   doctor     check this machine, datasets and backbones; measure speed
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from transfer.comparison.selection import has_value, select_arms
 from transfer.core.errors import MissingInput, UserError, visible
-from transfer.core.exports import EXPORT, export_folder, users_parts
+from transfer.core.exports import EXPORT, export_folder
 from transfer.core.files import atomic_replacement, with_home
 from transfer.engine.checkpoint import history
 from transfer.records import run_set, store
@@ -20,8 +20,10 @@ from transfer.records.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
     from backbones.backbone import Backbone
+    from transfer.predict.prediction import Prediction
     from transfer.report.tables.table import Table
 
 
@@ -67,15 +69,8 @@ class Run(store.Run):
         """
         folder = self.folder / EXPORT
         if export_folder(str(folder)) is None:
-            raise MissingInput(self._without_weights)
+            raise MissingInput(store.without_weights(self))
         return folder
-
-    @property
-    def _without_weights(self) -> str:
-        return (
-            f"{self.run_id}: there are no weights in {self.folder / EXPORT}; the task trains no backbone, or the "
-            "run was made with --save-weights none"
-        )
 
     def backbone(self, **overrides: Any) -> "Backbone":
         """Return the trained backbone, `backbones.backbone.Backbone`, on the CPU.
@@ -89,15 +84,34 @@ class Run(store.Run):
             MissingInput: the weights are not here.
         """
         from backbones.backbone import create
-        from backbones.spec import BackboneSpec
+        from transfer.predict.trained import trained_spec
 
-        given = self.record.backbone
-        if export_folder(str(self.folder / EXPORT)) is not None:
-            given = given | {"weights": str(self.weights), "load": "strict", "weights_key": None, "weights_size": None}
-            given |= users_parts(self.weights)
-        elif self.record.cost.get("images_per_second"):
-            raise MissingInput(self._without_weights)
-        return create(BackboneSpec.from_dict(given), **overrides)
+        return create(trained_spec(self), **overrides)
+
+    def model(self) -> "nn.Module":
+        """Return the whole trained model, with head, neck and detector, on the CPU in evaluation mode.
+
+        It is a backbone (with `logits` where it has a classifier), the classifier of `linear`, or the learner of `reid`
+        (`encode`) or `detect` (`detector`). Raises UserError.
+        """
+        import torch
+
+        from transfer.engine.context import Context
+        from transfer.predict.trained import Trained
+
+        return Trained.of(self, Context(torch.device("cpu"), "fp32", quiet=True)).model
+
+    def predict(self, images: Any, **options: Any) -> "Prediction":
+        """Return what the trained model finds in new images, with the numbers of the run's own evaluation.
+
+        Args:
+            images: files, folders or patterns, one or several.
+            options: those of `python -m transfer.predict`, as `gallery=` and `top=`. See its errors, too.
+        """
+        from transfer.predict.options import PredictOptions
+        from transfer.predict.trained import predict
+
+        return predict(self, PredictOptions(run=self.folder, images=images, **options))
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of `history.jsonl`: statistics of training steps, and of validations."""

@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -61,7 +61,8 @@ class Task:
         shares_tokens: whether ranks can share the tokens of an image in its training.
         formats: of the datasets that it takes, see `transfer.data.layouts.FORMATS`; empty: any.
         module: of a task of the suite, the module with its functions `run`, `rescore`, `check`, `build` and
-            `untrained_learner`. It imports torch, and is imported when one of them is called.
+            `untrained_learner`, and for new images `restore`, `predict`, `features`, `view`, `draw` (see
+            `transfer.predict.trained`). It imports torch, and is imported when one of them is called.
         file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
     """
 
@@ -260,6 +261,12 @@ def batch_for(images: int, options: Any) -> Defaults:
     if not (images and batch and options.epochs) or images >= STEPS * batch:
         return {}
     return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
+
+
+def recorded_options(task: Task, options: Mapping[str, Any]) -> Any:
+    """Return the options of a task, an object of `task.options`, from a record's; those added later have defaults."""
+    given = {item.name: options[item.name] for item in fields(task.options) if item.name in options}
+    return task.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def load_task(name: str) -> Task:

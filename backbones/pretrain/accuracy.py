@@ -55,6 +55,29 @@ def top_k(
     return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
 
 
+def classified(
+    backbone: Backbone, images: Split, transform: Transform, context: Context, *, batch_size: int, facts: dict[str, Any]
+) -> Outcomes:
+    """Return what `named_scores` does of new images, from logits as `top_k` computes them."""
+    view = SplitDataset(images, transform)
+    logits = compute_rows(
+        lambda x, *_: backbone.logits(x).float(), view, context, batch_size=batch_size, label="classes"
+    )
+    return named_scores(logits, facts)
+
+
+def named_scores(logits: Tensor, facts: dict[str, Any]) -> Outcomes:
+    """Return `logits` [M, C], `scores` [M, C] and the names of the `classes` [C], or numbers where these are unknown.
+
+    Args:
+        facts: what the export says of its run: `classes`, and the `loss` of which the scores are.
+    """
+    sigmoid = facts.get("options", {}).get("loss") == "sigmoid"
+    classes = facts.get("classes") or range(logits.shape[1])
+    scores = logits.sigmoid() if sigmoid else logits.softmax(1)
+    return {"logits": logits.numpy(), "scores": scores.numpy(), "classes": np.array([*map(str, classes)])}
+
+
 def image_outcomes(split: Split) -> Outcomes:
     """Return `sample` [M], the names, and `cluster` [M] for resampling: every image is its own cluster."""
     return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, class_columns, imagenet_synsets, top_k
+from backbones.pretrain.accuracy import accuracies, class_columns, classified, imagenet_synsets, top_k
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
 from tasks.classify.task import ClassifyOptions
 from tasks.labelled_images import frozen_backbone
 from transfer.core.errors import UserError, shortened
-from transfer.core.exports import pretraining_facts
-from transfer.data.classification import ClassificationData
+from transfer.core.exports import pretraining_facts, weights_facts
+from transfer.data.classification import ClassificationData, Split
 from transfer.data.formats.folders import in_short
 from transfer.data.loading.augment import eval_transform
 from transfer.engine.context import Context
-from transfer.task import Result
+from transfer.task import Outcomes, Result
 
 IMAGENET_1K = 1000
 
@@ -44,6 +44,18 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOption
         backbone, dataset.validation, transform, context, batch_size=options.eval_batch_size, columns=columns
     )
     return accuracies(outcomes), outcomes
+
+
+def restore(spec: BackboneSpec, options: ClassifyOptions, context: Context) -> Backbone:
+    """Return the backbone with its classifier."""
+    return create(spec, img_size=options.size, classes="trained")
+
+
+def predict(backbone: Backbone, images: Split, options: ClassifyOptions, context: Context) -> Outcomes:
+    """Classify images among all classes of the weights, which are numbered where their names are unknown."""
+    view = eval_transform(options.size, options.resize, view=options.resize_mode)
+    facts = weights_facts(backbone.spec.weights) | {"classes": trained_classes(backbone)}
+    return classified(backbone, images, view, context, batch_size=options.eval_batch_size, facts=facts)
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:

@@ -6,6 +6,7 @@ The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.1
 import json
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,25 @@ import torch
 from backbones.backbone import Backbone, create
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
-from backbones.trained_weights import check_head, export_trained, load_head
+from backbones.trained_weights import check_head, export_trained, load_head, read_head
 from tasks.detect import mmlab
 from tasks.detect.coco.averages import evaluate, resampled, scores
 from tasks.detect.coco.matching import PREFIX, Kind, Matches
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, collate
+from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, detect, with_trained_classes
 from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
 from transfer.core.errors import UsageError
+from transfer.core.exports import weights_facts
 from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import mask_library
 from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import NotFinite
@@ -117,8 +121,43 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     if context.folder and context.ranks.first:
         write_atomic(context.folder / RESULTS, json.dumps(results).encode())
     if options.epochs:
-        export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
+        about = {"classes": list(dataset.classes), "category_ids": list(dataset.category_ids)}
+        export_trained(learner, learner.backbone, context, **about)
     return rescore(outcomes), outcomes
+
+
+def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> DetectionLearner:
+    """Return the trained detector."""
+    mmlab.load()
+    masks = any(".mask_head." in name for name in read_head(spec.weights, context.head_digest))
+    detector = resolve_detector(options.detector or ("mask_rcnn" if masks else "faster_rcnn"))
+    learner = make_learner(spec, len(weights_facts(spec.weights)["classes"]), detector, options)
+    load_head(learner, learner.backbone, context)
+    return learner
+
+
+def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions, context: Context) -> dict[str, Any]:
+    """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
+    facts, size, padded = (
+        weights_facts(learner.backbone.spec.weights),
+        options.eval_batch_size,
+        options.resize_mode == "jitter",
+    )
+    ids = facts.get("category_ids", range(1, len(facts["classes"]) + 1))
+    data, split = CocoData.of_images(images, facts["classes"], ids)
+    results = detect(learner.detector, data, split, options.size, context, batch_size=size, padded=padded)
+    found = [
+        {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0, **result}
+        for number, result in enumerate(results, 1)
+    ]
+    return {"coco": data.as_coco(split) | {"annotations": found}}
+
+
+def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+    """Save every image with what `predict` found on it. Raises UserError."""
+    names, ids = zip(*((item["name"], item["id"]) for item in found["coco"]["categories"]))
+    data, _ = CocoData.of_images(images, names, ids)
+    save_pictures(folder, data, found["coco"]["annotations"], len(images))
 
 
 def _outcomes(

@@ -16,20 +16,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backbones.backbone import create
+from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
-from tasks.fewshot.features import FLAG, Extractor, Features
+from tasks.fewshot.features import FLAG, Extractor, Features, encoder
 from tasks.fewshot.support_sets import SupportSets
 from tasks.fewshot.task import FewshotOptions
 from tasks.labelled_images import frozen_backbone
 from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
 from transfer.core.errors import UsageError
 from transfer.core.files import check_writable, write_atomic
-from transfer.data.classification import ClassificationData
+from transfer.data.classification import ClassificationData, Split
+from transfer.data.loading.augment import eval_transform
+from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
-from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels
+from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels, extract
 from transfer.task import Outcomes, Result, Scores
 
 Fit = Callable[[Tensor, Tensor, int], Fitted]
@@ -151,6 +153,13 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
         score = name.replace("correct", "accuracy")
         context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
     return rescore(outcomes), outcomes
+
+
+def features(backbone: Backbone, images: Split, options: FewshotOptions, context: Context) -> Tensor:
+    """Return the features [M, F] of images that the probes see."""
+    view = SplitDataset(images, eval_transform(options.size, options.resize, view=options.resize_mode), preload=False)
+    encode, batch = encoder(backbone, options.block), options.eval_batch_size
+    return extract(encode, view, context, batch_size=batch, label="features")
 
 
 def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> None:

@@ -17,15 +17,15 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, image_outcomes, true_class_ranks
+from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export_folder, pretraining_facts
-from transfer.data.classification import ClassificationData
+from transfer.core.exports import export_folder, pretraining_facts, weights_facts
+from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
@@ -196,6 +196,40 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
     outcomes = image_outcomes(dataset.validation) | {name: column.numpy() for name, column in ranks.items()}
     return rescore(outcomes), outcomes
+
+
+class Classifier(nn.Module):
+    """The frozen backbone and the classifier of the last epoch: images [B, 3, H, W] -> logits [B, C]."""
+
+    def __init__(self, backbone: Backbone, options: LinearOptions, context: Context) -> None:
+        super().__init__()
+        head = read_head(backbone.spec.weights, context.head_digest)
+        self.backbone, self.head = backbone, nn.Linear(*head["head.weight"].shape[::-1])
+        self.head.load_state_dict({key: head[f"head.{key}"] for key in ("weight", "bias")})
+        self.encode, _ = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        return self.head(self.encode(images).float())
+
+
+def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> Classifier:
+    """Return the backbone with the classifier that was trained on it."""
+    return Classifier(create(spec, img_size=options.size), options, context)
+
+
+def features(model: Classifier, images: Split, options: LinearOptions, context: Context) -> Tensor:
+    """Return the features [M, F] that are classified."""
+    view = SplitDataset(images, eval_transform(options.size, options.resize))
+    return extract(model.encode, view, context, batch_size=options.eval_batch_size, label="features")
+
+
+@torch.no_grad()
+def predict(model: Classifier, images: Split, options: LinearOptions, context: Context) -> Outcomes:
+    """Classify images as the last validation does."""
+    rows = features(model, images, options, context).split(ROWS)
+    logits = torch.cat([model.head(x.to(context.device)).cpu() for x in rows])
+    return named_scores(logits, weights_facts(model.backbone.spec.weights))
 
 
 def _classify_by_trained_heads(

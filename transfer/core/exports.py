@@ -135,6 +135,12 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def weights_facts(weights: str) -> dict[str, Any]:
+    """Return `pretraining_facts` of the exported folder that `weights` name; an empty mapping without one."""
+    folder = export_folder(weights)
+    return pretraining_facts(folder) if folder else {}
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the `config.json` of an exported folder, its architecture and arguments by our names.
 

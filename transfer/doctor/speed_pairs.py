@@ -6,9 +6,7 @@ The models are built from the records with random weights, on which no time depe
 
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from transfer.doctor.speed import BATCH
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
 from transfer.records.record import Record
 from transfer.report.tables.costs import CostRatio, CostRatios, Ratio, image_size, step_images
-from transfer.task import load_task
+from transfer.task import load_task, recorded_options
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5
 """Time of the training steps, and of the forward passes, of a pair of runs; less for runs of --smoke."""
@@ -140,7 +138,5 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     if record.task != "detect":
         return create(spec, img_size=size), size
     task = load_task(record.task)
-    recorded = ((item.name, record.options[item.name]) for item in fields(task.options))
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded}
-    learner = task.untrained_learner(spec, task.options(**values))
+    learner = task.untrained_learner(spec, recorded_options(task, record.options))
     return learner.maps, learner.padded(size)

@@ -33,6 +33,13 @@ class Run:
     record: Record
 
 
+def without_weights(run: Run) -> str:
+    """Say that a run has no weights, and why."""
+    why = "the task trains no backbone, or the run was made with --save-weights none"
+    why = f"its training failed ({run.record.status})" if run.record.training_failed else why
+    return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
+
+
 @dataclass(frozen=True)
 class Unfinished:
     """A run's folder without a record."""

@@ -13,6 +13,7 @@ from transfer.core.options import Common, noted
 from transfer.core.settings import config_names
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, SpeedOptions
+from transfer.predict import __main__ as predict
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.task import load_task
@@ -26,6 +27,7 @@ PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_task("pretrain-dino").options, *SHARED)),
     **{f"report {name}": (report.main, [name], (options,)) for name, options in report.COMMANDS.items()},
     "verify": (verify.main, [], (verify.VerifyOptions,)),
+    "predict": (predict.main, [], (predict.PredictOptions,)),
     "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),
     "doctor data": (doctor.main, ["data"], (DataOptions,)),
     "doctor backbone": (doctor.main, ["backbone"], (BackboneCheckOptions,)),

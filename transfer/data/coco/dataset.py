@@ -6,9 +6,10 @@ file names others by `train_annotations`, `train_images`, `val_annotations`, `va
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from transfer.data.layouts import BESIDE, EXPORTED
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import Images, check_present, content_digests, overlap_notes
 from transfer.data.splits.manifest import Manifest, OpenedData
+from transfer.data.splits.split import FileSplit
 from transfer.data.toy.coco import GENERATORS
 
 SPLITS = ("train", "val")
@@ -57,6 +59,14 @@ class CocoData(OpenedData):
     """Numbers of objects by split that are not trained on: `crowds`, `ignored`, `no_area`, `outside` of their image,
     `below_pixel` in a side; of boxes `clipped` for training; of `short_polygons`, of objects `left_without_polygon` by
     these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
+
+    @classmethod
+    def of_images(cls, images: FileSplit, classes: Iterable[str], ids: Iterable[int]) -> tuple[Self, CocoSplit]:
+        """Return images without labels beside the classes of a detector and their ids, and them as a split."""
+        split = CocoSplit.unlabelled(images)
+        facts: dict[str, Any] = {"name": split.name, "version": None, "counts": {}, "digest": "", "dropped": {}}
+        given: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
+        return cls(root=split.folder, **facts, **given), split
 
     @property
     def objects(self) -> int:

@@ -141,6 +141,18 @@ class CocoSplit:
     upright: bool = False
     """Whether images are turned by their EXIF orientation; else they are read as stored."""
 
+    @classmethod
+    def unlabelled(cls, files: FileSplit) -> Self:
+        """Return images without objects, read as stored, with ids from 1. Raises UserError for an unreadable one."""
+        empty: dict[str, Any] = dict.fromkeys(("ids", "image", "label"), np.zeros(0, np.int64))
+        empty |= dict.fromkeys(("crowd", "ignored", "trained"), np.zeros(0, bool))
+        empty |= {"boxes": np.zeros((0, 4)), "areas": np.zeros(0), "segmentations": Segmentations.collect([])}
+        images = [CocoImage(number, name, 0, 0) for number, name in enumerate(files.names, 1)]
+        split = cls(name=files.name, folder=files.folder, file=files.folder, content="", images=images, **empty)
+        sizes = map(split.header, range(len(files)))
+        images = [replace(image, width=w, height=h) for image, (w, h, _) in zip(split.images, sizes)]
+        return replace(split, images=images)
+
     def path(self, index: int) -> str:
         """Return the file of an image."""
         return f"{self.folder}/{self.images[index].file_name}"

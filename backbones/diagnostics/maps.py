@@ -1,0 +1,54 @@
+"""Maps of an image's tokens as pictures: where the last block attends to, and how alike its tokens are.
+
+Shapes: B images, h x w grid of patch tokens, N queries, L keys.
+"""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor, nn
+from torchvision.transforms.v2.functional import to_pil_image
+
+from backbones.backbone import Backbone
+from backbones.diagnostics.recorder import weights_shown, why_no_weights
+
+COLORS = ("#000004", "#fcffa4", "#bb3754")
+SHARE = 0.65
+"""Of the map where it is blended with the image."""
+
+
+def token_maps(backbone: Backbone, images: Tensor) -> dict[str, Tensor]:
+    """Return maps [B, h, w] of images [B, 3, H, W].
+
+    `attention`: the weights of the last block on patch tokens, mean over heads; those of the class token, or else the
+    mean over all queries. It is missing where the block's weights are unknown. `similarity`: the cosine of each patch
+    token after the last block with the mean of all.
+
+    Raises:
+        UserError: the backbone gives no maps.
+    """
+    attention = getattr([*getattr(backbone.model, "blocks", [None])][-1], "attn", None)
+    received: list[Tensor] = []
+    known = attention is not None and not why_no_weights(attention)
+    with weights_shown(attention, received.append) if known else nullcontext():
+        tokens = backbone.maps(images, [-1])[0].float()
+    mean = tokens.mean((2, 3), keepdim=True)
+    maps = {"similarity": nn.functional.cosine_similarity(tokens, mean, dim=1)}
+    if received:
+        weights, prefix = received[-1].float().mean(1), backbone.model.num_prefix_tokens
+        rows = weights[:, 0] if prefix else weights.mean(1)
+        maps["attention"] = rows[:, prefix:].unflatten(1, tokens.shape[2:])
+    return maps
+
+
+def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) -> None:
+    """Save each map [1, h, w] over its image [1, 3, H, W] as `folder`/NAME.KIND.png, from its least to its largest."""
+    stem = name.replace("/", "-").lstrip(".-")
+    image = to_pil_image(pixels[0].cpu()).convert("L").convert("RGB")
+    for kind, (rows,) in maps.items():
+        low, high = rows.aminmax()
+        grey = ((rows - low) / (high - low).clamp(min=1e-12) * 255).round().to(torch.uint8).cpu()
+        shown = Image.fromarray(grey.numpy()).resize(image.size, Image.Resampling.BICUBIC)
+        Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(folder / f"{stem}.{kind}.png")

@@ -1,0 +1,231 @@
+"""What a run trained, used on images: the numbers of its evaluation, files of each kind, and what cannot work."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.neighbors import NearestNeighbors
+
+from backbones.diagnostics.maps import token_maps
+from backbones.pretrain.accuracy import true_class_ranks
+from tasks.ranking.metrics import rank
+from transfer import Run, load
+from transfer.core.errors import UserError
+from transfer.data.spec import resolve_dataset
+from transfer.predict.__main__ import main
+from transfer.pretrain import main as pretrain
+from transfer.run import main as run
+from transfer.task import load_task, recorded_options
+
+WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
+SHORT = ["--epochs", "1", "--warmup-epochs", "0"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of tasks that take no time; `classify` of what `finetune` left."""
+    out = tmp_path_factory.mktemp("predict")
+    words = [*WORDS, "--out", str(out / "runs")]
+    assert run(["finetune", *words, "--subset", "20", "--epochs", "2", "--lr", "2e-3"]) == 0
+    weights = ["--weights", str(run_of(out, "finetune").folder)]
+    assert run(["classify", *words, *weights]) == 0
+    assert run(["linear", *words, *weights, "--subset", "20", "--epochs", "2"]) == 0
+    assert run(["reid", *words, *SHORT]) == 0
+    assert run(["reid", *words, *SHORT, "--seeds", "1", "--save-weights", "none"]) == 0
+    assert pretrain(["dino", *words, "--subset", "20", *SHORT, "--export-dir", str(out / "weights")]) == 0
+    return out
+
+
+def run_of(out: Path, task: str) -> Run:
+    """The first run of a task."""
+    return load(out / "runs").filter(task=task, seed=0)[0]
+
+
+def data_of(run: Run) -> Any:
+    """The dataset of a run, as its evaluation opened it."""
+    task, given = load_task(run.task), {"root": None, "subset": run.record.subset, "drop_corrupt": False}
+    return task.open(resolve_dataset(run.record.dataset["name"]), recorded_options(task, run.record.options), **given)
+
+
+def paths_of(split: Any) -> list[str]:
+    """The files of a split."""
+    return [split.path(index) for index in range(len(split))]
+
+
+@pytest.mark.parametrize("task", ["finetune", "classify", "linear"])
+def test_classes_are_those_of_the_evaluation_to_the_bit(task: str, out: Path) -> None:
+    run = run_of(out, task)
+    split, kept = data_of(run).val, run.per_sample()
+    found = run.predict(paths_of(split)).arrays
+    ranks = true_class_ranks(torch.from_numpy(found["logits"]), torch.from_numpy(split.labels)).numpy()
+    np.testing.assert_array_equal(ranks, np.stack([kept["rank"], kept["ties"]], axis=1))
+    assert found["classes"].tolist() == list(map(str, range(10)))
+    np.testing.assert_allclose(found["scores"].sum(1), 1, rtol=1e-5)
+
+
+def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nearest(out: Path) -> None:
+    run = run_of(out, "reid")
+    data, kept = data_of(run), run.per_sample()
+    lists = data.query, data.gallery
+    paths = [[sample.path for sample in samples] for samples in lists]
+    features = [run.predict(of).arrays["features"] for of in paths]
+    labels = [np.array([getattr(one, kind) for one in of]) for kind in ("identity", "camera") for of in lists]
+    outcomes = rank(*map(torch.from_numpy, features), *labels).outcomes()
+    assert outcomes.keys() <= kept.keys()
+    assert all(np.array_equal(values, kept[name], equal_nan=True) for name, values in outcomes.items())
+
+    near = run.predict(paths[0], gallery=paths[1], top=3)
+    oracle = NearestNeighbors(n_neighbors=3, metric="cosine").fit(features[1].astype(float))
+    distances, _ = oracle.kneighbors(features[0].astype(float))
+    np.testing.assert_allclose(1 - near.arrays["similarity"], distances, atol=1e-12)
+    names = {Path(path).name: row for path, row in zip(paths[1], features[1])}
+    first = [names[Path(name).name] @ row for name, row in zip(near.arrays["nearest"][:, 0], features[0])]
+    np.testing.assert_allclose(first, near.arrays["similarity"][:, 0], atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_detections_are_those_of_the_evaluation_to_the_bit(tmp_path: Path) -> None:
+    from pycocotools.coco import COCO
+
+    assert run(["detect", *WORDS, "--out", str(tmp_path / "runs")]) == 0
+    trained = run_of(tmp_path, "detect")
+    val, kept = data_of(trained).val, json.loads((trained.folder / "detections.json").read_text())
+    files = ["--to", str(tmp_path / "found.json"), "--pictures", str(tmp_path / "drawn"), "--maps", str(tmp_path)]
+    assert main([str(trained.folder), *val.paths(), *files]) == 0
+    found = COCO(str(tmp_path / "found.json"))
+    ids = {image["id"]: val.images[place].id for place, image in enumerate(found.dataset["images"])}
+    assert [Path(image["file_name"]).name for image in found.imgs.values()] == [Path(one).name for one in val.paths()]
+    rows = [{name: item[name] for name in kept[0]} for item in found.dataset["annotations"]]
+    assert [row | {"image_id": ids[row["image_id"]]} for row in rows] == kept
+    assert len([*(tmp_path / "drawn").glob("*.png")]) == len(val.paths())
+    assert len(trained.predict(val.paths()).to_frame()) == len(kept)
+    assert type(trained.model()).__name__ == "DetectionLearner"
+
+
+def odd_images(folder: Path) -> None:
+    """Images of odd kinds: 16 bits, CMYK, turned by EXIF, of one pixel, and a broken one."""
+    (folder / "below").mkdir()
+    noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), dtype=np.uint8)
+    Image.fromarray(noise[..., 0].astype(np.uint16) * 257).save(folder / "grey.png")
+    Image.fromarray(noise).convert("CMYK").save(folder / "cmyk.jpg")
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(noise).save(folder / "below" / "turned.jpg", exif=exif)
+    Image.new("RGB", (1, 1)).save(folder / "dot.png")
+    (folder / "broken.png").write_bytes((folder / "grey.png").read_bytes()[:200])
+
+
+def test_images_of_a_folder_a_pattern_and_a_list_and_files_of_each_kind(out: Path, tmp_path: Path) -> None:
+    odd_images(tmp_path)
+    trained = run_of(out, "finetune")
+    names = ["below/turned.jpg", "cmyk.jpg", "dot.png", "grey.png"]
+    with pytest.raises(UserError, match=r"1 of 5 images cannot be read:\n.*broken\.png"):
+        trained.predict(tmp_path)
+    folder = trained.predict(str(tmp_path), drop_corrupt=True)
+    pattern = trained.predict(f"{tmp_path}/**/*[dtky].*g", drop_corrupt=True)
+    listed = trained.predict([tmp_path / name for name in names])
+    for found in (folder, pattern, listed):
+        assert list(found.images.names) == names
+        np.testing.assert_array_equal(found.arrays["logits"], folder.arrays["logits"])
+    assert [note for note in folder.notes if "left out" in note and "broken.png" in note]
+
+    words = [str(trained.folder / "export"), str(tmp_path / "*.jpg"), str(tmp_path / "dot.png"), "--top", "2"]
+    for suffix, read in ((".csv", pd.read_csv), (".parquet", pd.read_parquet), (".json", pd.read_json)):
+        assert main([*words, "--to", str(tmp_path / f"to/x{suffix}")]) == 0
+        table = read(tmp_path / f"to/x{suffix}")
+        assert table.columns.tolist() == ["image", "rank", "class", "score"]
+        assert table["image"].tolist() == ["cmyk.jpg"] * 2 + ["dot.png"] * 2
+        best = folder.arrays["scores"].max(1)[1:3]
+        np.testing.assert_allclose(table["score"][::2], best, rtol=1e-6)
+    assert main([*words, "--to", str(tmp_path / "x.npz"), "--maps", str(tmp_path / "maps")]) == 0
+    assert main([*words, "--to", str(tmp_path / "x.parquet"), "--features"]) == 0
+    with np.load(tmp_path / "x.npz") as arrays:
+        features = np.stack(pd.read_parquet(tmp_path / "x.parquet")["features"].tolist())
+        np.testing.assert_array_equal(arrays["features"], features)
+        assert arrays["names"].tolist() == ["cmyk.jpg", "dot.png"]
+    drawn = sorted(path.name for path in (tmp_path / "maps").iterdir())
+    assert drawn == [f"{name}.{kind}.png" for name in ("cmyk.jpg", "dot.png") for kind in ("attention", "similarity")]
+
+
+def test_maps_are_the_attention_of_the_class_token_and_the_cosine_with_the_mean_token(out: Path) -> None:
+    backbone, images = run_of(out, "finetune").model(), torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        maps, entries = token_maps(backbone, images), backbone.tokens(images)
+        block = backbone.model.blocks[-1]
+        q, k, _ = block.attn.qkv(block.norm1(entries[-2])).unflatten(2, (3, block.attn.num_heads, -1)).unbind(2)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+        attention = scores.softmax(-1).mean(1)[:, 0, 1:]
+        patches = entries[-1][:, 1:]
+        cosine = torch.cosine_similarity(patches, patches.mean(1, keepdim=True), dim=-1)
+    torch.testing.assert_close(maps["attention"].flatten(1), attention)
+    torch.testing.assert_close(maps["similarity"].flatten(1), cosine)
+
+
+TASK = """
+import dataclasses
+from transfer import api
+
+@dataclasses.dataclass(kw_only=True)
+class Options(api.FrozenOptions):
+    size: int = 32
+    resize: int | None = None
+    eval_batch_size: int = 8
+    eval_precision: str = "fp32"
+
+class Bright(api.Classification):
+    name, version, options, primary = "bright", 1, Options, "mean"
+    metrics = {"mean": api.Metric()}
+
+    def values(self, split):
+        import numpy as np
+        return np.array([np.asarray(split.read(index)).mean() / 255 for index in range(len(split))])
+
+    def run(self, spec, dataset, options, context):
+        outcomes = api.image_outcomes(dataset.val) | {"mean": self.values(dataset.val)}
+        return self.rescore(outcomes), outcomes
+
+    def rescore(self, outcomes):
+        return {"mean": float(outcomes["mean"].mean())}
+
+    def predict(self, model, images, options, context):
+        return {"brightness": self.values(images)}
+
+TASK = Bright()
+"""
+
+
+def test_a_task_of_ones_own_says_how_it_predicts(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK)
+    words = ["--backbone", "tiny", "--weights", "random", "--dataset", "toy_digits", "--out", str(tmp_path / "runs")]
+    assert run([f"{tmp_path}/mine.py:TASK", *words]) == 0
+    Image.new("L", (8, 8), 51).save(tmp_path / "grey.png")
+    frame = run_of(tmp_path, "bright").predict(tmp_path / "grey.png").to_frame()
+    assert frame.values.tolist() == [["grey.png", 0.2]]
+
+
+def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    image, finetuned, dino = str(tmp_path / "a.png"), run_of(out, "finetune"), run_of(out, "pretrain-dino")
+    without = load(out / "runs").filter(task="reid", seed=1)[0].folder
+    cases = {
+        "--save-weights none": [str(without), image],
+        "no images found": [str(finetuned.folder), str(tmp_path / "*.jpg")],
+        "can be written to .csv, .parquet, .json": [str(finetuned.folder), image, "--to", "x.txt"],
+        "features can be written to .npz, .parquet": [str(dino.folder), image, "--to", "x.csv"],
+        "draws nothing": [str(finetuned.folder), image, "--pictures", str(tmp_path)],
+        "no record.json": [str(tmp_path), image],
+    }
+    for said, words in cases.items():
+        assert main(words) in (1, 2)
+        assert said in capfd.readouterr().err.strip().splitlines()[-1]
+    assert main([str(out / "weights" / "tiny"), image]) == 0  # a run is found by its published weights
+    assert capfd.readouterr().out.startswith("image,features\na.png,")
+    weights = finetuned.folder / "export" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(UserError):
+        finetuned.predict(image)
