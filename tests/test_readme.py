@@ -82,7 +82,8 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name)) if " -m tests." not in text]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",), "predict": ("run",)}  # fmt: skip
+             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",),
+             "predict": ("run",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):
         assert MAINS[module](arguments) == 0

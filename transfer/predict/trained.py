@@ -7,8 +7,7 @@ transform of evaluation; `draw(images, found, folder)` pictures. Shapes: M image
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
@@ -103,7 +102,7 @@ class Trained:
 
     @classmethod
     def of(cls, run: Run, context: Context, batch_size: int | None = None) -> "Trained":
-        """Load the model of a run onto the context's device.
+        """Load the model of a run onto the context's device; torch gets the run's threads.
 
         Args:
             context: gets the run's seed and precision.
@@ -123,6 +122,8 @@ class Trained:
         context.seed = record.seed
         context.eval_precision = choose_precision(record.environment.get("eval_precision") or "fp32", context.device)
         seed_torch(record.seed)
+        if (threads := record.environment.get("threads")) and not context.on_gpu:  # they decide the last bits
+            torch.set_num_threads(min(threads, usable_cores()))
         restore = task_function(task, "restore") or (lambda *_: create(spec, img_size=task.built_size(options)))
         model = restore(spec, options, context).eval().to(context.device)
         used = next((part for part in model.modules() if isinstance(part, Backbone)), None)
@@ -200,7 +201,7 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
         if folder:
             check_writable(folder, flag)
     lists = [open_images(one, context, options.drop_corrupt) for one in (options.images, options.gallery) if one]
-    with _threads(run, context), context.signals():
+    with context.signals():
         model = Trained.of(run, context, options.eval_batch_size)
         found = [Prediction(files, model.find(files, features=features)) for files in lists]
         if maps:
@@ -217,15 +218,3 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
 def task_function(task: Task, name: str) -> Callable[..., Any] | None:
     """Return a function of a task's module, or a method of a user's task; None if there is none."""
     return task.function(name) or getattr(task, name, None)
-
-
-@contextmanager
-def _threads(run: Run, context: Context) -> Iterator[None]:
-    """Compute with as many threads of a CPU as the run's evaluation: their number decides the last bits."""
-    before, recorded = torch.get_num_threads(), run.record.environment.get("threads")
-    try:
-        if recorded and not context.on_gpu:
-            torch.set_num_threads(min(recorded, usable_cores()))
-        yield
-    finally:
-        torch.set_num_threads(before)

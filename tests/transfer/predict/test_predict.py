@@ -48,8 +48,9 @@ def run_of(out: Path, task: str) -> Run:
 
 def data_of(run: Run) -> Any:
     """The dataset of a run, as its evaluation opened it."""
-    task, given = load_task(run.task), {"root": None, "subset": run.record.subset, "drop_corrupt": False}
-    return task.open(resolve_dataset(run.record.dataset["name"]), recorded_options(task, run.record.options), **given)
+    task, spec = load_task(run.task), resolve_dataset(run.record.dataset["name"])
+    options = recorded_options(task, run.record.options)
+    return task.open(spec, options, root=None, subset=run.record.subset, drop_corrupt=False)
 
 
 def paths_of(split: Any) -> list[str]:
@@ -153,7 +154,8 @@ def test_images_of_a_folder_a_pattern_and_a_list_and_files_of_each_kind(out: Pat
 
 
 def test_maps_are_the_attention_of_the_class_token_and_the_cosine_with_the_mean_token(out: Path) -> None:
-    backbone, images = run_of(out, "finetune").model(), torch.rand(2, 3, 32, 32)
+    backbone: Any = run_of(out, "finetune").model()
+    images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         maps, entries = token_maps(backbone, images), backbone.tokens(images)
         block = backbone.model.blocks[-1]
