@@ -82,7 +82,7 @@ class Classification(Task):
     """
 
     primary = "top1"
-    metrics = {name: Metric() for name in ("top1", "top5")}  # noqa: RUF012
+    metrics = {name: Metric() for name in ("top1", "top5", "macro_top1")}  # noqa: RUF012
     trains = True
     formats = tuple(READERS)
 

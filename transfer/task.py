@@ -17,7 +17,7 @@ from backbones.spec import BackboneSpec, check_size
 from transfer.core import user_code
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
-from transfer.data.classification import ClassificationData
+from transfer.data.classification import ClassificationData, sample_weights
 from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Task:
         """
         if name in outcomes:  # a measurement of each sample has the name of its score
             return outcomes[name].astype(np.float64)
-        accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
+        accuracy = re.fullmatch(r"(best_|knn_|macro_)?top(\d+)(_k\d+)?", name)
         if accuracy is None:
             return None
         kind, k, neighbours = accuracy.groups()
@@ -217,7 +217,10 @@ class Task:
         rank = outcomes.get(f"{best}rank{neighbours or ''}")
         # classes that tie with the true one have each place with equal probability
         places = outcomes.get(f"{best}ties", np.zeros(1)) + 1
-        return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
+        if rank is None or (kind == "macro_" and "label" not in outcomes):
+            return None
+        right = np.clip((int(k) - rank) / places, 0.0, 1.0)
+        return right * sample_weights(outcomes["label"]) if kind == "macro_" else right
 
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""

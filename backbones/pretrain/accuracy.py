@@ -79,8 +79,8 @@ def named_scores(logits: Tensor, facts: dict[str, Any]) -> Outcomes:
 
 
 def image_outcomes(split: Split) -> Outcomes:
-    """Return `sample` [M], the names, and `cluster` [M] for resampling: every image is its own cluster."""
-    return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split))}
+    """Return `sample` [M], the names, `cluster` [M] for resampling: every image is its own cluster, and `label` [M]."""
+    return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split)), "label": split.labels}
 
 
 def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -105,13 +105,23 @@ def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = No
 
 
 def accuracies(outcomes: Outcomes) -> dict[str, float]:
-    """Return `top1` and `top5`: the share of images whose true class is among the k best.
+    """Return `top1` and `top5`: the share of images whose true class is among the k best; and `macro_top1`, the mean
+    over the classes that occur of their own top-1, where `label` says which they are (not in runs of earlier versions).
 
     A class that is level with t others takes each of their places with the same probability, so a model that gives
     every class the same logit has the accuracy of guessing.
     """
     rank, places = outcomes["rank"], outcomes["ties"] + 1
-    return {f"top{k}": float(np.clip((k - rank) / places, 0, 1).mean()) for k in TOP}
+    among = {k: np.clip((k - rank) / places, 0, 1) for k in TOP}
+    return {f"top{k}": float(right.mean()) for k, right in among.items()} | macro_top1(outcomes, among[1])
+
+
+def macro_top1(outcomes: Outcomes, right: NDArray[Any]) -> dict[str, float]:
+    """Return `macro_top1` from whether each image [M] is classified right; nothing without labels."""
+    if "label" not in outcomes:
+        return {}
+    counts = np.bincount(outcomes["label"])
+    return {"macro_top1": float((np.bincount(outcomes["label"], right)[counts > 0] / counts[counts > 0]).mean())}
 
 
 def class_columns(model_classes: Sequence[str], data_classes: Sequence[str]) -> tuple[Tensor, list[str]]:

@@ -22,7 +22,11 @@ def values_of(folder, score):
         values = np.where(data["hits"] > 0, data["before"] < int(score[4:]), np.nan)
     elif "top" in score:
         kind, k = score.split("top")  # top1, best_top1
-        values = np.clip((int(k) - data[f"{kind}rank"]) / (data.get(f"{kind}ties", 0) + 1), 0, 1)
+        best = kind.removeprefix("macro_")
+        values = np.clip((int(k) - data[f"{best}rank"]) / (data.get(f"{best}ties", 0) + 1), 0, 1)
+        if kind != best:  # all classes count the same
+            counts = np.bincount(data["label"])
+            values = values * len(values) / (counts > 0).sum() / counts[data["label"]]
     else:
         values = data[{"mAP": "ap", "mINP": "inp"}.get(score, score.replace("accuracy", "correct"))]
         values = values.reshape(len(values), -1).mean(axis=1)

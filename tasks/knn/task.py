@@ -28,7 +28,7 @@ class Knn(Classification):
 
     module = "tasks.knn.scoring"
     name, version, options = "knn", 1, KnnOptions
-    metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
+    metrics = Classification.metrics | {name: Metric() for name in ("top1_k10", "top1_k100", "top1_k200")}
 
     def defaults_for_data(self, dataset: ClassificationData, options: KnnOptions) -> Defaults:
         """Return the numbers of neighbors that the training split has."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from transfer.core.options import Common, Range
+from transfer.core.options import Added, Common, Range
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric
 
@@ -27,6 +27,9 @@ class LinearOptions(ViewOptions, FitOptions):
     """Probability of a horizontal flip."""
     validate_every: Annotated[int, TRAINING, Range(1)]
     """Epochs between two validations; the last epoch always has one."""
+    class_weights: Annotated[Literal["none", "balanced"], TRAINING, Added("none")] = "none"
+    """Weights of the training images' losses. `balanced` is n / (C n_c) for each class, so that all classes count
+    the same."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,7 +41,7 @@ class Linear(Classification):
 
     module = "tasks.linear.training"
     name, version, options = "linear", 1, LinearOptions
-    metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+    metrics = Classification.metrics | {"best_top1": Metric()}
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: LinearOptions, given: Collection[str]) -> Defaults:
         """Return the size as well as the number of blocks if the backbone has fewer than the recipe's."""

@@ -25,7 +25,7 @@ from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import export_folder, pretraining_facts, weights_facts
-from transfer.data.classification import ClassificationData, Split
+from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
@@ -50,14 +50,26 @@ class LinearLearner(Learner):
         best_head: weight and bias at that validation.
     """
 
-    def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, train_labels: NDArray[Any], classes: int) -> None:
+    def __init__(
+        self,
+        encode: Callable[[Tensor], Tensor],
+        dim: int,
+        train_labels: NDArray[Any],
+        classes: int,
+        class_weights: str = "none",
+    ) -> None:
         super().__init__()
         self.encode = encode
         self.head = nn.Linear(dim, classes)
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
         shares = np.bincount(train_labels) / len(train_labels)
-        self.entropy, self.commonest = constant_loss(torch.from_numpy(shares), sigmoid=False), float(shares.max())
+        self.commonest = float(shares.max())
+        self.weights: Tensor | None = None
+        if class_weights == "balanced":
+            weights = balanced_weights(np.bincount(train_labels, minlength=classes))
+            self.weights, shares = torch.from_numpy(weights).float(), shares * weights[: len(shares)]
+        self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
         self.best_head: dict[str, Tensor] = {}
 
@@ -68,7 +80,11 @@ class LinearLearner(Learner):
             features = self.encode(images).float()
         with torch.autocast(features.device.type, enabled=False):
             logits = self.head(features)
-            loss = nn.functional.cross_entropy(logits, labels)
+            if self.weights is None:
+                loss = nn.functional.cross_entropy(logits, labels)
+            else:  # a mean over images: a batch's own sum of weights would differ between ranks
+                weights = self.weights.to(labels.device)
+                loss = nn.functional.cross_entropy(logits, labels, weights, reduction="none").mean()
         accuracy = (logits.detach().argmax(1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
 
@@ -169,7 +185,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    learner = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes))
+    learner = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), options.class_weights)
     start = time.monotonic()
     view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize))
     features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.metrics import balanced_accuracy_score
 
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import imagenet_synsets
@@ -47,7 +48,9 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
         logits = create(spec, img_size=32, classes="trained").eval().logits(images_of(data.val))
         order = logits.argsort(1, descending=True).numpy()
     hits = order == data.val.labels[:, None]
-    assert scores == {"top1": pytest.approx(hits[:, 0].mean()), "top5": pytest.approx(hits[:, :5].any(1).mean())}
+    assert scores["top1"] == pytest.approx(hits[:, 0].mean())
+    assert scores["top5"] == pytest.approx(hits[:, :5].any(1).mean())
+    assert scores["macro_top1"] == pytest.approx(balanced_accuracy_score(data.val.labels, order[:, 0]))
     assert (outcomes["rank"] == hits.argmax(1)).all()
     assert here.notes == []
 

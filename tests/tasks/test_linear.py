@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: py
     scores, outcomes, here = run_task("linear", digits(60), "--epochs", "8", "--lr", "0.1", folder=tmp_path)
     assert scores["top1"] > 0.5
     assert scores["best_top1"] >= scores["top1"]
-    assert set(outcomes) == {"sample", "cluster", "rank", "ties", "best_rank", "best_ties"}
+    assert set(outcomes) == {"sample", "cluster", "label", "rank", "ties", "best_rank", "best_ties"}
     assert here.cost.train_seconds > 0
     for backbone, fingerprint in made:
         assert backbone.fingerprint == fingerprint
@@ -86,6 +87,22 @@ def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: py
         if "lr" in line:
             epoch = math.ceil(line["epoch"] - 1e-6) - 1
             assert line["lr"] == pytest.approx(0.1 * (1 + math.cos(math.pi * epoch / 8)) / 2)
+
+
+def test_balanced_weights_help_rare_classes() -> None:
+    data = digits(60)
+    labels = data.training.labels
+    rare = [row for row, label in enumerate(labels) if label < 5 or (labels[:row] == label).sum() < 6]
+    data = replace(data, train=data.training.select(np.array(rare)))
+    words = ["--epochs", "6", "--lr", "0.05", "--batch-size", "32"]
+    plain, _, _ = run_task("linear", data, *words)
+    scores, outcomes, here = run_task("linear", data, *words, "--class-weights", "balanced")
+    assert scores["macro_top1"] > plain["macro_top1"] + 0.05
+    assert here.outcome.signs is not None
+    assert here.outcome.signs["chance"] == pytest.approx(math.log(10), rel=1e-5)
+    wrong = outcomes["rank"] > 0
+    shares = [1 - wrong[outcomes["label"] == label].mean() for label in range(10)]
+    assert scores["macro_top1"] == pytest.approx(np.mean(shares))
 
 
 def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,23 @@ CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
 
 
+def balanced_weights(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return n / (C n_c) for each class in float64, scikit-learn's `class_weight="balanced"`; 0 for absent classes.
+
+    The weights of n samples have mean 1, and all C classes that occur have the same sum.
+
+    Args:
+        counts: n_c, or the classes' shares.
+    """
+    present = counts > 0
+    return np.where(present, counts.sum() / (present.sum() * np.where(present, counts, 1)), 0.0)
+
+
+def sample_weights(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return weights [M] of mean 1 under which all classes that occur in the labels [M] count the same."""
+    return balanced_weights(np.bincount(labels))[labels]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassificationData(OpenedData):
     """An opened dataset; `counts` are {"train" | "val": {"images", "classes"}, "ignored"}, of classes with images."""

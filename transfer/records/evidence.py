@@ -210,13 +210,17 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     if metric.get("unit", "fraction") != "fraction" or metric.get("direction", "higher") != "higher":
         return None
     classes = _test_set(record).get("classes")
-    top = re.fullmatch(r"(?:best_|knn_)?top(\d+)(?:_k\d+)?|accuracy(?:_\w+)?", name)
+    top = re.fullmatch(r"(?:best_|knn_|macro_)?top(\d+)(?:_k\d+)?|accuracy(?:_\w+)?", name)
     return min(int(top[1] or 1) / classes, 1.0) if top and classes else 0.0
 
 
 def informative(record: Record) -> list[str]:
-    """Return the scores of a run without those that are always 1, as top5 of five classes."""
-    return [name for name in record.scores if name == record.primary or chance(record, name, record.metrics) != 1]
+    """Return the scores of a run without those that are always 1, as top5 of five classes, and without a macro average
+    that equals the score, as where all classes have as many images.
+    """
+    names = [name for name in record.scores if name == record.primary or chance(record, name, record.metrics) != 1]
+    plain = {f"macro_{name}": score for name, score in record.scores.items()}
+    return [name for name in names if not math.isclose(plain.get(name, -1), record.scores[name], abs_tol=1e-9)]
 
 
 def _test_set(record: Record) -> dict[str, int]:

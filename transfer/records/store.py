@@ -187,8 +187,14 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def same_result(first: Record, second: Record) -> bool:
-    """Return whether two records of one run key have the same outcome and, to the bit, the same scores."""
-    return first.status == second.status and first.scores == second.scores
+    """Return whether two records of one run key have the same outcome and, to the bit, the same scores; `macro_top1`
+    may be missing in one, which an earlier version made.
+    """
+    ours, theirs = (
+        {name: score for name, score in one.scores.items() if name != "macro_top1" or name in other.scores}
+        for one, other in ((first, second), (second, first))
+    )
+    return first.status == second.status and ours == theirs
 
 
 def difference_text(first: Run, second: Run) -> str:

@@ -17,6 +17,7 @@ from backbones.pretrain.supervised.token_labels import crop_targets
 from backbones.token_shards import Shards
 from backbones.vit import share_tokens
 from transfer.core.errors import UserError
+from transfer.data.classification import balanced_weights
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.optim import parameter_groups
 from transfer.engine.options import FitOptions
@@ -79,11 +80,15 @@ class SupervisedLearner(Learner):
         seed: the seed of the run, for what is drawn alike on all ranks.
     """
 
+    weights: Tensor | None
+
     def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
         super().__init__()
         self.backbone, self.options, self.seed = backbone, options, seed
         self.classes = len(prior)
         self.prior = prior
+        weights = torch.from_numpy(balanced_weights(prior.numpy())) if options.class_weights == "balanced" else None
+        self.register_buffer("weights", None if weights is None else weights.float(), persistent=False)
         head = classifier(backbone)
         bias = getattr(head, "bias", None)
         if isinstance(bias, Tensor):
@@ -108,7 +113,8 @@ class SupervisedLearner(Learner):
                 losses.sigmoid_cross_entropy if self.options.loss == "sigmoid" else losses.soft_target_cross_entropy
             )
             spread = feature_spread(self.features.flatten(1))
-            return {"loss": compare(logits, targets), "accuracy": _accuracy(logits, targets), "spread": spread}
+            loss = compare(logits, self._weighted(targets))
+            return {"loss": loss, "accuracy": _accuracy(logits, targets), "spread": spread}
 
     def _dense(
         self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None
@@ -120,11 +126,18 @@ class SupervisedLearner(Learner):
             else:
                 side = math.isqrt(token_logits.shape[1])
                 targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
-            class_loss, token_loss = losses.token_label_losses(class_logits, token_logits, box, targets, token_targets)
+            token_targets = None if token_targets is None else self._weighted(token_targets)
+            class_loss, token_loss = losses.token_label_losses(
+                class_logits, token_logits, box, self._weighted(targets), token_targets
+            )
             loss = class_loss + self.options.dense_weight * token_loss
             spread = feature_spread(self.features.flatten(1))
             parts = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
             return {**parts, "accuracy": _accuracy(class_logits, targets), "spread": spread}
+
+    def _weighted(self, targets: Tensor) -> Tensor:
+        """Return targets [..., C] times the weights of the classes, as torch's cross-entropy has them."""
+        return targets if self.weights is None else targets * self.weights
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
@@ -151,7 +164,11 @@ class SupervisedLearner(Learner):
         softmax, ln C for equal classes. Mixing images leaves it as it is.
         """
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
-        level = losses.constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
+        if self.weights is None:
+            level = losses.constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
+        else:
+            weighted = smoothed * self.weights.cpu()
+            level = float(weighted.sum()) * losses.constant_loss(weighted / weighted.sum(), sigmoid=False)
         name = "class_loss" if self.options.dense_weight else "loss"
         return Signs(statistic=name, chance=level, accuracy=float(self.prior.max()))
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from backbones.pretrain.method import PretrainingMethod, PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Checked, Common, Execution, Needs, Range, check_pad
+from transfer.core.options import Added, Checked, Common, Execution, Needs, Range, check_pad
 from transfer.data.loading.options import AugmentOptions
 from transfer.task import Metric
 
@@ -55,6 +55,9 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     loss: Annotated[Literal["softmax", "sigmoid"], Common()]
     """Cross-entropy, or binary cross-entropy of each class."""
+    class_weights: Annotated[Literal["none", "balanced"], Needs(loss="softmax"), Added("none")] = "none"
+    """Weights of the classes in the training loss. `balanced` is n / (C n_c), so that all classes count the same; a
+    mixed image has the weights of its parts."""
     head_bias: float
     """Initial bias of the classifier."""
     dense_weight: Annotated[float, Range(0)]
@@ -99,7 +102,7 @@ class Supervised(PretrainingMethod):
 
     module = "backbones.pretrain.supervised.training"
     name, version, options, primary = "pretrain-supervised", 1, SupervisedOptions, "top1"
-    metrics = {name: Metric() for name in ("top1", "top5")}  # noqa: RUF012
+    metrics = {name: Metric() for name in ("top1", "top5", "macro_top1")}  # noqa: RUF012
 
 
 METHOD = Supervised()

@@ -5,9 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from backbones.pretrain.accuracy import accuracies, class_columns, true_class_ranks
+from transfer.data.classification import balanced_weights
+from transfer.task import Task
 
 
 def outcomes(ranks: Tensor) -> dict[str, np.ndarray]:
@@ -45,3 +49,22 @@ def test_logits_that_are_not_finite_have_no_rank(value: float) -> None:
     assert true_class_ranks(logits, torch.tensor([0, 0])).tolist() == [[0, 3], [-1, -1]]
     columns = torch.tensor([2, 0, -1, 1])
     assert true_class_ranks(logits, torch.tensor([1, 1]), columns).tolist() == [[0, 2], [-1, -1]]
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes")
+@pytest.mark.parametrize("seed", range(5))
+def test_the_macro_average_is_scikit_learns_balanced_accuracy(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    labels = draw.choice(6, 40, p=[0.6, 0.2, 0.1, 0, 0.05, 0.05])  # a class does not occur, others are rare
+    logits = torch.from_numpy(draw.normal(size=(40, 6))) + 1.5 * torch.eye(6)[labels]
+    kept = outcomes(true_class_ranks(logits, torch.from_numpy(labels)))
+    assert "macro_top1" not in accuracies(kept), "outcomes of earlier versions give their scores"
+    kept["label"] = labels
+    score = accuracies(kept)["macro_top1"]
+    assert score == pytest.approx(balanced_accuracy_score(labels, logits.argmax(1)))
+    values = Task().per_sample("macro_top1", kept)
+    assert values is not None
+    assert values.mean() == pytest.approx(score, abs=1e-12)
+    weights, present = balanced_weights(np.bincount(labels, minlength=6)), np.unique(labels)
+    assert weights[present] == pytest.approx(compute_class_weight("balanced", classes=present, y=labels))
+    assert weights[3] == 0

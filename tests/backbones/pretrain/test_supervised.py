@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 
 from backbones.backbone import create
@@ -128,6 +131,20 @@ def test_a_classifier_at_its_best_constant_has_the_loss_of_chance(loss: str, lev
     images, labels = batch(9)
     assert model.signs() == Signs(chance=pytest.approx(level), accuracy=pytest.approx(1 / 3))
     assert model((images, labels), 1)["loss"].item() == pytest.approx(level, rel=1e-5)
+
+
+def test_balanced_classes_weigh_the_loss_as_in_torch() -> None:
+    prior, chosen = torch.tensor([0.5, 0.25, 0.25]), options(**MIXED, class_weights="balanced")
+    model = SupervisedLearner(create(tiny(), img_size=32, classes=CLASSES), prior, chosen, seed=0).eval()
+    torch.manual_seed(5)
+    loss = model(batch(), 3)["loss"]
+    torch.manual_seed(5)
+    mixed, targets = mix(*batch(), CLASSES, chosen, seed=0, step=3)
+    weights = torch.tensor(compute_class_weight("balanced", classes=np.arange(3), y=[0, 0, 1, 2])).float()
+    assert torch.allclose(loss, nn.functional.cross_entropy(model.backbone.logits(mixed), targets, weights))
+    mean = (weights * (0.9 * prior + 0.1 / 3)).double().numpy()
+    best = minimize(lambda z: -(mean * log_softmax(z)).sum(), np.zeros(3))
+    assert model.signs().chance == pytest.approx(best.fun, rel=1e-5)
 
 
 def test_one_step_is_that_of_plain_torch() -> None:
