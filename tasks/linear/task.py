@@ -2,11 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from transfer.core.options import Added, Common, Range
+from transfer.core.errors import reject
+from transfer.core.options import Added, Common, Needs, Range
+from transfer.data.classification import ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric
 
@@ -27,6 +32,13 @@ class LinearOptions(ViewOptions, FitOptions):
     """Probability of a horizontal flip."""
     validate_every: Annotated[int, TRAINING, Range(1)]
     """Epochs between two validations; the last epoch always has one."""
+    lr: Annotated[float, Needs(lrs=False), Range(0), Common()]
+    """Peak learning rate. The value given is the value used: no scaling by batch or world size."""
+    lrs: Annotated[tuple[float, ...], TRAINING, Range(0), Added(()), Common()] = ()
+    """Peak learning rates of classifiers that train side by side in one pass. The one with the best top-1 on held-out
+    training images gives the scores."""
+    selection_share: Annotated[float, Needs(lrs=True), Range(0.001, 0.9), Added(0.1)] = 0.1
+    """Share of each class's training images that are held out to choose among `lrs`, drawn by the seed."""
     class_weights: Annotated[Literal["none", "balanced"], TRAINING, Added("none")] = "none"
     """Weights of the training images' losses. `balanced` is n / (C n_c) for each class, so that all classes count
     the same."""
@@ -34,6 +46,24 @@ class LinearOptions(ViewOptions, FitOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
+        if len({*self.lrs}) < len(self.lrs):
+            reject(f"--lrs {' '.join(map(str, self.lrs))}: a learning rate is given twice")
+        if self.lrs and (self.sam != "none" or (self.clip_grad and not self.clip_grad_per_param)):
+            reject("--lrs: --sam and --clip-grad use the gradient of all classifiers; remove them, or use --lr")
+        factors = (self.warmup_epochs and self.warmup_lr is None and self.warmup_lr_factor) or (
+            self.min_lr is None and self.min_lr_factor
+        )
+        if self.lrs and factors:
+            reject("--lrs: multiples of one rate do not fit several; set --warmup-lr and --min-lr")
+
+
+def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
+    """Return the indices of a share of each class's images, at least one of two or more, drawn by the seed."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    counts = [min(max(1, round(share * len(part))), len(part) - 1) for part in parts]
+    return np.sort(np.concatenate([part[:count] for part, count in zip(parts, counts, strict=True)]))
 
 
 class Linear(Classification):
@@ -48,6 +78,12 @@ class Linear(Classification):
         blocks = min(options.n_last_blocks, spec.depth or options.n_last_blocks)
         reason = f"backbone {spec.name} has {blocks} blocks"
         return {**super().defaults_for_backbone(spec, options, given), "n_last_blocks": (blocks, reason)}
+
+    def epoch_steps(self, dataset: ClassificationData, options: LinearOptions) -> int:
+        """Return the whole batches of the images that are not held out."""
+        labels = dataset.training.labels
+        held = len(held_out(labels, options.selection_share, 0)) if options.lrs and options.epochs else 0
+        return (len(labels) - held) // options.batch_size
 
 
 TASK = Linear()

@@ -6,119 +6,34 @@ F channels of the features, C classes.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores, true_class_ranks
-from backbones.pretrain.supervised.losses import constant_loss
+from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
-from tasks.linear.task import LinearOptions
+from tasks.linear.learner import ROWS, LinearLearner
+from tasks.linear.rates import RateGrid
+from tasks.linear.task import LinearOptions, held_out
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import export_folder, pretraining_facts, weights_facts
-from transfer.data.classification import ClassificationData, Split, balanced_weights
+from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import check_finite, check_varied, extract, raise_if_broken
-from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import freeze_others
-from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
-
-ROWS = 8192  # validation features that are classified at a time
-
-
-class LinearLearner(Learner):
-    """A linear classifier on frozen features; the backbone behind `encode` is not a part of it.
-
-    Attributes:
-        last: ranks and ties [N, 2] of the validation images' true classes at the last validation.
-        best: ranks and ties at the validation with the highest top-1, the first of several.
-        best_head: weight and bias at that validation.
-    """
-
-    def __init__(
-        self,
-        encode: Callable[[Tensor], Tensor],
-        dim: int,
-        train_labels: NDArray[Any],
-        classes: int,
-        class_weights: str = "none",
-    ) -> None:
-        super().__init__()
-        self.encode = encode
-        self.head = nn.Linear(dim, classes)
-        nn.init.normal_(self.head.weight, std=0.01)
-        nn.init.zeros_(self.head.bias)
-        shares = np.bincount(train_labels) / len(train_labels)
-        self.commonest = float(shares.max())
-        self.weights: Tensor | None = None
-        if class_weights == "balanced":
-            weights = balanced_weights(np.bincount(train_labels, minlength=classes))
-            self.weights, shares = torch.from_numpy(weights).float(), shares * weights[: len(shares)]
-        self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
-        self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
-        self.best_head: dict[str, Tensor] = {}
-
-    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Return the cross-entropy of this rank's batch (images [B, 3, H, W], labels [B])."""
-        images, labels = batch
-        with torch.no_grad():
-            features = self.encode(images).float()
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self.head(features)
-            if self.weights is None:
-                loss = nn.functional.cross_entropy(logits, labels)
-            else:  # a mean over images: a batch's own sum of weights would differ between ranks
-                weights = self.weights.to(labels.device)
-                loss = nn.functional.cross_entropy(logits, labels, weights, reduction="none").mean()
-        accuracy = (logits.detach().argmax(1) == labels).float().mean()
-        return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
-
-    def signs(self) -> Signs:
-        """Return loss and accuracy under a constant prediction: entropy and commonest share of the training labels."""
-        return Signs(chance=self.entropy, accuracy=self.commonest)
-
-    def keep(self, ranks: Tensor) -> Scores:
-        """Store the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; return its scores."""
-        self.last = ranks
-        if (ranks < 0).any():
-            return {}
-        scores = _scores(ranks)
-        if not len(self.best) or scores["top1"] > _scores(self.best)["top1"]:
-            self.best, self.best_head = ranks, self._head()
-        return scores
-
-    def heads(self) -> dict[str, Tensor]:
-        """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
-        named = {"head": self._head(), "best": self.best_head}
-        return {f"{name}.{key}": tensor for name, head in named.items() for key, tensor in head.items()}
-
-    def _head(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}
-
-    # A part of the saved state, but no buffers, which DDP would broadcast with every step.
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """Return the state of earlier validations that a resumed run needs."""
-        return {"last": self.last, "best": self.best, **{f"best_{name}": x for name, x in self.best_head.items()}}
-
-    def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a state of `get_extra_state`."""
-        self.last, self.best = state["last"], state["best"]
-        self.best_head = {name: state[f"best_{name}"] for name in ("weight", "bias") if f"best_{name}" in state}
 
 
 def make_encoder(
@@ -146,20 +61,31 @@ def make_encoder(
     return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
 
 
-@torch.no_grad()
-def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.device) -> Tensor:
-    """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]."""
-    rows = zip(features.split(ROWS), labels.split(ROWS))
-    return torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows])
+def make_learner(
+    encode: Callable[[Tensor], Tensor], dim: int, data: ClassificationData, options: LinearOptions
+) -> LinearLearner | RateGrid:
+    """Return the classifier that is trained, or those of several rates."""
+    given = dim, data.training.labels, len(data.classes), options.class_weights
+    if options.lrs and options.epochs:
+        return RateGrid(encode, LinearLearner(torch.flatten, *given), options.lrs)
+    return LinearLearner(encode, *given)
 
 
-def _scores(ranks: Tensor) -> Scores:
-    return accuracies({"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()})
+def training_and_selection(
+    data: ClassificationData, options: LinearOptions, seed: int
+) -> tuple[ClassificationData, Split | None]:
+    """Return the data without the training images that choose among `--lrs`, and these; without `--lrs` all data."""
+    if not (options.lrs and options.epochs):
+        return data, None
+    held = held_out(data.training.labels, options.selection_share, seed)
+    rest = np.setdiff1d(np.arange(len(data.training)), held)
+    return replace(data, train=data.training.select(rest)), data.training.select(held)
 
 
-def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner:
-    """Return the classifier alone: the backbone is frozen."""
-    return LinearLearner(torch.flatten, 1, np.arange(2), 2)
+def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner | RateGrid:
+    """Return the classifier, or those of several rates, alone: the backbone is frozen."""
+    first = LinearLearner(torch.flatten, 1, np.arange(2), 2)
+    return RateGrid(torch.flatten, first, options.lrs) if options.lrs and options.epochs else first
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
@@ -170,14 +96,19 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
+    dataset, held = training_and_selection(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
+        without = f" besides {len(held)} held out for --lrs" if held else ""
         raise UserError(
-            f"{dataset.name}: {len(dataset.training)} training images, a step takes --batch-size {options.batch_size}"
+            f"{dataset.name}: {len(dataset.training)} training images{without}, a step takes --batch-size "
+            f"{options.batch_size}"
         )
+    elif held is not None and not len(held):
+        raise UserError(f"{dataset.name}: one training image of each class; none is left to choose among --lrs")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
-    learner = LinearLearner(backbone.pooled, 1, dataset.training.labels, len(dataset.classes))
+    learner = make_learner(backbone.pooled, 1, dataset, options)
     freeze_others(learner, options.trainable)
 
 
@@ -185,7 +116,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    learner = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), options.class_weights)
+    dataset, held = training_and_selection(dataset, options, context.seed)
+    learner = make_learner(encode, dim, dataset, options)
     start = time.monotonic()
     view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize))
     features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
@@ -196,20 +128,23 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     def validate(epoch: int) -> Scores:
         if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
             return {}
-        return learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+        return learner.validate(features, labels, context.device)
 
     if options.epochs:
-        fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
+        loader = train_loader(dataset, backbone, options, context)
+        fit(learner, loader, replace(options, lr=max(options.lrs, default=options.lr)), context, validate)
     else:
+        assert isinstance(learner, LinearLearner)
         _classify_by_trained_heads(learner, spec.weights, dataset, features, context)
     context.cost.eval_seconds += seconds
     if context.outcome.training_failed:
         return {}, {}
-    raise_if_broken(learner.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
+    chosen = learner if isinstance(learner, LinearLearner) else _choose(learner, held, options, context)
+    raise_if_broken(chosen.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
     if options.epochs:
-        export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
-    ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
-    ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
+        export_frozen(backbone, chosen.heads(), context, classes=list(dataset.classes))
+    ranks = {"rank": chosen.last[:, 0], "ties": chosen.last[:, 1]}
+    ranks |= {"best_rank": chosen.best[:, 0], "best_ties": chosen.best[:, 1]}
     outcomes = image_outcomes(dataset.validation) | {name: column.numpy() for name, column in ranks.items()}
     return rescore(outcomes), outcomes
 
@@ -248,6 +183,17 @@ def predict(model: Classifier, images: Split, options: LinearOptions, context: C
     return named_scores(logits, weights_facts(model.backbone.spec.weights))
 
 
+def _choose(grid: RateGrid, held: Split | None, options: LinearOptions, context: Context) -> LinearLearner:
+    """Return the classifier of the rate that is best on the held-out training images; the record has all of them."""
+    assert held is not None
+    start, images = time.monotonic(), SplitDataset(held, eval_transform(options.size, options.resize))
+    features = extract(grid.encode, images, context, batch_size=options.eval_batch_size, label="held-out features")
+    rate, rows = grid.choose(features, torch.from_numpy(held.labels), context.device)
+    context.details["lrs"] = {"chosen": rate, "selection_images": len(held), "rates": rows}
+    context.cost.eval_seconds += time.monotonic() - start
+    return grid.learners[rate]
+
+
 def _classify_by_trained_heads(
     learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
 ) -> None:
@@ -263,7 +209,7 @@ def _classify_by_trained_heads(
             raise UserError(f"{weights}: the heads were trained on other features; {fix}")
         learner.head.load_state_dict(state)
         learner.to(context.device).eval()
-        learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+        learner.validate(features, labels, context.device)
 
 
 def rescore(outcomes: Outcomes) -> Scores:
