@@ -226,6 +226,13 @@ class Task:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""
         return {}
 
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
+        """Return the named scores by class: of each class's id the score and its values on B resamples, [1 + B].
+
+        Classes without a test sample are left out, as are scores that the outcomes do not give by class.
+        """
+        return {}
+
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
         """Create extra files, on which no score depends, from the files of a finished run, new or reused."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
@@ -186,8 +187,8 @@ class Detect(Task):
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
 
     def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
-        """Return the configuration of the detector from its file."""
-        return {"detector": asdict(chosen_detector(options, dataset))}
+        """Return the configuration of the detector from its file, and parameters of scores that are not COCO's."""
+        return {"detector": asdict(chosen_detector(options, dataset)), **dataset.scoring.changed}
 
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return COCO's averages of the precision over all images."""
@@ -201,6 +202,20 @@ class Detect(Task):
                 means = Averager(Matches.from_outcomes(outcomes, kind), short, most=1).means(ones)
                 scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
         return scores
+
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
+        """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
+        from tasks.detect.coco.averages import by_class
+        from tasks.detect.coco.matching import PREFIX, Matches
+
+        found: dict[str, dict[str, NDArray[Any]]] = {}
+        for kind, prefix in PREFIX.items():
+            if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
+                matches = Matches.from_outcomes(outcomes, kind)
+                for name, columns in zip(short, by_class(matches, short).swapaxes(0, 1), strict=True):
+                    classes = zip(matches.categories.tolist(), columns.T, strict=True)
+                    found[f"{prefix}_{name}"] = {str(one): row for one, row in classes if not np.isnan(row[0])}
+        return found
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Save the first `save_pictures` validation images with their objects and detections."""

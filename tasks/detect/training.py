@@ -95,6 +95,12 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
     context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
     context.details["versions"] = mmlab.versions()
+    context.details["classes"] = dict(zip(map(str, dataset.category_ids), dataset.classes))
+    wanted = dataset.scoring.max_detections[-1]
+    limits = getattr(learner.detector, "roi_head", learner.detector).test_cfg or {}
+    if (most := limits.get("max_per_img", wanted)) < wanted:
+        fix = "set `max_per_img` in the `test_cfg` of the detector's YAML file"
+        context.note(f"`max_detections` {wanted}: {detector.name} finds at most {most} in an image; {fix}")
 
     def validate(epoch: int) -> Scores:
         if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
@@ -178,13 +184,13 @@ def _outcomes(
     outcomes: Outcomes = {}
     if context.ranks.first:
         for kind in kinds(detector, data):
-            outcomes |= evaluate(_truth(data, kind), results, kind).outcomes()
+            outcomes |= evaluate(_truth(data, kind), results, kind, data.scoring).outcomes()
         outcomes["cluster"] = np.arange(len(data.val.images))
     return broadcast_object(outcomes), results
 
 
 def rescore(outcomes: Outcomes) -> Scores:
-    """Compute the 12 numbers of each kind from its matches."""
+    """Compute the numbers of each kind from its matches."""
     all_scores: Scores = {}
     for kind, prefix in PREFIX.items():
         if any(name.startswith(f"{prefix}_") for name in outcomes):

@@ -82,14 +82,15 @@ class PairedOutcomes:
 
     Args:
         runs: [R] finished runs.
+        outcomes: the arrays of each by its id, by default those of `read_outcomes`.
 
     Raises:
         UserError: outcomes are missing or unreadable, or name other samples or clusters.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], outcomes: Mapping[str, Outcomes] | None = None) -> None:
         self._runs = runs
-        self._outcomes = [read_outcomes(run) for run in runs]
+        self._outcomes = [outcomes[run.record.run_id] if outcomes else read_outcomes(run) for run in runs]
         self._orders = [self._order(run, arrays) for run, arrays in zip(runs, self._outcomes, strict=True)]
         self._cluster = self._clusters()
 
@@ -206,7 +207,9 @@ def estimates(
     return results, reasons
 
 
-def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate | None:
+def mean_score(
+    runs: Sequence[Run], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
+) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
     Returns None if no run has the score, or if samples do not add up to it.
@@ -215,12 +218,13 @@ def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate 
         runs: runs of one configuration.
         score: name of the score.
         evidence: the records among which pretrainings are looked for.
+        outcomes: the arrays of each run by its id, by default those of its file.
 
     Raises:
         UserError: per-sample outcomes are missing, damaged or of other samples.
     """
     units = Units.of([run for run in runs if score in run.record.scores], evidence)
-    found = _estimates([units], PairedOutcomes(units.runs), {"": (1,)}, score) if units.runs else None
+    found = _estimates([units], PairedOutcomes(units.runs, outcomes), {"": (1,)}, score) if units.runs else None
     return found.contrasts[""] if found else None
 
 

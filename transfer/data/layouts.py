@@ -90,7 +90,10 @@ FORMATS = {
         ("images", "masks", "lists", *SPLITS, "classes", "first", "generator"),
     ),
     "coco": Format(
-        keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
+        keys=(
+            *("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
+            *("areas", "ious", "max_detections"),
+        ),
         signs=("annotations/instances_*2017.json", *EXPORTED),
     ),
 }

@@ -123,7 +123,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
         raise UsageError(f"--compare: {which_two(compare, runs)}")
     if asked.get("margin") is not None and asked["margin"] <= 0:
         raise UsageError("--margin: a difference in points, above 0")
-    asked |= {"pivot": True} if asked.get("scores") else {}
+    asked |= {"pivot": True} if asked.get("scores") and not asked.get("per_class") else {}
     ratios = CostRatios()
     if getattr(options, "measure_cost", False):
         from transfer.doctor.speed_pairs import cost_ratios

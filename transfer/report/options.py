@@ -57,8 +57,10 @@ class TableOptions(OutputOptions):
     """One row per run instead of means over seeds. In csv and parquet one row per run and score."""
     pivot: bool = False
     """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
+    per_class: bool = False
+    """Scores of each class with their 95 % intervals, for detection."""
     scores: tuple[str, ...] = ()
-    """Scores of a pivot, as mAP rank1; by default each task's primary one."""
+    """Scores of a pivot, or by class, as mAP rank1; by default each task's primary one, by class mask_AP besides."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
 

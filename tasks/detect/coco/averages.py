@@ -1,48 +1,48 @@
-"""COCO's twelve numbers from matches kept per detection and object, for any number of weightings of the images.
+"""COCO's numbers from matches kept per detection and object, for any number of weightings of the images.
 
 The protocol is that of pycocotools (Lin et al., arXiv 1405.0312, and cocodataset.org, "Detection evaluation"), stated
 again in vectorised numpy: `matching` pairs detections with objects, and their means are taken here. What does not
 depend on the weights is computed once; a weighting then costs some gathers and running sums.
-Shapes: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
+Shapes: I images, K categories, T IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
 number t K + k.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.detect.coco.flat_arrays import detections_from, truth_from
-from tasks.detect.coco.matching import AREAS, MAX_DETECTIONS, PREFIX, THRESHOLDS, Kind, Matches, candidates, match
+from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, match
+from transfer.data.coco.scoring import COCO, Number, Scoring
 from transfer.statistics.intervals import resample_counts
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 EPSILON = np.spacing(1)
 """Added to the denominator of a precision, as pycocotools does; without it the numbers differ in the last bits."""
-SIZES = ("", "s", "m", "l")
-NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+NAMES = tuple(COCO.numbers)
+"""AP AP50 AP75 APs APm APl AR1 AR10 AR100 ARs ARm ARl, as pycocotools lists them."""
 
 
 class Averager:
-    """The chosen ones of COCO's twelve numbers, as a function of the weights of the images."""
+    """The chosen ones of COCO's numbers, as a function of the weights of the images."""
 
-    def __init__(self, matches: Matches, names: Sequence[str] = NAMES, *, most: int = 1):
+    def __init__(self, matches: Matches, names: Sequence[str] | None = None, *, most: int = 1):
         """Compute what all weightings share.
 
         Args:
             matches: pairs of detections and objects.
-            names: the numbers wanted, among `NAMES`; fewer take less time.
+            names: the numbers wanted, by default all of `Scoring.numbers`; fewer take less time.
             most: the largest weight of an image.
 
         """
-        self.names, self.most, self.images = tuple(names), most, len(matches.sample)
+        numbers = matches.scoring.numbers
+        self.numbers = {name: numbers[name] for name in names} if names is not None else numbers
+        self.most = most
         rows, place = _rows(matches, most)
-        self.sizes = {
-            size: Layout(matches, rows, place, area)
-            for area, size in enumerate(SIZES)
-            if any(_size_of(name) == size for name in names)
-        }
+        areas = sorted({number.area for number in self.numbers.values()})
+        self.layouts = {area: Layout(matches, rows, place, area) for area in areas}
 
     def means(self, weights: NDArray[Any]) -> dict[str, float]:
         """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
@@ -55,20 +55,29 @@ class Averager:
         Raises:
             ValueError: a weight is larger.
         """
+        averages = self._averages(weights)
+        return {name: float(averages[name].mean()) for name in self.numbers if averages[name].size}
+
+    def by_class(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers [numbers, K] of each category as `means` of it alone; nan without weighted objects."""
+        averages = self._averages(weights, whole=True)
+        return np.stack([averages[name] for name in self.numbers])
+
+    def _averages(self, weights: NDArray[Any], *, whole: bool = False) -> dict[str, NDArray[Any]]:
+        """Return `Layout.averages` of all ranges; if `whole`, their means [K] by category."""
         if weights.max(initial=0) > self.most:
             raise ValueError(f"weights up to {weights.max()}, but the averager was made for {self.most} at most")
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
         table = np.concatenate(copies).astype(np.float64)
         averages: dict[str, NDArray[Any]] = {}
-        for size, layout in self.sizes.items():
-            objects = np.bincount(layout.truth_category, table[layout.truth_image], layout.categories)
-            wanted = [name for name in self.names if _size_of(name) == size]
-            averages |= layout.averages(table, objects.astype(np.int64), wanted, size)
-        return {name: float(averages[name].mean()) for name in self.names if averages[name].size}
-
-
-def _size_of(name: str) -> str:
-    return name[-1] if name[-1] in SIZES else ""
+        for area, layout in self.layouts.items():
+            objects = np.bincount(layout.truth_category, table[layout.truth_image], layout.categories).astype(np.int64)
+            wanted = {name: number for name, number in self.numbers.items() if number.area == area}
+            averages |= layout.averages(table, objects, wanted)
+            for name in wanted if whole else ():
+                values, averages[name] = averages[name], np.full(len(objects), np.nan)
+                averages[name][objects > 0] = values.mean(axis=(0, *range(2, values.ndim)))
+        return averages
 
 
 def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -96,17 +105,18 @@ class Layout:
     def __init__(self, matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
         """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
         self.categories = categories = len(matches.categories)
+        self.thresholds = count = len(matches.scoring.ious)
         matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
         # an unpaired detection is ignored at every threshold or at none
         wrong = np.flatnonzero((matched == 0) & (ignored == 0))
         paired = np.flatnonzero(matched)
-        bits = 1 << np.arange(len(THRESHOLDS), dtype=np.uint16)[:, None]
+        bits = 1 << np.arange(count, dtype=matches.matched.dtype)[:, None]
         hit, void = (matched[paired] & bits) > 0, (ignored[paired] & bits) > 0
         right, missed = np.nonzero(hit & ~void), np.nonzero(~hit & ~void)
         groups = [threshold * categories + category[paired[which]] for threshold, which in (right, missed)]
         order = [threshold * len(paired) + which for threshold, which in (right, missed)]
         counted = np.flatnonzero(matches.truth_counted >> area & 1)
-        every = np.arange(len(THRESHOLDS) * categories + 1)
+        every = np.arange(count * categories + 1)
         self.truth_image, self.truth_category = matches.truth_image[counted], matches.truth_category[counted]
         """Image and category [G'] of each object of this range."""
         self.wrong, self.wrong_start = place[wrong], np.searchsorted(category[wrong], np.arange(categories))
@@ -124,24 +134,26 @@ class Layout:
         """Number [S] of entries of `missed` before each right detection."""
 
     def averages(
-        self, table: NDArray[Any], objects: NDArray[Any], names: Sequence[str], size: str
+        self, table: NDArray[Any], objects: NDArray[Any], numbers: Mapping[str, Number]
     ) -> dict[str, NDArray[Any]]:
         """Return what the numbers are means of: precisions [T, K', R], recalls [T, K'] of K' categories with objects.
+
+        Those at one threshold are [1, K', R].
 
         Args:
             table: weights of the images, and of each of their copies; see `_rows`.
             objects: int64 [K], the weighted number of objects of each category.
-            names: the numbers wanted.
-            size: suffix of the numbers of this area range, "" for all sizes.
+            numbers: the numbers wanted, all of this area range.
         """
         present, arrays = objects > 0, {}
         counts = table[self.right]
-        if any(name.startswith("AP") for name in names):
+        if not all(number.recall for number in numbers.values()):
             precision = np.compress(present, self._precision(table, counts, objects), axis=1)
-            arrays = {f"AP{size}": precision} | ({} if size else {"AP50": precision[0], "AP75": precision[5]})
-        for most in (MAX_DETECTIONS[-1],) if size else MAX_DETECTIONS:
-            if (name := f"AR{size or most}") in names:
-                arrays[name] = self._recall(counts * (self.rank < most), objects)[:, present]
+        for name, (recall, _, iou, limit) in numbers.items():
+            if recall:
+                arrays[name] = self._recall(counts * (self.rank < limit), objects)[:, present]
+            else:
+                arrays[name] = precision if iou is None else precision[iou : iou + 1]
         return arrays
 
     def _precision(self, table: NDArray[Any], counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
@@ -149,22 +161,22 @@ class Layout:
         running, missed, wrong = (_running(values) for values in (counts, table[self.missed], table[self.wrong]))
         start = running[self.right_start]
         # the wrong ones of the category before each right one are those before it less those before the group
-        lacking = np.tile(wrong[self.wrong_start], len(THRESHOLDS)) + missed[self.missed_start]
+        lacking = np.tile(wrong[self.wrong_start], self.thresholds) + missed[self.missed_start]
         false = wrong[self.wrong_before] + missed[self.missed_before] - lacking[self.group]
         number = running[1:] - start[self.group]
         precision = np.append(number / (false + number + EPSILON), 0.0)
-        needed = np.tile(_needed(objects), (len(THRESHOLDS), 1))
+        needed = np.tile(_needed(objects), (self.thresholds, 1))
         reached = needed <= (start[1:] - start[:-1])[:, None]
         first = np.searchsorted(running[1:], start[:-1, None] + needed)
         first = np.where(reached, first, self.right_start[1:, None])
         best = np.where(reached, np.maximum.reduceat(precision, first.ravel()).reshape(first.shape), 0.0)
         best = np.maximum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
-        return best.reshape(len(THRESHOLDS), self.categories, len(RECALLS))
+        return best.reshape(self.thresholds, self.categories, len(RECALLS))
 
     def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
         """Return [T, K]: the share of objects that is detected; 0 without objects."""
-        detected = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
-        return detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
+        detected = np.bincount(self.group, counts, self.thresholds * self.categories)
+        return detected.reshape(self.thresholds, self.categories) / np.maximum(objects, 1)
 
 
 def _running(values: NDArray[Any]) -> NDArray[Any]:
@@ -183,7 +195,7 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(fewest, 1).astype(np.int64)
 
 
-def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
+def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind, scoring: Scoring = COCO) -> Matches:
     """Pair detections with the objects of a dataset.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
@@ -193,15 +205,17 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
         truth: in COCO's format, see `CocoData.as_coco`.
         results: in COCO's format for results: `image_id`, `category_id`, `score`, and `bbox` or `segmentation` (RLE).
         kind: by boxes or by masks.
+        scoring: thresholds, area ranges and limits.
 
     Raises:
         UserError: masks are asked for and faster-coco-eval is not installed.
         ValueError: an object has no mask.
     """
     objects = truth_from(truth, kind)
-    detections = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])
-    pairs = candidates(detections, objects)
-    matched, ignored = match(pairs, detections, objects)
+    most, areas, thresholds = scoring.max_detections[-1], np.array(scoring.ranges), np.array(scoring.ious)
+    detections = detections_from(results, objects, kind, most=most)
+    pairs = candidates(detections, objects, scoring.ious[0])
+    matched, ignored = match(pairs, detections, objects, areas, thresholds)
     # pycocotools sorts the detections of a category stably, and meets them by image
     order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
     return Matches(
@@ -211,12 +225,13 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
         image=detections.image[order].astype(np.int32),
         category=detections.category[order].astype(np.int32),
         score=detections.score[order],
-        rank=detections.rank[order].astype(np.uint8),
+        rank=detections.rank[order].astype(np.min_scalar_type(most - 1)),
         matched=matched[order],
         ignored=ignored[order],
         truth_image=objects.image.astype(np.int32),
         truth_category=objects.category.astype(np.int32),
-        truth_counted=np.packbits(~objects.ignored(AREAS), axis=0, bitorder="little")[0],
+        truth_counted=np.packbits(~objects.ignored(areas), axis=0, bitorder="little")[0],
+        scoring=scoring,
     )
 
 
@@ -225,11 +240,20 @@ def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
 
     nan where a resample has no object of the number's size.
     """
-    weights = resample_counts(matches.sample)
+    weights, names, prefix = resample_counts(matches.sample), matches.scoring.numbers, PREFIX[matches.kind]
     averager = Averager(matches, most=int(weights.max()))
     drawn = [averager.means(row) for row in weights]
-    prefix = PREFIX[matches.kind]
-    return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in NAMES}
+    return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in names}
+
+
+def by_class(matches: Matches, names: Sequence[str]) -> NDArray[Any]:
+    """Return the numbers of each category [1 + B, numbers, K]: first the scores, then on the resamples of `resampled`.
+
+    nan where a category has no object of the number's size.
+    """
+    weights = resample_counts(matches.sample)
+    averager = Averager(matches, names, most=int(weights.max()))
+    return np.stack([averager.by_class(row) for row in (np.ones_like(weights[0]), *weights)])
 
 
 def scores(matches: Matches) -> dict[str, float]:

@@ -5,9 +5,10 @@ their scores. Each takes the object that it overlaps most and that is still free
 that do not (crowds, and sizes outside the range), and of equal overlaps the later object is taken. Crowds stay free.
 The steps of different images and categories do not depend on each other, so the k-th choices of all are made together.
 The pairs become flat arrays that a run keeps.
-Shapes: N detections, G objects, I images, K categories, P pairs, T = 10 IoU thresholds, A = 4 area ranges.
+Shapes: N detections, G objects, I images, K categories, P pairs, T IoU thresholds, A area ranges; COCO has 10 and 4.
 """
 
+import json
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.detect.coco.flat_arrays import Detections, FlatArrays, Objects
+from transfer.data.coco.scoring import COCO, Scoring
 from transfer.data.coco.split import mask_library
 
 Kind = Literal["bbox", "segm"]
@@ -27,7 +29,7 @@ class Matches:
     """Result of pairing detections with objects: everything that `scores` needs, as flat arrays.
 
     Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
-    the first 100 of an image and category have no influence and are left out.
+    the last of `max_detections` (100) of an image and category have no influence and are left out.
     """
 
     kind: Kind
@@ -42,28 +44,37 @@ class Matches:
     score: NDArray[Any]
     """Score [N] of each detection, float64."""
     rank: NDArray[Any]
-    """Rank [N] of each detection within its image and category, from 0, uint8."""
+    """Rank [N] of each detection within its image and category, from 0, uint8, or wider for limits above 256."""
     matched: NDArray[Any]
-    """Flags [N, A], uint16; bit t: the detection is paired with an object at threshold t."""
+    """Flags [N, A], uint16, or as wide as T needs; bit t: the detection is paired with an object at threshold t."""
     ignored: NDArray[Any]
-    """Flags [N, A], uint16; bit t: the detection is neither right nor wrong at threshold t."""
+    """Flags [N, A] as `matched`; bit t: the detection is neither right nor wrong at threshold t."""
     truth_image: NDArray[Any]
     """Index [G] of each object's image in `sample`, int32."""
     truth_category: NDArray[Any]
     """Index [G] of each object's category in `categories`, int32."""
     truth_counted: NDArray[Any]
     """Flags [G], uint8; bit a: the object counts in area range a. Crowds count in none."""
+    scoring: Scoring = COCO
+    """IoU thresholds, area ranges and limits of detections."""
 
     def outcomes(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, prefixed with the kind ("box_score"); `sample` has no prefix."""
+        """Return the arrays by name, prefixed with the kind ("box_score"); `sample` has no prefix.
+
+        Parameters of `scoring` that are not COCO's are JSON in "box_scoring".
+        """
         arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
+        if changed := self.scoring.changed:
+            arrays[f"{PREFIX[self.kind]}_scoring"] = np.array([json.dumps(changed)])
         return {"sample": self.sample, **arrays}
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
         """Restore the matches from their `outcomes`; scores are bit-exact."""
         names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
-        return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
+        changed = json.loads(str(outcomes.get(f"{PREFIX[kind]}_scoring", ["{}"])[0]))
+        arrays = {name: np.asarray(outcomes[saved]) for name, saved in names.items()}
+        return cls(kind=kind, scoring=Scoring.of(changed), **arrays)
 
     @cached_property
     def runs(self) -> NDArray[Any]:
@@ -72,13 +83,7 @@ class Matches:
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
 
 
-ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample"))
-
-
-THRESHOLDS = np.linspace(0.5, 0.95, 10)
-AREAS = np.array([(0, 1e10), (0, 32**2), (32**2, 96**2), (96**2, 1e10)])
-"""Square pixels: all, small, medium, large."""
-MAX_DETECTIONS = (1, 10, 100)
+ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample", "scoring"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +101,8 @@ class Pairs:
     """Intersection over union [P], float64; with a crowd, the share of the detection that lies in it."""
 
 
-def candidates(detections: Detections, objects: Objects) -> Pairs:
-    """Return all pairs that overlap enough for the lowest threshold."""
+def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs:
+    """Return all pairs that overlap enough for the `lowest` threshold."""
     codes = [table.image * len(objects.categories) + table.category for table in (detections, objects)]
     first, last = (np.searchsorted(codes[1], codes[0], side) for side in ("left", "right"))
     counts = last - first
@@ -108,7 +113,7 @@ def candidates(detections: Detections, objects: Objects) -> Pairs:
         iou = box_iou(detections, objects, detection, target)
     else:
         iou = mask_iou(detections, objects, counts, first)
-    enough = iou >= THRESHOLDS[0]
+    enough = iou >= lowest
     return Pairs(detection[enough], target[enough], iou[enough])
 
 
@@ -149,30 +154,32 @@ def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], fir
     return np.concatenate([np.zeros(0), *chunks])
 
 
-def match(pairs: Pairs, detections: Detections, objects: Objects) -> tuple[NDArray[Any], NDArray[Any]]:
+def match(
+    pairs: Pairs, detections: Detections, objects: Objects, areas: NDArray[Any], thresholds: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return which detections are paired and which are ignored, uint16 [N, A] each, with a bit for each threshold.
 
     A detection is ignored when its object does not count, or when it has none and is itself of another size.
     """
-    ignored = objects.ignored(AREAS)
-    shape = (len(AREAS), len(THRESHOLDS))
+    ignored = objects.ignored(areas)
+    shape = (len(areas), len(thresholds))
     taken = np.zeros((*shape, len(objects)), dtype=bool)
     matched = np.zeros((*shape, len(detections)), dtype=bool)
-    excused = np.repeat(detections.out_of(AREAS)[:, None], len(THRESHOLDS), axis=1)
+    excused = np.repeat(detections.out_of(areas)[:, None], len(thresholds), axis=1)
     area, threshold = np.ogrid[: shape[0], : shape[1]]
     for turn in _turns(pairs, detections):
         detection, target, iou = pairs.detection[turn], pairs.object[turn], pairs.iou[turn]
-        free = (iou >= THRESHOLDS[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
+        free = (iou >= thresholds[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
         order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
         preference = np.argsort(order, axis=1)[:, None]
         best = np.maximum.reduceat(np.where(free, preference, -1), starts, axis=2)
         paired, chooser = best >= 0, np.broadcast_to(detection[starts], best.shape)
         chosen = target[np.take_along_axis(order[:, None], np.maximum(best, 0), axis=2)]
-        areas, thresholds = (np.broadcast_to(axis[:, :, None], best.shape)[paired] for axis in (area, threshold))
-        taken[areas, thresholds, chosen[paired]] = True
-        matched[areas, thresholds, chooser[paired]] = True
-        excused[areas, thresholds, chooser[paired]] = ignored[areas, chosen[paired]]
+        a, t = (np.broadcast_to(axis[:, :, None], best.shape)[paired] for axis in (area, threshold))
+        taken[a, t, chosen[paired]] = True
+        matched[a, t, chooser[paired]] = True
+        excused[a, t, chooser[paired]] = ignored[a, chosen[paired]]
     return _packed(matched), _packed(excused)
 
 
@@ -191,6 +198,7 @@ def _turns(pairs: Pairs, detections: Detections) -> list[NDArray[Any]]:
 
 
 def _packed(flags: NDArray[Any]) -> NDArray[Any]:
-    """Pack flags [A, T, N] into uint16 [N, A], threshold t at bit t."""
-    weights = (1 << np.arange(len(THRESHOLDS))).astype(np.uint16)
+    """Pack flags [A, T, N] into uint16 [N, A], or uint32 for more than 16 thresholds, threshold t at bit t."""
+    dtype: Any = np.uint16 if flags.shape[1] <= 16 else np.uint32
+    weights = (1 << np.arange(flags.shape[1])).astype(dtype)
     return np.ascontiguousarray(np.einsum("atn,t->na", flags, weights))

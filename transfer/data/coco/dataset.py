@@ -16,6 +16,7 @@ import numpy as np
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
+from transfer.data.coco.scoring import COCO, SCORING, Scoring, scoring_of
 from transfer.data.coco.split import CocoSplit, Splits, check_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
@@ -59,6 +60,8 @@ class CocoData(OpenedData):
     """Numbers of objects by split that are not trained on: `crowds`, `ignored`, `no_area`, `outside` of their image,
     `below_pixel` in a side; of boxes `clipped` for training; of `short_polygons`, of objects `left_without_polygon` by
     these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
+    scoring: Scoring = COCO
+    """Parameters of the scores."""
 
     @classmethod
     def of_images(cls, images: FileSplit, classes: Iterable[str], ids: Iterable[int]) -> tuple[Self, CocoSplit]:
@@ -130,6 +133,7 @@ def open_coco(
     exif = spec.options.get("exif", "ignore")
     if exif not in ("apply", "ignore"):
         raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
+    scoring = scoring_of(spec)
     if spec.reader:
         (root, read), said = _by_user(spec, data), list[str]()
     else:
@@ -160,6 +164,7 @@ def open_coco(
         val=splits.get("val"),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
+        scoring=scoring,
         digest=_digest(splits, manifests),
         skipped=skipped,
         manifests=manifests,
@@ -170,7 +175,8 @@ def open_coco(
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
     """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
-    root, result = read_by_user(spec, data)
+    options = {key: value for key, value in spec.options.items() if key not in SCORING}
+    root, result = read_by_user(replace(spec, options=options), data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
     pairs = rows_by_split(
         spec,
@@ -187,7 +193,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
     """Return the folder of the dataset, and of each split (null: none) annotation file and image folder, and notes."""
-    layout, keys = {}, spec.options.keys() - {"exif"}
+    layout, keys = {}, spec.options.keys() - {"exif", *SCORING}
     for name in SPLITS:
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:

@@ -19,6 +19,7 @@ from transfer.report.published.table import paper_table
 from transfer.report.summary.sentences import answer
 from transfer.report.summary.stability import AXES, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
+from transfer.report.tables.classes import class_table
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import CostRatios, cost_table
@@ -31,6 +32,7 @@ from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 NO_COSTS = "report cost: none of these runs has a score"
+NO_CLASSES = "--per-class: no run has this score by class; those of detect have box_AP (python -m transfer.run detect)"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
     "cost": "Higher is better, further left is cheaper. Bars are ± one standard deviation over seeds. "
@@ -54,6 +56,7 @@ class ReportRequest:
 
     per_run: bool = False
     pivot: bool = False
+    per_class: bool = False
     scores: Sequence[str] = ()
     paper: tuple[str, str] | None = None
     compare: Sequence[tuple[str, str]] = ()
@@ -74,8 +77,8 @@ class ReportRequest:
     @property
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
-        named = (self.pivot, self.paper, self.compare, self.interaction, self.heatmap, self.cost, self.layers)
-        return any(map(bool, named))
+        named = (self.pivot, self.per_class, self.paper, self.compare, self.interaction, self.heatmap, self.cost)
+        return any(map(bool, (*named, self.layers)))
 
 
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -108,6 +111,7 @@ class _Report:
         """Return what was asked for by name, or else the tables of scores."""
         request = self.request
         parts = [*self.pivot()] if request.pivot else []
+        parts += _asked(True, self.classes(), NO_CLASSES) if request.per_class else []
         parts += [*self.paper()]
         for a, b in request.compare:
             comparison = compared(self.runs, a, b, request.margin)
@@ -195,6 +199,11 @@ class _Report:
     def pivot(self) -> Iterator[Section]:
         for number, table in enumerate(pivot_tables(self.runs, self.request.scores), 1):
             yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
+
+    def classes(self) -> Iterator[Section]:
+        for task in self.runs.tasks:
+            if len(table := class_table(self.runs.of_task(task), self.request.scores)):
+                yield Section(title=f"{task}: by class", table=table)
 
     def paper(self) -> Iterator[Section]:
         if paper := self.request.paper:

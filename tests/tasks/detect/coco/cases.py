@@ -117,3 +117,29 @@ def repeated(truth, results, weights):
                 target += [{**one, "image_id": number} for one in source if one["image_id"] == image["id"]]
     objects = [{**one, "id": number} for number, one in enumerate(objects, start=1)]
     return {**truth, "images": images, "annotations": objects}, found
+
+
+def official_by_class(truth, results, kind, scoring):
+    """The numbers [K] of each category by pycocotools with these parameters, nan for those it says -1 of."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    results = [{**one, "bbox": one["bbox"] if kind == "bbox" else None} for one in copy.deepcopy(results)]
+    results = [{name: value for name, value in one.items() if value is not None} for one in results]
+    with contextlib.redirect_stdout(io.StringIO()):
+        data = COCO()
+        data.dataset = copy.deepcopy(truth)
+        data.createIndex()
+        scorer = COCOeval(data, data.loadRes(results), kind)
+        scorer.params.iouThrs, scorer.params.maxDets = np.array(scoring.ious), list(scoring.max_detections)
+        scorer.params.areaRng = [list(ends) for ends in scoring.ranges]
+        scorer.params.areaRngLbl = ["all", *(name for name, *_ in scoring.areas)]
+        scorer.evaluate()
+        scorer.accumulate()
+    numbers = {}
+    for name, (recall, area, iou, limit) in scoring.numbers.items():
+        values = scorer.eval["recall" if recall else "precision"][..., area, scoring.max_detections.index(limit)]
+        values = values if iou is None else values[[iou]]
+        means = values.mean(axis=0 if recall else (0, 1))
+        numbers[name] = np.where(means == -1, np.nan, means)
+    return numbers
