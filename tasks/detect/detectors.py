@@ -130,7 +130,9 @@ class Levels(nn.Module):
         return tuple(self.scales(maps) if self.scales else maps)
 
 
-def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyramid, classes: int) -> Any:
+def build_detector(
+    spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyramid, classes: int, *, ignore_iof: float = 0
+) -> Any:
     """Build a detector of mmdetection around the maps, with its heads initialised.
 
     Args:
@@ -139,6 +141,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
         pyramid: `simple`: every level from the last map (ViTDet); `taps`: from four maps of one stride, through
             mmdetection's FPN. Maps of several strides go through that FPN as they are.
         classes: number of categories.
+        ignore_iof: `ignore_iof_thr` of mmdetection's assigners; 0 leaves the description's.
 
     Raises:
         UserError: mmdetection is missing or has no such base.
@@ -146,6 +149,10 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     """
     mmlab.load()
     config = _config(spec, classes)
+    if ignore_iof and "ignore_iof_thr" not in str(config):
+        raise UsageError(f"--ignore-iof: detector {spec.name} has no `ignore_iof_thr`; add it to its assigners")
+    if ignore_iof:
+        _set(config, "ignore_iof_thr", ignore_iof)
     levels, neck = _levels(maps, pyramid, config)
     config["backbone"] = {"type": nn.Identity}
     padding = {"pad_size_divisor": math.lcm(32, maps.backbone.stride), "pad_mask": spec.masks}

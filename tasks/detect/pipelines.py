@@ -20,6 +20,8 @@ GREY = 114
 """Value of the pixels that pad crops (ViTDet's jitter in mmdetection); whole images are padded with the mean."""
 STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
+CORNERS = [0, 1, 0, 3, 2, 3, 2, 1]
+"""Those of a box (x1, y1, x2, y2) as a polygon."""
 View = Literal["jitter", "resize", "scales"]
 
 
@@ -67,7 +69,8 @@ def as_mmdet_sample(split: CocoSplit, index: int) -> dict[str, Any]:
     """Return an image's path and its objects as mmdetection's transforms take them: boxes (x1, y1, x2, y2), clipped.
 
     Crowds are marked to be ignored. The assigners of mmdetection's configurations then treat them as background: only
-    `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) keeps regions within them out of training.
+    `ignore_iof_thr` in the detector's file (`train_cfg`, each assigner) or `--ignore-iof` keeps regions within them out
+    of training.
     """
     image, rows = split.images[index], split.rows(index)
     boxes = split.clipped_boxes[rows]
@@ -77,7 +80,9 @@ def as_mmdet_sample(split: CocoSplit, index: int) -> dict[str, Any]:
         if split.trained[row] or (split.crowd[row] and not split.ignored[row]):
             instance = {"bbox": corners[place].tolist(), "bbox_label": int(split.label[row])}
             instance["ignore_flag"] = int(split.crowd[row])
-            instance["mask"] = split.segmentations[row] or []  # without a mask mmdetection ignores it, as a crowd
+            # without a mask mmdetection ignores it, as a crowd, whose box crops fit to its mask
+            without = [corners[place][CORNERS].tolist()] if split.crowd[row] else []
+            instance["mask"] = split.segmentations[row] or without
             instances.append(instance)
     sizes = {"height": image.height, "width": image.width}
     return {"img_path": split.path(index), "img_id": image.id, "instances": instances, **sizes}

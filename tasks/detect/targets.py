@@ -24,6 +24,7 @@ from mmdet.structures.mask import BitmapMasks
 from mmdet.structures.mask.mask_target import mask_target_single as mask_target_on_cpu
 from torch import Tensor
 
+assign_to_objects = MaxIoUAssigner.assign
 assign_nothing = MaxIoUAssigner.assign_wrt_overlaps
 grid_priors = AnchorGenerator.single_level_grid_priors
 sample_by_class = RandomSampler.sample
@@ -45,6 +46,17 @@ def assign_wrt_overlaps(self: Any, overlaps: Tensor, gt_labels: Tensor) -> Assig
         assigned = torch.where(last > 0, last, assigned)
     labels = torch.where(assigned > 0, gt_labels[(assigned - 1).clamp(min=0)], -1)
     return AssignResult(len(overlaps), assigned, highest, labels=labels)
+
+
+def assign(
+    self: Any, pred_instances: Any, gt_instances: Any, gt_instances_ignore: Any = None, **given: Any
+) -> AssignResult:
+    """Assign as mmdetection does, but ignore regions in images without objects, too, where it has background alone."""
+    result = assign_to_objects(self, pred_instances, gt_instances, gt_instances_ignore, **given)
+    if self.ignore_iof_thr > 0 and not len(gt_instances) and gt_instances_ignore is not None:
+        shares = self.iou_calculator(pred_instances.priors, gt_instances_ignore.bboxes, mode="iof")
+        result.gt_inds = torch.where((shares > self.ignore_iof_thr).any(dim=1), -1, result.gt_inds)
+    return result
 
 
 def sample(self: Any, assign_result: AssignResult, pred_instances: Any, gt_instances: Any, **given: Any) -> Any:
@@ -123,6 +135,7 @@ def install(*, bridge: bool) -> None:
     Compiled ones take float32 boxes only, and have a focal loss for GPUs.
     """
     MaxIoUAssigner.assign_wrt_overlaps = assign_wrt_overlaps
+    MaxIoUAssigner.assign = assign
     RandomSampler.sample = sample
     AnchorGenerator.single_level_grid_priors = single_level_grid_priors
     L1Loss.forward, SmoothL1Loss.forward = unchecked(l1_loss), unchecked(smooth_l1_loss, "beta")

@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError, kept, reject, unknown
-from transfer.core.options import Common, Execution, Files, Needs, Range, check_keys
+from transfer.core.options import Added, Common, Execution, Files, Needs, Range, check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
 from transfer.data.coco.dataset import CocoData, open_coco
+from transfer.data.coco.split import CocoSplit
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import PICTURES, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 RESULTS = "detections.json"  # in a run's folder
+IGNORE_IOF = 0.7
+"""Share of a proposal within a crowd from which Detectron does not train on it (facebookresearch/Detectron,
+detectron/core/config.py, `TRAIN.CROWD_FILTER_THRESH`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,12 @@ class DetectOptions(FitOptions):
     """Probability of a horizontal flip."""
     batch_size: Annotated[int, TRAINING, Range(1), Common()]
     """Images per step, over all ranks."""
+    empty_images: Annotated[Literal["drop", "keep"], TRAINING, Added("drop")] = "drop"
+    """Training images without an object to train on. They are left out, as by mmdetection's `filter_empty_gt`, or kept
+    as background."""
+    ignore_iof: Annotated[float, TRAINING, Range(0, 1), Added(0.0)] = 0.0
+    """Share of an anchor or proposal inside a crowd or ignored region above which it trains nothing. 0: as in the
+    detector's file, by default background. 0.7 for datasets whose YAML names regions to ignore."""
     eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch in evaluation, per rank."""
     validate_at: Annotated[tuple[int, ...], TRAINING, Execution()]
@@ -176,12 +186,14 @@ class Detect(Task):
         return {"relative": (False, reason), "window": (window, reason)}
 
     def defaults_for_data(self, dataset: CocoData, options: DetectOptions) -> Defaults:
-        """Return a batch size that fits few training images with objects."""
-        return batch_for(int(dataset.train.with_objects().sum()), options) if dataset.train else {}
+        """Return a batch size that fits few training images, and what keeps regions to be ignored out of training."""
+        iof = {"ignore_iof": (IGNORE_IOF, f"the YAML of {dataset.name} names regions to ignore")}
+        defaults: Defaults = iof if dataset.regions and options.epochs else {}
+        return defaults | (batch_for(len(trained_images(dataset.train, options)), options) if dataset.train else {})
 
     def epoch_steps(self, dataset: CocoData, options: DetectOptions) -> int:
-        """Return the number of whole batches of images with objects."""
-        return int(dataset.train.with_objects().sum()) // options.batch_size if dataset.train else 0
+        """Return the number of whole batches of the images that are trained on."""
+        return len(trained_images(dataset.train, options)) // options.batch_size if dataset.train else 0
 
     def built_size(self, options: DetectOptions) -> None:
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
@@ -224,6 +236,11 @@ class Detect(Task):
         from tasks.detect.pictures import save_pictures
 
         save_pictures(folder / PICTURES, dataset, json.loads((folder / RESULTS).read_bytes()), options.save_pictures)
+
+
+def trained_images(split: CocoSplit, options: DetectOptions) -> NDArray[Any]:
+    """Return the indices of the training images that are trained on."""
+    return np.flatnonzero(split.with_objects() | (options.empty_images == "keep"))
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

@@ -25,7 +25,15 @@ from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, detect, with_trained_classes
-from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
+from tasks.detect.task import (
+    RESULTS,
+    DetectOptions,
+    DetectorSpec,
+    chosen_detector,
+    lacking_masks,
+    resolve_detector,
+    trained_images,
+)
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
 from transfer.core.files import write_atomic
@@ -59,10 +67,11 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
     context.micro_batch(options.batch_size, options.grad_accum_steps)
     if options.epochs:
         assert dataset.train is not None
-        usable = int(dataset.train.with_objects().sum())
+        usable = len(trained_images(dataset.train, options))
         if usable < options.batch_size:
             raise UsageError(
-                f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images with objects"
+                f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images"
+                f"{' with objects' * (options.empty_images == 'drop')}"
             )
     else:
         check_head(spec, "detect")
@@ -86,7 +95,8 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     train = dataset.train if options.epochs else None
     if train and (unused := int((~train.with_objects()).sum())):
         context.details["without_objects"] = unused
-        context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
+        effect = "are background" if options.empty_images == "keep" else "are not trained on"
+        context.note(f"{unused} of {len(train.images)} training images have no objects and {effect}")
     predicted = dataset if options.epochs else with_trained_classes(spec, dataset)
     if lacking := len(predicted.classes) - len(dataset.classes):
         context.note(f"{lacking} of the detector's {len(predicted.classes)} classes are not in {dataset.name}: dropped")
@@ -223,7 +233,7 @@ def make_learner(
     taps = _taps(backbone, options) if options.pyramid == "taps" else (-1,)
     grid = (options.size[0] // backbone.stride, options.size[1] // backbone.stride)
     kind = MapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **given)
-    built = build_detector(detector, make_maps(backbone, kind), options.pyramid, classes)
+    built = build_detector(detector, make_maps(backbone, kind), options.pyramid, classes, ignore_iof=options.ignore_iof)
     return DetectionLearner(built, norm_eval=options.norm_eval)
 
 
@@ -237,9 +247,9 @@ def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
 
 
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
-    """Return a loader of shuffled batches of the images that have objects to train on."""
+    """Return a loader of shuffled batches of the images that are trained on."""
     assert data.train is not None
-    split = data.train.select(data.train.with_objects())
+    split = data.train.select(np.isin(np.arange(len(data.train.images)), trained_images(data.train, options)))
     transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
     images = DetectionImages(split, transforms, seed=context.seed)
     batches = partial(shuffled_batches, len(images), options.batch_size, seed=context.seed)

@@ -92,7 +92,7 @@ FORMATS = {
     "coco": Format(
         keys=(
             *("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
-            *("areas", "ious", "max_detections"),
+            *("areas", "ious", "max_detections", "ignore_flag", "ignore_classes"),
         ),
         signs=("annotations/instances_*2017.json", *EXPORTED),
     ),

@@ -71,7 +71,7 @@ def read_split(
         trained=~arrays["crowd"],
         **columns,
     )
-    trained, boxes = _fit_boxes(split)
+    trained, boxes = fit_boxes(split)
     return replace(split, trained=trained), dict(map(tuple, facts["classes"])), boxes | facts["counts"]
 
 
@@ -280,7 +280,7 @@ def _check_boxes(file: Path, boxes: NDArray[Any], limits: NDArray[Any]) -> None:
         )
 
 
-def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
+def fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     """Return which objects are trained on, bool [M], by the rules of mmdetection's `CocoDataset`, and their faults."""
     low, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
     flat = (sides <= 0).any(axis=1) | (split.areas <= 0)

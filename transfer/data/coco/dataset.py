@@ -16,6 +16,7 @@ import numpy as np
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
+from transfer.data.coco.regions import REGIONS, names_regions, with_regions
 from transfer.data.coco.scoring import COCO, SCORING, Scoring, scoring_of
 from transfer.data.coco.split import CocoSplit, Splits, check_images
 from transfer.data.formats.folders import choose_splits
@@ -62,6 +63,8 @@ class CocoData(OpenedData):
     these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
     scoring: Scoring = COCO
     """Parameters of the scores."""
+    regions: bool = False
+    """Whether its YAML file names regions to be ignored besides COCO's crowds."""
 
     @classmethod
     def of_images(cls, images: FileSplit, classes: Iterable[str], ids: Iterable[int]) -> tuple[Self, CocoSplit]:
@@ -93,7 +96,12 @@ class CocoData(OpenedData):
         return {name: (manifest.names, manifest.contents) for name, manifest in self.manifests.items()}
 
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
-        """Return the images, objects and categories of a split in COCO's format, with boxes as in the file."""
+        """Return the images, objects and categories of a split in COCO's format, with boxes as in the file.
+
+        A region to be ignored is a crowd of each class.
+        """
+        if (split.label < 0).any():
+            split = split.of_every_class(len(self.classes))
         rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
         objects = [
             {
@@ -142,8 +150,12 @@ def open_coco(
     splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
     said += notes
-    for name, (split, _, dropped) in read.items():
-        counts = [(dropped[key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
+    dropped = {name: counts for name, (_, _, counts) in read.items()}
+    if regions := names_regions(spec):
+        splits, classes, faults = with_regions(spec, splits, classes)
+        dropped = {name: counts | faults[name] for name, counts in dropped.items()}
+    for name, split in splits.items():
+        counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
         said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
     dataset_spec.check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
@@ -163,9 +175,10 @@ def open_coco(
         train=splits.get("train"),
         val=splits.get("val"),
         counts=_counts(splits, classes),
-        dropped={name: dropped for name, (_, _, dropped) in read.items()},
+        dropped=dropped,
         scoring=scoring,
-        digest=_digest(splits, manifests),
+        regions=regions,
+        digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in REGIONS] if regions else []),
         skipped=skipped,
         manifests=manifests,
     )
@@ -175,7 +188,7 @@ def open_coco(
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
     """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
-    options = {key: value for key, value in spec.options.items() if key not in SCORING}
+    options = {key: value for key, value in spec.options.items() if key not in (*SCORING, *REGIONS)}
     root, result = read_by_user(replace(spec, options=options), data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
     pairs = rows_by_split(
@@ -193,7 +206,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
     """Return the folder of the dataset, and of each split (null: none) annotation file and image folder, and notes."""
-    layout, keys = {}, spec.options.keys() - {"exif", *SCORING}
+    layout, keys = {}, spec.options.keys() - {"exif", *SCORING, *REGIONS}
     for name in SPLITS:
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
@@ -283,10 +296,11 @@ def _check_usable(splits: Splits) -> None:
             )
 
 
-def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:
+def _digest(splits: Splits, manifests: dict[str, Manifest], regions: list[str]) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, manifest in manifests.items():
         named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
         files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
         files += [(f"{name}/upright", 0, b"")] * splits[name].upright
+    files += [(region, 0, b"") for region in regions]
     return dataset_spec.manifest_digest(files)

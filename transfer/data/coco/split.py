@@ -125,13 +125,14 @@ class CocoSplit:
     image: NDArray[Any]
     """Index [M] of each object's image in `images`, int64."""
     label: NDArray[Any]
-    """Index [M] of each object's class, int64."""
+    """Index [M] of each object's class, int64; -1 for a region to be ignored by every class."""
     boxes: NDArray[Any]
     """Boxes [M, 4] (x, y, width, height) in pixels as in the file, float64."""
     areas: NDArray[Any]
     """Areas [M] in square pixels, float64: as in the file, else of the mask, or of the box without one."""
     crowd: NDArray[Any]
-    """Whether each object [M] is a crowd: neither right nor wrong in scores, background in training."""
+    """Whether each object [M] is a crowd, or a region to be ignored: neither right nor wrong in scores, and in training
+    background unless `--ignore-iof` says otherwise."""
     ignored: NDArray[Any]
     """Whether each object [M] has `ignore: 1`: left out of training as by mmdetection, and scored as by pycocotools."""
     segmentations: Segmentations
@@ -203,7 +204,17 @@ class CocoSplit:
 
     def select_objects(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with all images and only the objects where `keep`, bool [M], is true."""
-        rows = np.flatnonzero(keep)
+        return self._take(np.flatnonzero(keep))
+
+    def of_every_class(self, classes: int) -> "CocoSplit":
+        """Return the split with a crowd of each class in the place of each region to be ignored by every class."""
+        rows = np.repeat(np.arange(len(self.label)), np.where(self.label < 0, classes, 1))
+        copy = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        ids = np.where(copy, self.ids.max(initial=0) + np.arange(len(rows)), self.ids[rows])
+        label = np.where(self.label < 0, 0, self.label)[rows] + copy
+        return replace(self._take(rows), label=label, ids=ids)
+
+    def _take(self, rows: NDArray[Any]) -> "CocoSplit":
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return replace(self, segmentations=self.segmentations.select(rows), **columns)
 
