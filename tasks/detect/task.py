@@ -124,6 +124,11 @@ class DetectOptions(FitOptions):
         with kept():
             resolve_detector(self.detector or "mask_rcnn")
 
+    def trains_on(self, split: CocoSplit) -> NDArray[Any]:
+        """Return bool [I]: whether each training image is trained on."""
+        trained: NDArray[Any] = split.with_objects() | (self.empty_images == "keep")
+        return trained
+
 
 def check_relative(spec: BackboneSpec) -> None:
     """Check from a user's attention file, without running it, that it can have relative positions.
@@ -189,11 +194,11 @@ class Detect(Task):
         """Return a batch size that fits few training images, and what keeps regions to be ignored out of training."""
         iof = {"ignore_iof": (IGNORE_IOF, f"the YAML of {dataset.name} names regions to ignore")}
         defaults: Defaults = iof if dataset.regions and options.epochs else {}
-        return defaults | (batch_for(len(trained_images(dataset.train, options)), options) if dataset.train else {})
+        return defaults | (batch_for(int(options.trains_on(dataset.train).sum()), options) if dataset.train else {})
 
     def epoch_steps(self, dataset: CocoData, options: DetectOptions) -> int:
         """Return the number of whole batches of the images that are trained on."""
-        return len(trained_images(dataset.train, options)) // options.batch_size if dataset.train else 0
+        return int(options.trains_on(dataset.train).sum()) // options.batch_size if dataset.train else 0
 
     def built_size(self, options: DetectOptions) -> None:
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
@@ -236,11 +241,6 @@ class Detect(Task):
         from tasks.detect.pictures import save_pictures
 
         save_pictures(folder / PICTURES, dataset, json.loads((folder / RESULTS).read_bytes()), options.save_pictures)
-
-
-def trained_images(split: CocoSplit, options: DetectOptions) -> NDArray[Any]:
-    """Return the indices of the training images that are trained on."""
-    return np.flatnonzero(split.with_objects() | (options.empty_images == "keep"))
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

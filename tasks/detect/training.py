@@ -25,15 +25,7 @@ from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, detect, with_trained_classes
-from tasks.detect.task import (
-    RESULTS,
-    DetectOptions,
-    DetectorSpec,
-    chosen_detector,
-    lacking_masks,
-    resolve_detector,
-    trained_images,
-)
+from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
 from transfer.core.files import write_atomic
@@ -67,7 +59,7 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
     context.micro_batch(options.batch_size, options.grad_accum_steps)
     if options.epochs:
         assert dataset.train is not None
-        usable = len(trained_images(dataset.train, options))
+        usable = int(options.trains_on(dataset.train).sum())
         if usable < options.batch_size:
             raise UsageError(
                 f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images"
@@ -249,7 +241,7 @@ def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
     """Return a loader of shuffled batches of the images that are trained on."""
     assert data.train is not None
-    split = data.train.select(np.isin(np.arange(len(data.train.images)), trained_images(data.train, options)))
+    split = data.train.select(options.trains_on(data.train))
     transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
     images = DetectionImages(split, transforms, seed=context.seed)
     batches = partial(shuffled_batches, len(images), options.batch_size, seed=context.seed)

@@ -9,7 +9,7 @@ import torch
 from tasks.detect import mmlab
 from tasks.detect.coco.averages import evaluate, scores
 from tasks.detect.pipelines import DetectionImages, train_transforms
-from tasks.detect.task import TASK, trained_images
+from tasks.detect.task import TASK
 from tests.tasks.detect.coco.cases import official
 from tests.tasks.detect.scenes import an_object, described_split, scene
 from tests.tasks.support import smoke_options
@@ -105,5 +105,5 @@ def test_defaults_and_images_that_are_trained_on(tmp_path):
     drop, keep = (smoke_options("detect", *words) for words in ([], ["--empty-images", "keep"]))
     assert TASK.defaults_for_data(data, drop)["ignore_iof"][0] == 0.7
     assert "ignore_iof" not in TASK.defaults_for_data(opened(tmp_path), drop)
-    assert [len(trained_images(data.train, options)) for options in (drop, keep)] == [3, 4]
+    assert [options.trains_on(data.train).sum() for options in (drop, keep)] == [3, 4]
     assert [TASK.epoch_steps(data, options) for options in (drop, keep)] == [3 // drop.batch_size, 4 // keep.batch_size]

@@ -12,13 +12,18 @@ import numpy as np
 
 from transfer.core.errors import UsageError
 from transfer.core.options import as_items, mapping
-from transfer.data.coco.annotations import is_number, is_whole
+from transfer.data.coco.annotations import Field, is_number, is_whole
 from transfer.data.spec import DatasetSpec
 
 SCORING = ("areas", "ious", "max_detections")
 LARGEST = 1e10
 """Upper end of COCO's ranges without one, in square pixels."""
-MOST_IOUS = 32
+MOST = 32
+"""IoUs and limits at most: a flag of 32 bits has one for each IoU."""
+LISTS: dict[str, Field] = {
+    "ious": (lambda value: is_number(value) and 0 < value < 1, "a number between 0 and 1, such as 0.5"),
+    "max_detections": (lambda value: is_whole(value) and value > 0, "a whole number from 1 on"),
+}
 
 
 class Number(NamedTuple):
@@ -84,15 +89,12 @@ def scoring_of(spec: DatasetSpec) -> Scoring:
             where = f"{spec.name}: `{name}`"
             value = spec.options[name]
             given[name] = _areas(value, where) if name == "areas" else tuple(as_items(value, where))
-    for iou in (ious := given.get("ious", COCO.ious)):
-        if not is_number(iou) or not 0 < iou < 1:
-            raise UsageError(f"{spec.name}: `ious` has {iou!r}; each must be a number between 0 and 1, such as 0.5")
-    for limit in (limits := given.get("max_detections", COCO.max_detections)):
-        if not is_whole(limit) or limit < 1:
-            raise UsageError(f"{spec.name}: `max_detections` has {limit!r}; each must be a whole number from 1 on")
-    for name, values in (("ious", ious), ("max_detections", limits)):
-        if sorted({*values}) != [*values] or len(values) > MOST_IOUS:
-            raise UsageError(f"{spec.name}: `{name}` is {[*values]}; write at most {MOST_IOUS}, the smallest first")
+    for name, (fits, words) in LISTS.items():
+        if odd := [one for one in given.get(name, ()) if not fits(one)]:
+            raise UsageError(f"{spec.name}: `{name}` has {odd[0]!r}; each must be {words}")
+        values = [*given.get(name, ())]
+        if sorted({*values}) != values or len(values) > MOST:
+            raise UsageError(f"{spec.name}: `{name}` is {values}; write at most {MOST}, the smallest first")
     return Scoring.of(given)
 
 
