@@ -1,4 +1,4 @@
-"""Bundled datasets for smoke runs and tests, in published layouts: digits of scikit-learn, drawn people, scenes and shapes.
+"""Bundled datasets for smoke runs and tests, in published layouts: digits of scikit-learn, drawn people and scenes.
 
 They are written to the cache folder when they are first used.
 """
