@@ -74,7 +74,7 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
         raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")
     if theirs == ours:
         return None, ""
-    if count > IMAGENET_1K and ours == imagenet_synsets(IMAGENET_1K):
+    if IMAGENET_1K <= count > len(ours) and {*ours} <= {*(imagenet_synsets(IMAGENET_1K) or ())}:
         columns, missing = class_columns(theirs, ours)
         if len(missing) < len(ours):
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"

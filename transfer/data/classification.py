@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transfer.core.errors import UserError, shortened
 from transfer.data.formats import published
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
-from transfer.data.formats.imagenet import imagenet, imagenet21k
+from transfer.data.formats.imagenet import imagenet, imagenet21k, imagenet_test
 from transfer.data.formats.masks import masks
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
@@ -31,6 +31,7 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "image_folder": image_folder,
     "images": lambda spec, root: unlabelled_images(spec, find_root(spec, root)),
     "imagenet": imagenet,
+    "imagenet_test": imagenet_test,
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
@@ -211,5 +212,9 @@ def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
     return manifest_digest(
         (f"{name}/{label}/{image}", size, content.tobytes())
         for name, split in splits.items()
-        for label, image, size, content in zip(split.labels, split.names, split.sizes, contents[name], strict=True)
+        for label, image, size, content in zip(
+            split.labels if split.true_labels is None else map(str, split.true_labels.tolist()),
+            *(split.names, split.sizes, contents[name]),
+            strict=True,
+        )
     )

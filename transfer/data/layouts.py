@@ -65,8 +65,9 @@ FORMATS = {
     "image_folder": Format(tuple((f"{name}/",) for usual in SPLITS.values() for name in usual), (*SPLITS, "generator")),
     "images": Format(),
     "imagenet": Format(
-        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
+        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes", "labels")
     ),
+    "imagenet_test": Format(keys=("classes",)),
     "imagenet21k": Format((("n01440764/",),), ("classes",)),
     "parquet": Format(
         keys=(*SPLITS, "image", "label"),

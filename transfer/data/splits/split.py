@@ -113,6 +113,8 @@ class Split(ABC):
     """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
     channels: int = field(default=3, kw_only=True)
     """Channels of the images that `read` and `read_pixels` return."""
+    true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
+    """int64 [M, L], where images have several: all that are right, `labels` the first of each, -1 for none."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     manifest: Manifest | None = field(default=None, init=False, repr=False)
     """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
@@ -206,7 +208,8 @@ class Split(ABC):
         """Return the split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
         changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
-        return replace(self, **changes)
+        several = None if self.true_labels is None else self.true_labels[keep]
+        return replace(self, **changes, true_labels=several)
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {}
