@@ -50,10 +50,10 @@ class SegmentLearner(Learner):
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
 
-    def logits(self, features: Tensor, size: Sequence[int]) -> Tensor:
-        """Return the logits of features [B, F, h, w], enlarged to [B, C, H, W]."""
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits [B, C, h, w] of features [B, F, h, w]."""
         with torch.autocast(features.device.type, enabled=False):
-            return interpolate(self.head(self.norm(features.float())), tuple(size), mode="bilinear")
+            return self.head(self.norm(features.float()))
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the cross-entropy of this rank's batch (images [B, 3, H, W], labels [B, H, W]).
@@ -64,7 +64,7 @@ class SegmentLearner(Learner):
         images, labels = batch
         with torch.no_grad():
             features = self.encode(images)
-        logits = self.logits(features, labels.shape[-2:])
+        logits = interpolate(self.logits(features), labels.shape[-2:], mode="bilinear")
         loss = cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum") / labels.numel()
         return {"loss": loss, "spread": feature_spread(features.movedim(1, -1).flatten(0, -2))}
 
@@ -74,23 +74,25 @@ class SegmentLearner(Learner):
         Logits of windows are averaged where they overlap, as in mmsegmentation's `slide_inference`.
         """
         height, width = image.shape[-2:]
-        total, count = image.new_zeros(1, self.classes, height, width), image.new_zeros(height, width)
         places = [
             (..., slice(top, top + window), slice(left, left + window)) for top, left in windows(height, width, window)
         ]
-        for start in range(0, len(places), batch):
-            part = places[start : start + batch]
-            logits = self.logits(self.encode(torch.cat([image[place] for place in part])), (window, window))
-            for place, one in zip(part, logits):
-                total[place] += one
-                count[place] += 1
-        total /= count
+        parts = (places[start : start + batch] for start in range(0, len(places), batch))
+        logits = torch.cat([self.logits(self.encode(torch.cat([image[place] for place in part]))) for part in parts])
         best, found = image.new_full(tuple(size), -torch.inf), torch.full(tuple(size), -1, device=image.device)
-        for start, some in zip(range(0, self.classes, CLASSES), total.split(CLASSES, 1)):
-            value, index = interpolate(some, tuple(size), mode="bilinear")[0].max(0)
+        if not logits.isfinite().all():
+            return found
+        count = image.new_zeros(height, width)
+        for place in places:
+            count[place] += 1
+        for start, some in zip(range(0, self.classes, CLASSES), logits.split(CLASSES, 1)):
+            total = image.new_zeros(1, some.shape[1], height, width)
+            for place, one in zip(places, interpolate(some, (window, window), mode="bilinear")):
+                total[place] += one
+            value, index = interpolate(total / count, tuple(size), mode="bilinear")[0].max(0)
             found = torch.where(value > best, start + index, found)
             best = torch.maximum(value, best)
-        return found if total.isfinite().all() else torch.full_like(found, -1)
+        return found
 
     def count(self, image: Tensor, labels: Tensor, window: int, batch: int) -> Tensor:
         """Return the rows of `COUNTS` for an image, int64 [1, 3, C]; -1 if a logit is not finite."""
