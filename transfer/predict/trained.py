@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone, create
 from backbones.diagnostics.maps import save_maps, token_maps
 from backbones.spec import BackboneSpec
-from transfer.core.errors import MissingInput, Replaced, UsageError, UserError, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, shortened
 from transfer.core.exports import EXPORT, HEAD, WEIGHTS, export_folder, users_parts
 from transfer.core.files import check_writable, with_home
 from transfer.core.process import ALONE, usable_cores
@@ -128,7 +128,9 @@ class Trained:
         model = restore(spec, options, context).eval().to(context.device)
         used = next((part for part in model.modules() if isinstance(part, Backbone)), None)
         if used is not None and used.weights_id != weights:
-            raise Replaced(Path(spec.weights))
+            raise UserError(
+                f"{spec.weights}: not the weights of {record.run_id} (its record has {weights}); restore them"
+            )
         return cls(run, task, spec, options, context, model)
 
     def find(self, images: FileSplit, *, features: bool = False) -> dict[str, Any]:
