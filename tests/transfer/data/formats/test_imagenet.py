@@ -128,7 +128,7 @@ def test_a_test_set_has_a_folder_for_each_class(tmp_path, numbered, subset):
     named = [data.classes[label] for label in data.val.labels]
     assert named == [wnids("imagenet1k")[label] for label in ours for _ in range(2)]
     assert (data.train, len(data.classes)) == (None, 3 if subset else 1000)
-    with pytest.raises(UserError, match="3 class folders in .* but `classes` is 4"):
+    with pytest.raises(UserError, match=r"3 class folders in .* but `classes` is 4"):
         opened(root, "imagenet_test", classes=4)
     write_images(root / "n00000000", 1)
     with pytest.raises(UserError, match="not among the classes: .*" + ("10" if numbered else "n00000000")):
