@@ -33,7 +33,7 @@ RUNS = {
     "segment": ("transfer.run", ("segment", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "detect": ("transfer.run", ("detect", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),
-    "volo": ("transfer.pretrain", ("volo", "--backbone", "volo_tiny", "--epochs", "1", *SHORT)),
+    "volo": ("transfer.pretrain", ("volo", "--backbone", "volo_tiny", "--epochs", "2", *SHORT)),
     "finetune": ("transfer.run", ("finetune", "--backbone", "tiny", "--epochs", "2", *SHORT)),
     "knn": ("transfer.run", ("knn", "--backbone", "tiny", *SHORT)),
     "tokens": ("transfer.run", ("tokens", "--backbone", "tiny", *SHORT)),

@@ -101,7 +101,7 @@ def _of_outcomes(folder: Path, record: Record) -> list[str]:
     found = [f"outcomes have no {name}" for name in ("sample", "cluster") if name not in arrays]
     if record.task == TABLES:
         return found
-    lengths = {len(values) for values in arrays.values()}
+    lengths = {len(values) for name, values in arrays.items() if not name.startswith("resampled_")}
     if len(lengths) != 1:
         found.append(f"outcomes of lengths {sorted(lengths)}")
     if len({*arrays["sample"].tolist()}) != len(arrays["sample"]):
