@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -271,12 +271,6 @@ def batch_for(images: int, options: Any) -> Defaults:
     if not (images and batch and options.epochs) or images >= STEPS * batch:
         return {}
     return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
-
-
-def recorded_options(task: Task, options: Mapping[str, Any]) -> Any:
-    """Return the options of a task, an object of `task.options`, from a record's; those added later have defaults."""
-    given = {item.name: options[item.name] for item in fields(task.options) if item.name in options}
-    return task.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def load_task(name: str) -> Task:

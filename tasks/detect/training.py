@@ -146,13 +146,10 @@ def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> Det
 
 def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions, context: Context) -> dict[str, Any]:
     """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
-    facts, size, padded = (
-        weights_facts(learner.backbone.spec.weights),
-        options.eval_batch_size,
-        options.resize_mode == "jitter",
-    )
+    facts = weights_facts(learner.backbone.spec.weights)
     ids = facts.get("category_ids", range(1, len(facts["classes"]) + 1))
     data, split = CocoData.of_images(images, facts["classes"], ids)
+    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
     results = detect(learner.detector, data, split, options.size, context, batch_size=size, padded=padded)
     found = [
         {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0, **result}

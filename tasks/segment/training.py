@@ -180,10 +180,9 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
 def _load_head(learner: SegmentLearner, weights: str, data: ClassificationData, context: Context) -> None:
     """Load what a run left beside the weights. Raises UserError when it does not fit."""
     trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
-    head, wanted = read_head(weights, context.head_digest), learner.state_dict()
-    if trained != list(data.classes) or {k: x.shape for k, x in head.items()} != {
-        k: x.shape for k, x in wanted.items()
-    }:
+    head = read_head(weights, context.head_digest)
+    shapes, wanted = ({name: x.shape for name, x in state.items()} for state in (head, learner.state_dict()))
+    if trained != list(data.classes) or shapes != wanted:
         raise UserError(f"{weights}: the head was trained for other classes than those of {data.name}, or other blocks")
     learner.load_state_dict(head)
     learner.to(context.device).eval()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from transfer.core.errors import UsageError, did_you_mean, reject
 
+T = TypeVar("T")
 Note = TypeVar("Note")
 
 
@@ -204,3 +205,12 @@ def plain(options: Any) -> dict[str, Any]:
         else:
             values[field.name] = value
     return values
+
+
+def from_plain(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return the options of a class from values of a record, as `plain` writes them; those that it lacks have their
+    defaults.
+    """
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    given = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items() if name in names}
+    return kind(**given)

@@ -1,9 +1,9 @@
 """`python -m transfer.doctor gpu`: what a GPU computes and how fast it trains, as a table for an issue.
 
 A part that fails is a row of the table, and the next ones run. `PEAKS` has the dense bfloat16 operations a second that
-NVIDIA states: A100, H100, H200, A10 and L40S in the datasheet of each, with sparsity, so twice as much, for Hopper
-(1,979, PCIe 1,513, NVL 1,671); RTX 3090, 4090 and 5090 in Appendix A of the white paper of the Blackwell RTX
-architecture, with float32 accumulation.
+NVIDIA states, by pages that quote it (unconfirmed): A100, H100, H200, A10 and L40S in the datasheet of each, with
+sparsity, so twice as much, for Hopper (1,979, PCIe 1,513, NVL 1,671); RTX 3090, 4090 and 5090 in Appendix A of the
+white paper of the Blackwell RTX architecture, with float32 accumulation.
 """
 
 import re

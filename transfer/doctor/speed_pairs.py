@@ -14,12 +14,13 @@ from torch import nn
 
 from backbones.backbone import create
 from backbones.spec import BackboneSpec
+from transfer.core.options import from_plain
 from transfer.core.process import ALONE
 from transfer.doctor.speed import BATCH
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
 from transfer.records.record import Record
 from transfer.report.tables.costs import CostRatio, CostRatios, Ratio, image_size, step_images
-from transfer.task import load_task, recorded_options
+from transfer.task import load_task
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5
 """Time of the training steps, and of the forward passes, of a pair of runs; less for runs of --smoke."""
@@ -138,5 +139,5 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     if record.task != "detect":
         return create(spec, img_size=size), size
     task = load_task(record.task)
-    learner = task.untrained_learner(spec, recorded_options(task, record.options))
+    learner = task.untrained_learner(spec, from_plain(task.options, record.options))
     return learner.maps, learner.padded(size)

@@ -23,6 +23,7 @@ from backbones.spec import BackboneSpec
 from transfer.core.errors import MissingInput, UsageError, UserError, shortened
 from transfer.core.exports import EXPORT, HEAD, WEIGHTS, export_folder, users_parts
 from transfer.core.files import check_writable, with_home
+from transfer.core.options import from_plain
 from transfer.core.process import ALONE, usable_cores
 from transfer.core.seeding import seed_torch
 from transfer.data.formats.folders import scan_images
@@ -37,7 +38,7 @@ from transfer.engine.extract import NotFinite, check_finite, extract, load_batch
 from transfer.predict.options import PredictOptions
 from transfer.predict.prediction import Prediction, check_suffix
 from transfer.records.store import Run, without_weights
-from transfer.task import Task, recorded_options
+from transfer.task import Task
 from transfer.verify.checks import task_of
 
 Images = str | Path | Iterable[str | Path]
@@ -112,7 +113,7 @@ class Trained:
             UserError: weights are missing or changed, or the task is not here.
         """
         record, spec, task = run.record, trained_spec(run), task_of(run.record)
-        options = recorded_options(task, record.options)
+        options = from_plain(task.options, record.options)
         if batch_size is not None:
             options = replace(options, eval_batch_size=batch_size)
         weights, context.head_digest = record.weights_id, record.run_key_content.get("head", "")

@@ -6,6 +6,7 @@ Shapes: V crops (2 global ones first), B images, D channels, K prototypes.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -117,6 +118,11 @@ class DinoLearner(Learner):
         """Return the student's parameters, with layer decay over its backbone; its head lies behind it."""
         return parameter_groups(self, options, self.student.backbone, "student.backbone.")
 
+    @cached_property
+    def _averaged(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters of teacher and student; to find them takes time in every step."""
+        return [*self.teacher.parameters()], [*self.student.parameters()]
+
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return the teacher, which averages the student."""
         return [(self.teacher, self.student)]
@@ -141,7 +147,7 @@ class DinoLearner(Learner):
     def after_step(self, step: int) -> None:
         """Move the teacher towards the student, and the center towards the mean of the teacher's outputs."""
         share = 1 - self.momentum(step)
-        torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), share)
+        torch._foreach_lerp_(*self._averaged, share)
         if self.options.teacher_bn != "own":
             average_running_statistics(self.teacher, self.student, share)
         mean = dist.mean_over_ranks(torch.stack(self.batch_means).mean(0))

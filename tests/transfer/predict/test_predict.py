@@ -16,11 +16,12 @@ from backbones.pretrain.accuracy import true_class_ranks
 from tasks.ranking.metrics import rank
 from transfer import Run, load
 from transfer.core.errors import UserError
+from transfer.core.options import from_plain
 from transfer.data.spec import resolve_dataset
 from transfer.predict.__main__ import main
 from transfer.pretrain import main as pretrain
 from transfer.run import main as run
-from transfer.task import load_task, recorded_options
+from transfer.task import load_task
 
 WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 SHORT = ["--epochs", "1", "--warmup-epochs", "0"]
@@ -34,7 +35,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(["finetune", *words, "--subset", "20", "--epochs", "2", "--lr", "2e-3"]) == 0
     weights = ["--weights", str(run_of(out, "finetune").folder)]
     assert run(["classify", *words, *weights]) == 0
-    assert run(["linear", *words, *weights, "--subset", "20", "--epochs", "2"]) == 0
+    assert run(["linear", *words, *weights, "--subset", "40", "--epochs", "2", "--lrs", "0.01", "0.1"]) == 0
     assert run(["reid", *words, *SHORT]) == 0
     assert run(["reid", *words, *SHORT, "--seeds", "1", "--save-weights", "none"]) == 0
     assert pretrain(["dino", *words, "--subset", "20", *SHORT, "--export-dir", str(out / "weights")]) == 0
@@ -49,7 +50,7 @@ def run_of(out: Path, task: str) -> Run:
 def data_of(run: Run) -> Any:
     """The dataset of a run, as its evaluation opened it."""
     task, spec = load_task(run.task), resolve_dataset(run.record.dataset["name"])
-    options = recorded_options(task, run.record.options)
+    options = from_plain(task.options, run.record.options)
     return task.open(spec, options, root=None, subset=run.record.subset, drop_corrupt=False)
 
 

@@ -18,17 +18,18 @@ from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
 from transfer.data.coco.regions import REGIONS, names_regions, with_regions
 from transfer.data.coco.scoring import COCO, SCORING, Scoring, scoring_of
-from transfer.data.coco.split import CocoSplit, Splits, check_images
+from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
 from transfer.data.layouts import BESIDE, EXPORTED
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import Images, check_present, content_digests, overlap_notes
+from transfer.data.splits.integrity import Images, check_present, overlap_notes
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.coco import GENERATORS
 
 SPLITS = ("train", "val")
+UNTRAINED = ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
 WORDS = {"train": "training", "val": "validation"}
 Read = tuple[CocoSplit, Classes, dict[str, int]]
 """What `read_split` returns."""
@@ -82,9 +83,8 @@ class CocoData(OpenedData):
     @property
     def unmasked(self) -> int:
         """Return the number of `objects` that have no segmentation."""
-        return sum(
-            int((~split.crowd & ~split.segmentations.present).sum()) for split in (self.train, self.val) if split
-        )
+        splits = (split for split in (self.train, self.val) if split)
+        return sum(int((~split.crowd & ~split.segmentations.present).sum()) for split in splits)
 
     @property
     def masks(self) -> bool:
@@ -152,8 +152,7 @@ def open_coco(
     said += notes
     dropped = {name: counts for name, (_, _, counts) in read.items()}
     if regions := names_regions(spec):
-        splits, classes, faults = with_regions(spec, splits, classes)
-        dropped = {name: counts | faults[name] for name, counts in dropped.items()}
+        splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
         said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
@@ -178,7 +177,7 @@ def open_coco(
         dropped=dropped,
         scoring=scoring,
         regions=regions,
-        digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in REGIONS] if regions else []),
+        digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in REGIONS * regions]),
         skipped=skipped,
         manifests=manifests,
     )
@@ -257,20 +256,12 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
 
 
 def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
-    """Return N images of each split: first those with objects, ranked by content, then the others."""
+    """Return N images of each split, see `choose_images`. Raises UserError if it has fewer."""
     have = {name: len(split.images) for name, split in splits.items()}
     if n > min(have.values()):
         listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
         raise UserError(f"subset {n}: the dataset has {listed} images")
-    chosen = {}
-    for name, split in splits.items():
-        full, ranked = split.with_objects(), list[int]()
-        for group in (np.flatnonzero(full), np.flatnonzero(~full)):
-            if len(ranked) < n and len(group):
-                digests = dict(zip(group.tolist(), content_digests(split.files(), group, skip=skip)))
-                ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
-        chosen[name] = split.select(np.isin(np.arange(len(full)), ranked[:n]))
-    return chosen
+    return {name: choose_images(split, n, skip=skip) for name, split in splits.items()}
 
 
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
@@ -286,9 +277,7 @@ def _check_usable(splits: Splits) -> None:
         used, aim, others = ~split.crowd, "scored", "crowds"
         if name == "train":
             used, aim = split.trained, "trained on"
-            others += (
-                ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
-            )
+            others += UNTRAINED
         if not used.any():
             raise UserError(
                 f"{split.file}: of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} "

@@ -1,5 +1,6 @@
 """Regions to be ignored: annotations that the YAML of a dataset makes crowds, whatever the file says of them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,10 @@ def names_regions(spec: DatasetSpec) -> bool:
     return any(spec.options.get(key) not in (None, "object", []) for key in REGIONS)
 
 
-def with_regions(spec: DatasetSpec, splits: Splits, classes: Classes) -> tuple[Splits, Classes, dict[str, Any]]:
-    """Return the splits with the regions that the YAML says to ignore as crowds, the classes, and the objects' faults.
+def with_regions(
+    spec: DatasetSpec, splits: Splits, classes: Classes, dropped: Mapping[str, Any]
+) -> tuple[Splits, Classes, dict[str, Any]]:
+    """Return the splits with the regions that the YAML says to ignore as crowds, the classes, and `CocoData.dropped`.
 
     `ignore_flag: region` makes crowds of annotations with `ignore: 1`, as CrowdHuman's and BDD100K's conversions write
     them; `ignore_classes` names categories that are no classes but regions, as VisDrone's "ignored regions". Since
@@ -43,11 +46,12 @@ def with_regions(spec: DatasetSpec, splits: Splits, classes: Classes) -> tuple[S
     if not kept:
         raise UserError(f"{spec.name}: `ignore_classes` has all {len(classes)} categories; leave one to be detected")
     label_of = np.array([[*kept].index(number) if number in kept else -1 for number in classes], dtype=np.int64)
-    faults = {}
+    counts = dict(dropped)
     for part, split in splits.items():
         label = label_of[split.label]
         region = (label < 0) | (split.ignored & (flag == "region"))
         marked = replace(split, label=label, crowd=split.crowd | region, ignored=split.ignored & ~region)
-        trained, faults[part] = fit_boxes(marked)
+        trained, faults = fit_boxes(marked)
+        counts[part] = counts[part] | faults
         splits = splits | {part: replace(marked, trained=trained)}
-    return splits, kept, faults
+    return splits, kept, counts

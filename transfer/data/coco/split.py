@@ -20,7 +20,7 @@ from PIL import Image
 from transfer.core.errors import UserError
 from transfer.data.loading.read_image import open_image, orientation, read_image
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import orientation_notes, unreadable
+from transfer.data.splits.integrity import content_digests, orientation_notes, unreadable
 from transfer.data.splits.split import FileSplit
 
 
@@ -226,6 +226,16 @@ class CocoSplit:
 
 
 Splits = dict[str, CocoSplit]
+
+
+def choose_images(split: CocoSplit, n: int, *, skip: bool) -> CocoSplit:
+    """Return N images of a split: first those with objects, ranked by content, then the others."""
+    full, ranked = split.with_objects(), list[int]()
+    for group in (np.flatnonzero(full), np.flatnonzero(~full)):
+        if len(ranked) < n and len(group):
+            digests = dict(zip(group.tolist(), content_digests(split.files(), group, skip=skip)))
+            ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
+    return split.select(np.isin(np.arange(len(full)), ranked[:n]))
 
 
 def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:

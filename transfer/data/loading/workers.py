@@ -114,7 +114,7 @@ class _Sent(Dataset[Any]):
             content = pickle.dumps(sent, protocol=5, buffer_callback=arrays.append)
         except Exception:  # of any kind, as users' classes raise them
             return None
-        users = any(name.encode() in content for name, module in [*sys.modules.items()] if _is_users(name, module))
+        users = any(_is_users(name, module) and name.encode() in content for name, module in [*sys.modules.items()])
         return None if users else cls(content, arrays)
 
     def __reduce__(self) -> Any:
