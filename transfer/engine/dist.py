@@ -151,6 +151,7 @@ class Draws:
     def __init__(self, ranks: Ranks, device: torch.device):
         self.ranks, self.samples = ranks, 1
         self.keys = torch.zeros(0, dtype=torch.int64, device=device)
+        self.drawn: dict[int, Tensor] = {}  # of all layers, by rows
 
     def replace_layers(self, model: nn.Module) -> None:
         """Make every `DropPath` in a model draw from here."""
@@ -167,17 +168,22 @@ class Draws:
     def begin(self, samples: int, *key: int) -> None:
         """Begin a micro-batch of B samples on each rank, whose numbers depend on the key."""
         self.samples = samples
+        self.drawn.clear()
         generator = torch.Generator().manual_seed(key_seed(*key))
         keys = torch.randint(LARGEST + 1, self.keys.shape, generator=generator)
         self.keys.copy_(keys, non_blocking=True)  # in place, so that compiled code sees it
 
     def integers(self, layer: int, rows: int) -> Tensor:
         """Return uniform integers [rows] from 0 to `LARGEST` for the rows of a layer's input: B, or B for each crop."""
-        place = torch.arange(rows, device=self.keys.device)
-        crop = place // self.samples
-        place = place + (crop * (self.ranks.world - 1) + self.ranks.rank) * self.samples  # in the batch of all ranks
-        # the key and the number of crops, as local and global ones pass one after the other
-        return _hash(place ^ (self.keys[layer] + rows // self.samples * 0x9E3779B9 & LARGEST))
+        if rows not in self.drawn:
+            place = torch.arange(rows, device=self.keys.device)
+            crop = place // self.samples
+            # in the batch of all ranks
+            place = place + (crop * (self.ranks.world - 1) + self.ranks.rank) * self.samples
+            # the key and the number of crops, as local and global ones pass one after the other
+            keys = self.keys[:, None] + rows // self.samples * 0x9E3779B9 & LARGEST
+            self.drawn[rows] = _hash(place ^ keys)
+        return self.drawn[rows][layer]
 
 
 def _hash(x: Tensor) -> Tensor:
