@@ -42,16 +42,12 @@ def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, im
         images: of one step's forward pass on this rank.
         given: for `create`, besides the size.
     """
-    import torch
-
     from backbones.backbone import create
     from backbones.flops import flops
     from transfer.core.seeding import seed_torch
 
     seed_torch(context.seed)
     backbone = create(with_train_size(spec, options.size), img_size=options.size, **given)
-    if context.on_gpu:
-        backbone.to(memory_format=torch.channels_last)
     context.note_backbone(backbone, flops(backbone, options.size), images)
     return backbone
 

@@ -115,6 +115,7 @@ class Stepper:
         self.schedule = Schedule(options)
         moves = type(learner).after_step is not Learner.after_step
         self.followers = [parameter for parameter in learner.parameters() if moves and not parameter.requires_grad]
+        self.buffers = [*learner.buffers()]  # to find them takes time in every step
         self.broken = torch.zeros((), dtype=torch.bool, device=context.device)
         self.begin()
 
@@ -155,7 +156,7 @@ class Stepper:
         """
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
-        kept = flat_values(self.learner.buffers()) if self.undoes else {}  # a forward pass moves them
+        kept = flat_values(self.buffers) if self.undoes else {}  # a forward pass moves them
         stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
@@ -166,7 +167,7 @@ class Stepper:
         left_out = self._left_out(values)
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
-            restore(self.learner.buffers(), kept, left_out)
+            restore(self.buffers, kept, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
         numbers = torch.stack([asked, left_out.float(), *values, *scale])
         return Taken([*stats, "scale"], numbers, rate, scaled)

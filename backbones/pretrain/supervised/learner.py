@@ -46,6 +46,7 @@ class WeightAverage(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(model).requires_grad_(False)
         self.decay = decay
+        self.pairs: list[tuple[Tensor, Tensor]] = []
         self.train(False)
 
     def train(self, mode: bool = True) -> "WeightAverage":
@@ -59,15 +60,14 @@ class WeightAverage(nn.Module):
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Move the average towards `model`, of the same structure."""
-        averages: list[Tensor] = []
-        values: list[Tensor] = []
-        for average, value in zip(self.model.state_dict().values(), model.state_dict().values(), strict=True):
-            if average.is_floating_point():
-                averages.append(average)
-                values.append(value)
-            else:
+        if not self.pairs:  # to find them takes time in every step
+            states = self.model.state_dict().values(), model.state_dict().values()
+            self.pairs = [*zip(*states, strict=True)]
+        moving = [(average, value) for average, value in self.pairs if average.is_floating_point()]
+        torch._foreach_lerp_([average for average, _ in moving], [value for _, value in moving], 1 - self.decay)
+        for average, value in self.pairs:
+            if not average.is_floating_point():
                 average.copy_(value)
-        torch._foreach_lerp_(averages, values, 1 - self.decay)
 
 
 class SupervisedLearner(Learner):

@@ -64,8 +64,6 @@ def ours(batch: Batch, device: torch.device, stem: str, compiled: bool) -> tuple
     options = command("deit", "--backbone", "vit_s", "--compile" if compiled else "--no-compile").options
     context = Context(device, choose_precision("auto", device))
     backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, classes=CLASSES, drop_path=options.drop_path)
-    if context.on_gpu:
-        backbone.to(memory_format=torch.channels_last)
     operations = 3 * flops(backbone, (SIZE, SIZE))["total"]
     learner = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
     return partial(own_step(Stepper(learner, options, context), 6.0), batch), context, operations
