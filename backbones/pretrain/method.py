@@ -5,7 +5,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +141,7 @@ class PretrainingMethod(Task):
             context.details["tokens_at"] = epochs
         if scores and context.folder and context.ranks.first:
             log = History(context.folder, kept=None)
-            log.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
+            log.add({"step": context.outcome.step, "epoch": options.epochs, **context.details.get("held_out", scores)})
             log.flush()
         return scores, outcomes
 
@@ -158,6 +158,8 @@ class PretrainingMethod(Task):
     ) -> Result:
         """Train, score the validation split after epochs and at the end, and export, as `run` does.
 
+        Images held out of the training split are scored in its place until the end, and then both are.
+
         Args:
             backbone: the one within the learner that is scored and exported.
             validate: outcomes of the validation split, empty without one; may raise NotFinite.
@@ -171,13 +173,14 @@ class PretrainingMethod(Task):
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
         last: Outcomes = {}
+        during = data if data.held_out is None else replace(data, val=data.held_out)
 
         def scores_after(epoch: int) -> dict[str, Any]:
             learner.eval()
             outcomes: Outcomes = {}
             try:
                 if options.validates(epoch):
-                    outcomes = validate(backbone, data, options, context)
+                    outcomes = validate(backbone, during, options, context)
                 if epoch + 1 == options.epochs:
                     last.update(outcomes)
             except NotFinite as broken:
@@ -188,7 +191,10 @@ class PretrainingMethod(Task):
             return {}, {}
         start = time.monotonic()
         try:
-            outcomes = last or validate(backbone, data, options, context)
+            outcomes = last or validate(backbone, during, options, context)
+            if during is not data:
+                context.details["held_out"] = self.rescore(outcomes)
+                outcomes = validate(backbone, data, options, context)
         finally:
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)

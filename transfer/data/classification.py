@@ -21,7 +21,7 @@ from transfer.data.formats.masks import masks
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
-from transfer.data.splits.integrity import check_split, overlap_notes, select_by_content, take_fraction
+from transfer.data.splits.integrity import check_split, hold_out, overlap_notes, select_by_content, take_fraction
 from transfer.data.splits.manifest import OpenedData
 from transfer.data.splits.split import Split
 
@@ -62,12 +62,17 @@ def sample_weights(labels: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationData(OpenedData):
-    """An opened dataset; `counts` are {"train" | "val": {"images", "classes"}, "ignored"}, of classes with images."""
+    """An opened dataset.
+
+    `counts` are {"train" | "val" | "held_out": {"images", "classes"}, "ignored"}, of classes with images.
+    """
 
     classes: tuple[str, ...]
     """Names; the position is the label."""
     train: Split | None
     val: Split | None
+    held_out: Split | None = None
+    """Training images that are scored during a training in place of `val`; see `DatasetSpec.held_out`."""
     storage: StorageVariant = "published"
     """How the dataset is stored."""
     origin: str = ""
@@ -98,7 +103,7 @@ class ClassificationData(OpenedData):
 
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""
-        for split in (self.train, self.val):
+        for split in (self.train, self.val, self.held_out):
             if split is not None:
                 split.read_channels(channels)
 
@@ -139,6 +144,8 @@ def open_classification(
     if subset is not None:
         splits = {name: select_by_content(split, lambda _: subset, skip=drop_corrupt) for name, split in splits.items()}
     if "train" in splits:
+        if spec.held_out:
+            splits["train"], splits["held_out"] = hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable = splits
     if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
@@ -156,6 +163,7 @@ def open_classification(
         classes=layout.classes,
         train=readable.get("train"),
         val=readable.get("val"),
+        held_out=readable.get("held_out"),
         counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
         digest=_digest(files, contents),
         storage=layout.storage,

@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "root": (str | list, "a folder or a list of folders"),
     "counts": (dict, "a mapping"),
     "archives": (list, "a list of mappings"),
+    "held_out": (float, "a share above 0 and below 1"),
 }
 """The types of what is not text in a YAML file."""
 
@@ -51,6 +52,9 @@ class DatasetSpec:
     """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
     overlap: str = "refuse"
     """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
+    held_out: float = 0.0
+    """Share of each class's training images that pretraining and fine-tuning validate on; `val` is then scored once, at
+    the end."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
     recognised: bool = False
@@ -112,6 +116,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))
         if not isinstance(value, wanted):
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
+    if not 0 < facts.get("held_out", 0.5) < 1:
+        raise UsageError(f"{path}: `held_out` is {facts['held_out']}; it must be a share above 0 and below 1")
     facts = {"name": path.stem} | facts
     if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
         raise UsageError(

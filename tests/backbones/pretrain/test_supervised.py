@@ -241,6 +241,24 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert accuracies(loaded) == scores
 
 
+@pytest.mark.parametrize("at", [(), (1, -1)])
+def test_held_out_images_are_validated_on_and_the_test_images_scored_once(
+    data: Any, tmp_path: Path, at: Any, monkeypatch: Any
+) -> None:
+    scored = list[Any]()
+    monkeypatch.setattr(
+        training, "top_k", lambda net, split, *a, **b: scored.append(split) or top_k(net, split, *a, **b)
+    )
+    here, held = context(tmp_path), replace(data.train, labels=(data.train.labels + 1) % 3)
+    scores, outcomes = METHOD.execute(tiny(), replace(data, held_out=held), options(epochs=2, validate_at=at), here)
+    assert scored == [held] * max(1, len(at)) + [data.val]
+    assert len(outcomes["rank"]) == len(data.val)
+    assert scores == METHOD.rescore(outcomes) != here.details["held_out"]
+    lines = [line for line in map(json.loads, (tmp_path / "history.jsonl").open()) if "top1" in line]
+    assert {name: lines[-1][name] for name in scores} == here.details["held_out"]
+    assert {line["epoch"] for line in lines} == {*at, 2} - {-1}
+
+
 def test_without_validation_nothing_is_scored_but_weights_are_exported(data: Any, tmp_path: Path) -> None:
     here = context(tmp_path)
     assert METHOD.run(tiny(), replace(data, val=None), options(epochs=1), here) == ({}, {})

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.transfer.data.layouts import encoded, spec, write_folders
@@ -54,6 +56,19 @@ def test_large_sets_are_decoded_up_front_only_to_skip(root, monkeypatch):
     with pytest.raises(UserError, match=r"train/cat/0\.jpg: cannot be read as an image"):
         data.train.read(index)
     assert opened(root, drop_corrupt=True).skipped == 1
+
+
+def test_held_out_images_are_a_share_of_each_class_and_train_nothing(root):
+    """At least one of each class's five; a fraction of the labels is taken of the others."""
+    told = replace(spec("image_folder", root), held_out=0.3)
+    held, part, whole = (*(open_classification(told, None, label_fraction=share) for share in (1, 0.5)), opened(root))
+    split = {"train": {"images": 9, "classes": 3}, "held_out": {"images": 6, "classes": 3}}
+    assert held.counts == whole.counts | split
+    assert sorted([*held.train.names, *held.held_out.names]) == sorted(whole.train.names)
+    assert (list(held.val.names), whole.held_out) == (list(whole.val.names), None)
+    assert held.digest != whole.digest
+    assert list(part.held_out.names) == list(held.held_out.names)
+    assert {*part.train.names} < {*held.train.names}
 
 
 def test_subset_bounds_both_splits_and_the_fraction_takes_of_it(root):

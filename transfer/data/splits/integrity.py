@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,18 @@ def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bo
     if share == 1:
         return split
     return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=drop_corrupt)
+
+
+def hold_out(split: Split, share: float, *, drop_corrupt: bool = False) -> tuple[Split, Split]:
+    """Return the split without ceil(share * n) of each class's n images, chosen by content, and these images.
+
+    Raises:
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
+    """
+    held = take_fraction(split, share, drop_corrupt=drop_corrupt)
+    taken = set(held.names)
+    rest = np.array([index for index, name in enumerate(split.names) if name not in taken], dtype=np.int64)
+    return split.select(rest), replace(held, name="held_out")
 
 
 def select_by_content(split: Split, count: Callable[[int], int], *, seed: int = 0, skip: bool = False) -> Split:

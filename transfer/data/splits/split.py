@@ -104,7 +104,7 @@ class Split(ABC):
     """Base of splits. Reading is a function of the index, so any worker or thread may do it."""
 
     name: str
-    """"train" or "val"."""
+    """"train", "val" or "held_out"."""
     labels: NDArray[Any]
     """int64 [M], 0..C-1."""
     names: Sequence[str]
