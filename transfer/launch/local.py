@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from transfer.core.errors import UserError
@@ -16,18 +17,21 @@ GRACE_SECONDS = 120.0  # for a process to save its state after SIGTERM
 
 
 class LocalLauncher:
-    """Runs processes on this machine and gives each of them GPUs that no other one uses.
+    """Runs processes on this machine and gives each of them GPUs that no other one uses, or a share of one.
 
     Args:
-        workers: the number of processes that run at once. None means one per GPU, or one per core without GPUs.
+        workers: the number of processes that run at once. None means one per place on a GPU, or one per core without
+            GPUs.
+        per_gpu: the number of processes that share a GPU.
 
     Attributes:
+        gpus: the ids of the GPUs, each as often as processes share it.
         shared_by: the number of processes that the cores are divided by. It does not depend on `workers`, because the
             number of threads of a process changes floating-point rounding.
     """
 
-    def __init__(self, workers: int | None = None):
-        self.gpus = visible_gpus()
+    def __init__(self, workers: int | None = None, per_gpu: int = 1):
+        self.gpus = [*visible_gpus()] * per_gpu
         self.shared_by = len(self.gpus) or usable_cores()
         self.slots: int | None = workers or self.shared_by
         self.jobs: list[tuple[subprocess.Popen[bytes], tuple[str, ...]]] = []
@@ -46,9 +50,9 @@ class LocalLauncher:
         wanted = self._wanted_gpus(process)
         if int(process.resources.get("nodes", 1)) > 1:
             raise UserError(f"a job requests {process.resources['nodes']} nodes; use --launcher slurm")
-        if wanted > len(self.gpus):
+        if wanted > (count := len({*self.gpus})):
             raise UserError(
-                f"a job requests {wanted} GPUs, this machine has {len(self.gpus)}; use --gpus {len(self.gpus)} "
+                f"a job requests {wanted} GPUs, this machine has {count}; use --gpus {count} "
                 "(recorded) or --launcher slurm"
             )
         return len(self._running()) < (self.slots or 0) and wanted <= len(self._free_gpus())
@@ -88,8 +92,10 @@ class LocalLauncher:
         return self.jobs
 
     def _free_gpus(self) -> list[str]:
-        taken = {gpu for _, gpus in self._running() for gpu in gpus}
-        return [gpu for gpu in self.gpus if gpu not in taken]
+        """Return the GPUs with a free place, those with the most first."""
+        free = Counter(self.gpus)
+        free.subtract(gpu for _, gpus in self._running() for gpu in gpus)
+        return [gpu for gpu, places in free.most_common() if places]
 
     def _wanted_gpus(self, process: ProcessSpec) -> int:
         """Return the number of GPUs that a process takes: a single one is optional, several must exist."""

@@ -67,6 +67,8 @@ class SweepOptions(Checked):
     workers: Annotated[int | None, Range(1)] = None
     """Jobs at once, by default one per GPU, or per core without GPUs. It changes no result: threads per job stay as by
     default; `--set STEP.threads=N` changes them."""
+    per_gpu: Annotated[int, Range(1)] = 1
+    """Local jobs that share a GPU, for networks too small to fill one; each gets as large a share of its cores."""
     gpus: Annotated[int | None, Range(0)] = None
     """GPUs per job, by default as the sweep's YAML says."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -159,8 +161,9 @@ def _announce(
     speed, source = (options.speed, "--speed") if options.speed else measured_speed()
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     # on a cluster all start at once
-    slots = options.workers or (gpus or usable_cores() if options.launcher == "local" else len(waiting))
-    text = prediction.text(speed, source, max(1, gpus), min(slots, len(waiting)), times)
+    places = gpus * options.per_gpu or usable_cores() if options.launcher == "local" else len(waiting)
+    slots = min(options.workers or places, len(waiting))
+    text = prediction.text(speed, source, max(1, gpus), slots, times)
     print_safe(text, file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
@@ -185,7 +188,7 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
         return SlurmLauncher(out / "slurm", options.workers)
     from transfer.launch.local import LocalLauncher
 
-    return LocalLauncher(options.workers)
+    return LocalLauncher(options.workers, options.per_gpu)
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:

@@ -219,6 +219,38 @@ def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
         assert "--threads" not in words
 
 
+def test_jobs_share_a_gpu_as_far_as_it_has_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emptier GPU first; a job of two GPUs finds none where one is full."""
+    started, ended = list[dict[str, str]](), list[int]()
+
+    class Started:
+        pid = 0
+
+        def __init__(self, words: list[str], **given: Any):
+            self.number = len(started)
+            started.append(given["env"])
+
+        def poll(self) -> int | None:
+            return 0 if self.number in ended else None
+
+    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    launcher = LocalLauncher(per_gpu=2)
+    one, two, three = (ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": count}) for count in (1, 2, 3))
+    for _ in range(3):
+        assert launcher.fits(one)
+        launcher.start([one])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in started] == ["3", "5", "3"]
+    assert {env["TRANSFER_SIDE_BY_SIDE"] for env in started} == {"4"}
+    assert (launcher.fits(one), launcher.fits(two)) == (True, False)
+    launcher.start([one])
+    assert not launcher.fits(one)
+    ended.append(0)
+    assert launcher.fits(one)
+    with pytest.raises(UserError, match="requests 3 GPUs, this machine has 2"):
+        launcher.fits(three)
+
+
 @pytest.mark.nightly
 def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
     """kill -9 of the sweep: both of its workers save checkpoints and end; rerunning the sweep resumes."""
