@@ -99,7 +99,7 @@ class Run(store.Run):
         from transfer.engine.context import Context
         from transfer.predict.trained import Trained
 
-        return Trained.of(self, Context(torch.device("cpu"), "fp32", quiet=True)).model
+        return Trained(self, Context(torch.device("cpu"), "fp32", quiet=True)).model
 
     def predict(self, images: Any, **options: Any) -> "Prediction":
         """Return what the trained model finds in new images, with the numbers of the run's own evaluation.

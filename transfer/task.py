@@ -61,7 +61,7 @@ class Task:
         shares_tokens: whether ranks can share the tokens of an image in its training.
         formats: of the datasets that it takes, see `transfer.data.layouts.FORMATS`; empty: any.
         module: of a task of the suite, the module with its functions `run`, `rescore`, `check`, `build` and
-            `untrained_learner`, and for new images `restore`, `predict`, `features`, `view`, `draw` (see
+            `untrained_learner`, and for new images `restore`, `predict`, `features`, `draw` (see
             `transfer.predict.trained`). It imports torch, and is imported when one of them is called.
         file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
     """

@@ -6,7 +6,6 @@ Shapes: B images, h x w grid of patch tokens, N queries, L keys.
 from contextlib import nullcontext
 from pathlib import Path
 
-import torch
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torchvision.transforms.v2.functional import to_pil_image
@@ -31,11 +30,9 @@ def token_maps(backbone: Backbone, images: Tensor) -> dict[str, Tensor]:
     """
     attention = getattr([*getattr(backbone.model, "blocks", [None])][-1], "attn", None)
     received: list[Tensor] = []
-    known = attention is not None and not why_no_weights(attention)
-    with weights_shown(attention, received.append) if known else nullcontext():
+    with nullcontext() if why_no_weights(attention) else weights_shown(attention, received.append):
         tokens = backbone.maps(images, [-1])[0].float()
-    mean = tokens.mean((2, 3), keepdim=True)
-    maps = {"similarity": nn.functional.cosine_similarity(tokens, mean, dim=1)}
+    maps = {"similarity": nn.functional.cosine_similarity(tokens, tokens.mean((2, 3), keepdim=True), dim=1)}
     if received:
         weights, prefix = received[-1].float().mean(1), backbone.model.num_prefix_tokens
         rows = weights[:, 0] if prefix else weights.mean(1)
@@ -45,10 +42,9 @@ def token_maps(backbone: Backbone, images: Tensor) -> dict[str, Tensor]:
 
 def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) -> None:
     """Save each map [1, h, w] over its image [1, 3, H, W] as `folder`/NAME.KIND.png, from its least to its largest."""
-    stem = name.replace("/", "-").lstrip(".-")
-    image = to_pil_image(pixels[0].cpu()).convert("L").convert("RGB")
+    image = to_pil_image(pixels[0]).convert("L").convert("RGB")
     for kind, (rows,) in maps.items():
-        low, high = rows.aminmax()
-        grey = ((rows - low) / (high - low).clamp(min=1e-12) * 255).round().to(torch.uint8).cpu()
-        shown = Image.fromarray(grey.numpy()).resize(image.size, Image.Resampling.BICUBIC)
-        Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(folder / f"{stem}.{kind}.png")
+        shares = (rows - rows.min()) / (rows.max() - rows.min()).clamp(min=1e-12)
+        shown = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
+        file = folder / f"{name.replace('/', '-').lstrip('.-')}.{kind}.png"
+        Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(file)

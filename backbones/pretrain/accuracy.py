@@ -11,8 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backbones.backbone import Backbone
+from backbones.backbone import Backbone, create
+from backbones.spec import BackboneSpec
+from backbones.weights.locate import find_weights
+from transfer.core.exports import pretraining_facts, weights_facts
 from transfer.data.classification import Split
+from transfer.data.loading.augment import view_of
 from transfer.data.loading.images import Transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -56,27 +60,40 @@ def top_k(
     return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
 
 
-def classified(
-    backbone: Backbone, images: Split, transform: Transform, context: Context, *, batch_size: int, facts: dict[str, Any]
-) -> Outcomes:
-    """Return what `named_scores` does of new images, from logits as `top_k` computes them."""
-    view = SplitDataset(images, transform)
-    logits = compute_rows(
-        lambda x, *_: backbone.logits(x).float(), view, context, batch_size=batch_size, label="classes"
-    )
-    return named_scores(logits, facts)
+def restore(spec: BackboneSpec, options: Any, context: Context) -> Backbone:
+    """Return a trained backbone with its classifier."""
+    return create(spec, img_size=options.size, classes="trained")
 
 
-def named_scores(logits: Tensor, facts: dict[str, Any]) -> Outcomes:
+def predict(backbone: Backbone, images: Split, options: Any, context: Context) -> Outcomes:
+    """Classify new images, from logits as `top_k` computes them, among all classes of the weights."""
+    view, batch = SplitDataset(images, view_of(options)), options.eval_batch_size
+    logits = compute_rows(lambda x, *_: backbone.logits(x).float(), view, context, batch_size=batch, label="classes")
+    return named_scores(logits, backbone)
+
+
+def named_scores(logits: Tensor, backbone: Backbone) -> Outcomes:
     """Return `logits` [M, C], `scores` [M, C] and the names of the `classes` [C], or numbers where these are unknown.
 
-    Args:
-        facts: what the export says of its run: `classes`, and the `loss` of which the scores are.
+    Scores are a softmax, or a sigmoid where the run behind the weights trained with that loss.
     """
-    sigmoid = facts.get("options", {}).get("loss") == "sigmoid"
-    classes = facts.get("classes") or range(logits.shape[1])
+    sigmoid = weights_facts(backbone.spec.weights).get("options", {}).get("loss") == "sigmoid"
+    classes = trained_classes(backbone) or range(logits.shape[1])
     scores = logits.sigmoid() if sigmoid else logits.softmax(1)
     return {"logits": logits.numpy(), "scores": scores.numpy(), "classes": np.array([*map(str, classes)])}
+
+
+def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
+    """Return the names of the classifier's outputs (from pretrain.json, or ImageNet's for timm); None if unknown.
+
+    Raises:
+        UserError: pretrain.json is damaged.
+    """
+    located = find_weights(backbone.spec)
+    if located.timm_name:
+        return imagenet_synsets(backbone.classes or 0)
+    classes = pretraining_facts(located.folder).get("classes") if located.folder else None
+    return None if classes is None else tuple(map(str, classes))
 
 
 def image_outcomes(split: Split) -> Outcomes:

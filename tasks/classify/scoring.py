@@ -8,19 +8,27 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, class_columns, classified, imagenet_synsets, top_k
+from backbones.pretrain.accuracy import (
+    accuracies,
+    class_columns,
+    imagenet_synsets,
+    predict,
+    restore,
+    top_k,
+    trained_classes,
+)
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
 from tasks.classify.task import ClassifyOptions
 from tasks.labelled_images import frozen_backbone
 from transfer.core.errors import UserError, shortened
-from transfer.core.exports import pretraining_facts, weights_facts
-from transfer.data.classification import ClassificationData, Split
+from transfer.data.classification import ClassificationData
 from transfer.data.formats.folders import in_short
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Result
+from transfer.task import Result
 
+__all__ = ["check", "predict", "restore", "run"]
 IMAGENET_1K = 1000
 
 
@@ -39,23 +47,10 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOption
     columns, remark = choose_columns(backbone, dataset)
     if remark:
         context.note(remark)
-    transform = eval_transform(options.size, options.resize, view=options.resize_mode)
     outcomes = top_k(
-        backbone, dataset.validation, transform, context, batch_size=options.eval_batch_size, columns=columns
+        backbone, dataset.validation, view_of(options), context, batch_size=options.eval_batch_size, columns=columns
     )
     return accuracies(outcomes), outcomes
-
-
-def restore(spec: BackboneSpec, options: ClassifyOptions, context: Context) -> Backbone:
-    """Return the backbone with its classifier."""
-    return create(spec, img_size=options.size, classes="trained")
-
-
-def predict(backbone: Backbone, images: Split, options: ClassifyOptions, context: Context) -> Outcomes:
-    """Classify images among all classes of the weights, which are numbered where their names are unknown."""
-    view = eval_transform(options.size, options.resize, view=options.resize_mode)
-    facts = weights_facts(backbone.spec.weights) | {"classes": trained_classes(backbone)}
-    return classified(backbone, images, view, context, batch_size=options.eval_batch_size, facts=facts)
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
@@ -80,19 +75,6 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
             return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"
     raise _other_classes(backbone, dataset, _difference(theirs, ours))
-
-
-def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
-    """Return the names of the classifier's outputs (from pretrain.json, or ImageNet's for timm); None if unknown.
-
-    Raises:
-        UserError: pretrain.json is damaged.
-    """
-    located = find_weights(backbone.spec)
-    if located.timm_name:
-        return imagenet_synsets(backbone.classes or 0)
-    classes = pretraining_facts(located.folder).get("classes") if located.folder else None
-    return None if classes is None else tuple(map(str, classes))
 
 
 def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:

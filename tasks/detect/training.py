@@ -130,6 +130,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         write_atomic(context.folder / RESULTS, json.dumps(results).encode())
     if options.epochs:
         about = {"classes": list(dataset.classes), "category_ids": list(dataset.category_ids)}
+        about["upright"] = dataset.train is not None and dataset.train.upright
         export_trained(learner, learner.backbone, context, **about)
     return rescore(outcomes), outcomes
 
@@ -148,21 +149,26 @@ def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions
     """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
     facts = weights_facts(learner.backbone.spec.weights)
     ids = facts.get("category_ids", range(1, len(facts["classes"]) + 1))
-    data, split = CocoData.of_images(images, facts["classes"], ids)
-    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
-    results = detect(learner.detector, data, split, options.size, context, batch_size=size, padded=padded)
+    data = CocoData.of_images(images, facts["classes"], ids)
+    assert data.val is not None
     found = [
         {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0, **result}
-        for number, result in enumerate(results, 1)
+        for number, result in enumerate(_detections(learner, data, options, context), 1)
     ]
-    return {"coco": data.as_coco(split) | {"annotations": found}}
+    return {"coco": data.as_coco(data.val) | {"annotations": found}}
 
 
 def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
     """Save every image with what `predict` found on it. Raises UserError."""
     names, ids = zip(*((item["name"], item["id"]) for item in found["coco"]["categories"]))
-    data, _ = CocoData.of_images(images, names, ids)
-    save_pictures(folder, data, found["coco"]["annotations"], len(images))
+    save_pictures(folder, CocoData.of_images(images, names, ids), found["coco"]["annotations"], len(images))
+
+
+def _detections(learner: DetectionLearner, data: CocoData, options: DetectOptions, context: Context) -> Results:
+    """Return what is detected in the validation images."""
+    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
+    assert data.val is not None
+    return detect(learner.detector, data, data.val, options.size, context, batch_size=size, padded=padded)
 
 
 def _outcomes(
@@ -177,8 +183,7 @@ def _outcomes(
     classes.
     """
     assert data.val is not None
-    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
-    results = detect(learner.detector, predicted, data.val, options.size, context, batch_size=size, padded=padded)
+    results = _detections(learner, predicted, options, context)
     results = [result for result in results if result["category_id"] in data.category_ids]
     outcomes: Outcomes = {}
     if context.ranks.first:

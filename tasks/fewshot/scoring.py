@@ -27,7 +27,7 @@ from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_streng
 from transfer.core.errors import UsageError
 from transfer.core.files import check_writable, write_atomic
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
@@ -157,9 +157,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
 
 def features(backbone: Backbone, images: Split, options: FewshotOptions, context: Context) -> Tensor:
     """Return the features [M, F] of images that the probes see."""
-    view = SplitDataset(images, eval_transform(options.size, options.resize, view=options.resize_mode), preload=False)
-    encode, batch = encoder(backbone, options.block), options.eval_batch_size
-    return extract(encode, view, context, batch_size=batch, label="features")
+    view, encode = SplitDataset(images, view_of(options)), encoder(backbone, options.block)
+    return extract(encode, view, context, batch_size=options.eval_batch_size, label="features")
 
 
 def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> None:

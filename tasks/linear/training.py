@@ -24,7 +24,7 @@ from tasks.linear.learner import ROWS, LinearLearner
 from tasks.linear.rates import RateGrid
 from tasks.linear.task import LinearOptions, held_out
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export_folder, pretraining_facts, weights_facts
+from transfer.core.exports import export_folder, pretraining_facts
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
@@ -180,7 +180,7 @@ def predict(model: Classifier, images: Split, options: LinearOptions, context: C
     """Classify images as the last validation does."""
     rows = features(model, images, options, context).split(ROWS)
     logits = torch.cat([model.head(x.to(context.device)).cpu() for x in rows])
-    return named_scores(logits, weights_facts(model.backbone.spec.weights))
+    return named_scores(logits, model.backbone)
 
 
 def _choose(grid: RateGrid, held: Split | None, options: LinearOptions, context: Context) -> LinearLearner:

@@ -25,7 +25,7 @@ from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
-from transfer.data.loading.images import Transform, collate_boxes, erased, reid_test_transform, reid_train_transform
+from transfer.data.loading.images import collate_boxes, erased, reid_test_transform, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
 from transfer.data.reid.market1501 import matched
@@ -106,11 +106,6 @@ def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context)
 def restore(spec: BackboneSpec, options: ReidOptions, context: Context) -> ReidLearner:
     """Return the trained backbone and neck."""
     return _trained_learner(create(spec, img_size=options.size), options, context)
-
-
-def view(options: ReidOptions) -> Transform:
-    """Return the transform of evaluation."""
-    return reid_test_transform(options.size)
 
 
 def features(learner: ReidLearner, images: FileSplit, options: ReidOptions, context: Context) -> Tensor:
@@ -280,6 +275,6 @@ def ranked_features(
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
     files.read_channels(learner.backbone.spec.in_chans)
-    images = SplitDataset(files, view(options), preload=False)
+    images = SplitDataset(files, reid_test_transform(options.size), preload=False)
     features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
     return nn.functional.normalize(features, dim=1)

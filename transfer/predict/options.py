@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from transfer.core.errors import reject
 from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
+
+SUFFIXES = (".json", ".csv", ".parquet", ".npz")
 
 
 @dataclass(kw_only=True)
@@ -13,14 +16,14 @@ class PredictOptions(Checked):
     """Use what a run trained."""
 
     run: Positional[Path]
-    """The run's folder, or that of its weights."""
+    """The run's folder."""
     images: Positional[tuple[str, ...]]
     """Images: files, folders with all below them, patterns."""
     to: Path | None = None
-    """File for what is found; without it a table is printed. Detections: .json (COCO), .csv, .parquet; classes and
-    neighbors: .csv, .parquet, .json; features: .npz, .parquet."""
+    """File for what is found: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
+    without it a table is printed."""
     features: bool = False
-    """Give features, whatever the task; .npz gives them anyway."""
+    """Give features, whatever the task."""
     gallery: tuple[str, ...] = ()
     """Images of which the nearest by the cosine of features are found; a single one gives the similarity of pairs."""
     top: Annotated[int, Range(1)] = 5
@@ -31,10 +34,12 @@ class PredictOptions(Checked):
     """Folder for maps of the last block as PNG: attention, and the similarity of tokens."""
     drop_corrupt: bool = False
     """Leave out images that cannot be read, instead of an error that names them."""
-    eval_batch_size: Annotated[int | None, Range(1)] = None
-    """Images computed together. None: as in the run's evaluation; others can change the last bits of numbers, except
-    for detections."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where it computes."""
     workers: Annotated[int | None, Range(0)] = None
     """Processes that load images; None: as in runs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.to and Path(self.to).suffix not in SUFFIXES:
+            reject(f"--to {self.to}: it must end in {', '.join(SUFFIXES)}")

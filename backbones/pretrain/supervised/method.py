@@ -96,6 +96,11 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
         if self.dense_weight and self.loss == "sigmoid":
             reject("--dense-weight: the tokens' loss is a cross-entropy; use --loss softmax")
 
+    @property
+    def resize_mode(self) -> str:
+        """How images are resized in evaluation; see `eval_transform`."""
+        return "area" if self.augment == "bigvision" else "bicubic"
+
 
 class Supervised(PretrainingMethod):
     """A classifier, scored by its accuracy on the validation split."""

@@ -12,21 +12,21 @@ import torch
 
 from backbones.archs import VOLOS
 from backbones.backbone import Backbone, check_builds, create
-from backbones.pretrain.accuracy import accuracies, classified, top_k
+from backbones.pretrain.accuracy import accuracies, predict, restore, top_k
 from backbones.pretrain.method import initial_backbone
 from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import weights_facts
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import eval_transform, train_transform
-from transfer.data.loading.images import Transform
+from transfer.data.loading.augment import train_transform, view_of
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.task import Outcomes, Result, Scores
+
+__all__ = ["check", "predict", "restore", "run"]
 
 
 def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
@@ -114,24 +114,8 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
     return CropWithBox(options.size, options.crop_area, options.crop_ratio, options.flip, options.interpolation, rest)
 
 
-def restore(spec: BackboneSpec, options: SupervisedOptions, context: Context) -> Backbone:
-    """Return the trained backbone with its classifier."""
-    return create(spec, img_size=options.size, classes="trained")
-
-
-def predict(backbone: Backbone, images: Split, options: SupervisedOptions, context: Context) -> Outcomes:
-    """Classify images as `validate` does."""
-    batch, facts = options.eval_batch_size, weights_facts(backbone.spec.weights)
-    return classified(backbone, images, view(options), context, batch_size=batch, facts=facts)
-
-
-def view(options: SupervisedOptions) -> Transform:
-    """Return the transform of evaluation."""
-    return eval_transform(options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic")
-
-
 def validate(backbone: Backbone, data: ClassificationData, options: SupervisedOptions, context: Context) -> Outcomes:
     """Return outcomes of the validation split, empty without one. Raises NotFinite where a logit is not finite."""
     if data.val is None:
         return {}
-    return top_k(backbone, data.val, view(options), context, batch_size=options.eval_batch_size)
+    return top_k(backbone, data.val, view_of(options), context, batch_size=options.eval_batch_size)

@@ -68,12 +68,12 @@ class CocoData(OpenedData):
     """Whether its YAML file names regions to be ignored besides COCO's crowds."""
 
     @classmethod
-    def of_images(cls, images: FileSplit, classes: Iterable[str], ids: Iterable[int]) -> tuple[Self, CocoSplit]:
-        """Return images without labels beside the classes of a detector and their ids, and them as a split."""
+    def of_images(cls, images: FileSplit, classes: Iterable[str], ids: Iterable[int]) -> Self:
+        """Return images without labels as `val`, beside the classes of a detector and their ids."""
         split = CocoSplit.unlabelled(images)
         facts: dict[str, Any] = {"name": split.name, "version": None, "counts": {}, "digest": "", "dropped": {}}
         given: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
-        return cls(root=split.folder, **facts, **given), split
+        return cls(root=split.folder, **facts, **given)
 
     @property
     def objects(self) -> int:

@@ -144,14 +144,15 @@ class CocoSplit:
 
     @classmethod
     def unlabelled(cls, files: FileSplit) -> Self:
-        """Return images without objects, read as stored, with ids from 1. Raises UserError for an unreadable one."""
+        """Return images without objects, with ids from 1. Raises UserError for an unreadable one."""
         empty: dict[str, Any] = dict.fromkeys(("ids", "image", "label"), np.zeros(0, np.int64))
         empty |= dict.fromkeys(("crowd", "ignored", "trained"), np.zeros(0, bool))
         empty |= {"boxes": np.zeros((0, 4)), "areas": np.zeros(0), "segmentations": Segmentations.collect([])}
         images = [CocoImage(number, name, 0, 0) for number, name in enumerate(files.names, 1)]
-        split = cls(name=files.name, folder=files.folder, file=files.folder, content="", images=images, **empty)
-        sizes = map(split.header, range(len(files)))
-        images = [replace(image, width=w, height=h) for image, (w, h, _) in zip(split.images, sizes)]
+        empty |= {"name": files.name, "folder": files.folder, "file": files.folder, "content": ""}
+        split = cls(images=images, upright=files.upright, **empty)
+        sizes = _sizes(map(split.header, range(len(files))), files.upright)
+        images = [replace(image, width=w, height=h) for image, (w, h) in zip(split.images, sizes)]
         return replace(split, images=images)
 
     def path(self, index: int) -> str:
@@ -256,22 +257,23 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     return kept, skipped, orientation_notes([turn for *_, turn in headers], read)
 
 
+def _sizes(headers: Iterable[Header], upright: bool) -> list[tuple[int, int]]:
+    """Return width and height of images, as they are read."""
+    return [(y, x) if upright and orientation > 4 else (x, y) for x, y, orientation in headers]
+
+
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     """Raise UserError for images of another size than their annotations state."""
-
-    def sizes(upright: bool) -> list[tuple[int, int]]:
-        return [(y, x) if upright and orientation > 4 else (x, y) for x, y, orientation in headers]
-
     stated = [(image.width, image.height) for image in split.images]
     wrong = [
         f"\n  {path}: {size[0]} x {size[1]}, stated {want[0]} x {want[1]}"
-        for path, size, want in zip(split.paths(), sizes(split.upright), stated, strict=True)
+        for path, size, want in zip(split.paths(), _sizes(headers, split.upright), stated, strict=True)
         if size != want
     ]
     if not wrong:
         return
     cure = "restore the original images: the boxes refer to their pixels"
-    if sizes(not split.upright) == stated:
+    if _sizes(headers, not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
         cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
     raise UserError(

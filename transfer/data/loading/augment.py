@@ -179,6 +179,12 @@ def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubi
     return Augmentation([transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)])
 
 
+def view_of(options: Any) -> Transform:
+    """Return the transform of evaluation that a task's options `size`, `resize` and `resize_mode` describe."""
+    view: Any = getattr(options, "resize_mode", "bicubic")
+    return eval_transform(options.size, getattr(options, "resize", None), view=view)
+
+
 class FastCrop:
     """uint8 pixels [3, H, W] -> [height, width, 3]: a random resized crop with the draws of torchvision's or timm's.
 

@@ -47,7 +47,7 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
     """Return the indices [K] of the images that cannot be read, see `unreadable`, and notes on the others."""
     listing = ["turn or fault", *split.stamps(range(len(split)))]
     bad, turns = unreadable(lambda index: orientation(split.checked(index)), listing, name=name, skip=skip)
-    return bad, orientation_notes(turns, "read as stored")
+    return bad, orientation_notes(turns, "opened upright" if split.upright else "read as stored")
 
 
 def unreadable(

@@ -113,6 +113,8 @@ class Split(ABC):
     """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
     channels: int = field(default=3, kw_only=True)
     """Channels of the images that `read` and `read_pixels` return."""
+    upright: bool = field(default=False, kw_only=True)
+    """Whether `read` turns images by their EXIF orientation; else they come as stored."""
     true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
     """int64 [M, L], where images have several: all that are right, `labels` the first of each, -1 for none."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
@@ -159,7 +161,8 @@ class Split(ABC):
 
     def decoded(self, index: int) -> Image.Image:
         """Return the same image as `read`, always from where it is stored."""
-        return read_image(io.BytesIO(self.encoded(index)), name=self.place(index), mode=self.mode)
+        data, name = io.BytesIO(self.encoded(index)), self.place(index)
+        return read_image(data, name=name, mode=self.mode, upright=self.upright)
 
     def read_pixels(self, index: int) -> "Tensor":
         """Return the image as uint8 [C, H, W], decoded by the fast image operations. Raises UserError as `read`."""
@@ -242,7 +245,7 @@ class FileSplit(Split):
 
     def decoded(self, index: int) -> Image.Image:
         """Read the file without a copy of its bytes."""
-        return read_image(self.path(index), mode=self.mode)
+        return read_image(self.path(index), mode=self.mode, upright=self.upright)
 
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""
