@@ -11,6 +11,8 @@ from transfer.core.user_code import is_user_part
 
 FROZEN = ("knn", "fewshot", "classify", "tokens")
 """Tasks that train nothing."""
+HEADS = {"linear": False, "segment": True}
+"""Tasks that train a head on a frozen backbone; whether it has a batch norm."""
 
 
 def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any]) -> list[str]:
@@ -23,14 +25,14 @@ def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, An
     if task in FROZEN or options.get("epochs") == 0:
         return []
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
-    own_norm = options.get("sync_bn") is False and task not in ("linear", "detect")
+    own_norm = options.get("sync_bn") is False and task != "detect"
     found = {
-        "batch norm": own_norm and (task == "segment" or _has_batch_norm(backbone) is not False),
+        "batch norm": own_norm and _trains_batch_norm(task, backbone),
         "mixing": mixes,
         "the mixing of tokens": options.get("dense_weight"),
         "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
         "regions and their number": task == "detect",
-        "the draws of its model": backbone and task not in ("linear", "segment") and not _is_known(backbone),
+        "the draws of its model": backbone and task not in HEADS and not _is_known(backbone),
         "what the record does not say": "sync_bn" not in options,
     }
     return [computation for computation, holds in found.items() if holds]
@@ -50,9 +52,11 @@ def synchronises(task: str, options: Mapping[str, Any], backbone: Mapping[str, A
     alike without it; with it, it computes what any number of processes does.
     """
     alone = world == 1 and options.get("sync_bn") is False
-    if task in ("detect", "linear"):
-        return task == "detect"
-    return not alone and (task == "segment" or _has_batch_norm(backbone) is not False)
+    return task == "detect" or (not alone and _trains_batch_norm(task, backbone))
+
+
+def _trains_batch_norm(task: str, backbone: Mapping[str, Any]) -> bool:
+    return HEADS.get(task, _has_batch_norm(backbone) is not False)
 
 
 def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
