@@ -5,7 +5,7 @@ classifier) under the names of the learner, and `export.json` says what they are
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,20 @@ def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
         return dict(load(content))
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
+
+
+def read_frozen_head(
+    weights: str, classes: Sequence[str], wanted: Mapping[str, Tensor], context: Context
+) -> dict[str, Tensor]:
+    """Return a head that `export_frozen` wrote. Raises UserError if its classes, or shapes of `wanted`, are others."""
+    if pretraining_facts(export_folder(weights) or Path(weights)).get("classes") != list(classes):
+        raise UserError(f"{weights}: the head was trained for other classes than those of the dataset")
+    head = read_head(weights, context.head_digest)
+    if any(name not in head or head[name].shape != tensor.shape for name, tensor in wanted.items()):
+        raise UserError(
+            f"{weights}: the head was trained on other features; use the --n-last-blocks (and --avgpool) of its run"
+        )
+    return head
 
 
 def _head(learner: nn.Module, backbone: Backbone) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,13 +17,12 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores
 from backbones.spec import BackboneSpec
-from backbones.trained_weights import check_head, export_frozen, read_head
+from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.learner import ROWS, LinearLearner
 from tasks.linear.rates import RateGrid
 from tasks.linear.task import LinearOptions, held_out
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export_folder, pretraining_facts
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
@@ -198,16 +196,10 @@ def _classify_by_trained_heads(
     learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
 ) -> None:
     """Validate the heads that a run left, for scores without training. Raises UserError when they do not fit."""
-    trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
-    if trained != list(data.classes):
-        raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
-    head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.validation.labels)
+    head = read_frozen_head(weights, data.classes, {"head.weight": learner.head.weight}, context)
+    labels = torch.from_numpy(data.validation.labels)
     for name in ("best", "head"):  # the last validation is that of the head at the end
-        state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
-        if state["weight"].shape != learner.head.weight.shape:
-            fix = "use the --n-last-blocks and --avgpool of their run"
-            raise UserError(f"{weights}: the heads were trained on other features; {fix}")
-        learner.head.load_state_dict(state)
+        learner.head.load_state_dict({key: head[f"{name}.{key}"] for key in ("weight", "bias")})
         learner.to(context.device).eval()
         learner.validate(features, labels, context.device)
 

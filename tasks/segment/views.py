@@ -7,87 +7,74 @@ operations, where its brightness is a sum and its contrast a product. Shapes: H 
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import Dataset
-from torchvision.transforms import ColorJitter, Compose, RandomApply
+from torchvision.transforms import v2
 
 from tasks.segment.task import SegmentOptions
 from transfer.core.seeding import seeded
 from transfer.data.formats.masks import IGNORED, MaskSplit
 from transfer.data.loading.images import Key, to_pixels
-from transfer.data.splits.split import LIMIT
+from transfer.data.splits.dataset import SplitDataset
 
 TRIES = 10
-DISTORTION = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
+CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
 """Largest changes, of which each is made in half of the images."""
+DISTORT = v2.Compose([v2.RandomApply([v2.ColorJitter(**{name: most})], 0.5) for name, most in CHANGES.items()])
 
 
-class MaskedImages(Dataset[tuple[Tensor, Tensor]]):
-    """Images uint8 [channels, H, W] and labels int64 [H, W] of a split.
+class MaskedImages(SplitDataset):
+    """Images uint8 [channels, H, W] and labels int64 [H, W], which the transform makes of an image and its mask."""
 
-    A key is an index, for whole images and their masks in full size, or (epoch, index, repeat), for random views of
-    both.
+    split: MaskSplit
 
-    Args:
-        mean: of the backbone's normalisation: the color of what a crop has beyond the image.
-    """
-
-    def __init__(self, split: MaskSplit, options: SegmentOptions, mean: Sequence[float] = (), seed: int = 0) -> None:
-        self.split, self.options, self.seed = split, options, seed
-        self.fill = tuple(round(255 * value) for value in mean)
-        changes = [ColorJitter(**{name: most}) for name, most in DISTORTION.items()]
-        self.distort = Compose([RandomApply([change], 0.5) for change in changes])
-        split.preload(LIMIT)
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def __getitem__(self, key: Key) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
         index = key[1] if isinstance(key, tuple) else key
-        image, mask = self.split.read(index), self.split.mask(index)
-        if isinstance(key, tuple):
-            with seeded(self.seed, *key):
-                image, mask = self._view(image, mask)
-        else:
-            image = resized(image, self.options.size)
-        return to_pixels(image), torch.from_numpy(np.asarray(mask).astype(np.int64))
+        pair = self.split.read(index), self.split.mask(index)
+        with seeded(self.seed, *key) if isinstance(key, tuple) else nullcontext():
+            return tuple(self.transform(pair))
 
-    def _view(self, image: Image.Image, mask: Image.Image) -> tuple[Image.Image, Image.Image]:
-        size, options = self.options.size, self.options
-        image = resized(image, round(size * random.uniform(*options.scale)))
-        mask = mask.resize(image.size, Image.Resampling.NEAREST)
-        for _ in range(TRIES):
-            left, top = (random.randint(0, max(side - size, 0)) for side in image.size)
-            box = (left, top, min(left + size, image.width), min(top + size, image.height))
-            counts = np.array(mask.crop(box).histogram()[:IGNORED])
-            if np.count_nonzero(counts) > 1 and counts.max() < options.most_of_class * counts.sum():
-                break
-        image, mask = image.crop(box), mask.crop(box)
-        if random.random() < options.flip:
-            image, mask = (part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for part in (image, mask))
-        image = self.distort(image) if options.distort else image
-        whole, labels = Image.new(image.mode, (size, size), self.fill), Image.new("L", (size, size), IGNORED)
-        whole.paste(image)
-        labels.paste(mask)
-        return whole, labels
+
+def whole_view(pair: Sequence[Image.Image], size: int) -> list[Tensor]:
+    """Return an image with this shorter side, and the labels of its mask, in full size."""
+    return _tensors(resized(pair[0], size), pair[1])
+
+
+def random_view(pair: Sequence[Image.Image], options: SegmentOptions, fill: tuple[int, ...]) -> list[Tensor]:
+    """Return a random crop of an image and its mask; what it has beyond them is of the color `fill`, and ignored."""
+    size = options.size
+    image = resized(pair[0], round(size * random.uniform(*options.scale)))
+    mask = pair[1].resize(image.size, Image.Resampling.NEAREST)
+    for _ in range(TRIES):
+        left, top = (random.randint(0, max(side - size, 0)) for side in image.size)
+        box = (left, top, min(left + size, image.width), min(top + size, image.height))
+        counts = np.array(mask.crop(box).histogram()[:IGNORED])
+        if np.count_nonzero(counts) > 1 and counts.max() < options.most_of_class * counts.sum():
+            break
+    views = [image.crop(box), mask.crop(box)]
+    if random.random() < options.flip:
+        views = [ImageOps.mirror(view) for view in views]
+    if options.distort:
+        views[0] = DISTORT(views[0])
+    beyond = [0, 0, *(size - side for side in views[0].size)]
+    return _tensors(*(v2.functional.pad(view, beyond, color) for view, color in zip(views, (fill, IGNORED))))
+
+
+def _tensors(image: Image.Image, mask: Image.Image) -> list[Tensor]:
+    return [to_pixels(image), torch.from_numpy(np.array(mask, np.int64))]
 
 
 def resized(image: Image.Image, shorter: int) -> Image.Image:
     """Return an image with this shorter side, bilinear."""
-    factor = shorter / min(image.size)
-    width, height = (max(round(side * factor), shorter) for side in image.size)
-    return image.resize((width, height), Image.Resampling.BILINEAR)
+    return ImageOps.cover(image, (shorter, shorter), Image.Resampling.BILINEAR)
 
 
 def windows(height: int, width: int, size: int) -> list[tuple[int, int]]:
     """Return the upper left corners of windows of `size` pixels that cover an image, two thirds of a side apart."""
-    step = size * 2 // 3
-
-    def starts(side: int) -> list[int]:
-        return [min(step * number, side - size) for number in range(max(side - size + step - 1, 0) // step + 1)]
-
-    return [(top, left) for top in starts(height) for left in starts(width)]
+    starts = ([*range(0, side - size, size * 2 // 3), side - size] for side in (height, width))
+    return list(product(*starts))

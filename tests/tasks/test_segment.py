@@ -1,6 +1,6 @@
 """Segmentation of drawn shapes. The backbone is `tiny` with random weights: a patch embedding tells the patterns."""
 
-import math
+import random
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.metrics import accuracy_score, jaccard_score
+from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score
 from torch.nn import functional as F
 
 import transfer
@@ -17,15 +17,16 @@ from backbones.backbone import create
 from backbones.spec import resolve
 from tasks.segment.scoring import resampled, rescore
 from tasks.segment.training import SegmentLearner, check, make_encoder
-from tasks.segment.views import MaskedImages, windows
+from tasks.segment.views import MaskedImages, random_view, windows
 from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import command, context, stopped_after
-from tests.tasks.support import digits, smoke_options
+from tests.tasks.support import smoke_options
 from transfer.core.errors import UsageError
 from transfer.data.classification import open_classification
-from transfer.data.formats.masks import IGNORED, MaskSplit
+from transfer.data.formats.masks import IGNORED
 from transfer.data.spec import resolve_dataset
+from transfer.engine.schedule import Schedule
 from transfer.report.__main__ import main as report
 from transfer.run import main
 from transfer.task import load_task
@@ -75,31 +76,19 @@ def test_runs_are_compared_and_shown(folder: Path, capsys: pytest.CaptureFixture
     assert "mIoU" in (folder / "page.html").read_text()
 
 
-def counted(truth: np.ndarray, found: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-    """Outcomes of images [M, pixels], counted class by class."""
-    true, right, either = [], [], []
-    for label in range(classes):
-        is_true, is_found = truth == label, (found == label) & (truth != IGNORED)
-        true.append(is_true.sum(1))
-        right.append((is_true & is_found).sum(1))
-        either.append((is_true | is_found).sum(1))
-    names = np.array([f"{place}.jpg" for place in range(len(truth))][::-1])
-    counts = {"intersection": right, "union": either, "labelled": true}
-    return {"sample": names, **{name: np.stack(columns, 1) for name, columns in counts.items()}}
-
-
 def test_scores_are_scikit_learns() -> None:
     rng = np.random.default_rng(0)
-    truth, found = rng.choice([0, 1, 2, 4, IGNORED], (20, 300)), rng.integers(0, 5, (20, 300))
-    kept = counted(truth, found, 5)
+    truth, found = rng.choice([0, 1, 2, 4], (20, 300)), rng.integers(0, 5, (20, 300))
+    tables = np.stack([confusion_matrix(*pair, labels=range(5)) for pair in zip(truth, found)])
+    right, true, said = tables.diagonal(0, 1, 2), tables.sum(2), tables.sum(1)
+    names = np.array([f"{place}.jpg" for place in range(20)][::-1])
+    kept = {"sample": names, "intersection": right, "union": true + said - right, "labelled": true}
     drawn = np.random.default_rng(0).multinomial(20, np.full(20, 1 / 20), size=500)[7]
-    order = np.argsort(kept["sample"])
     for rows, scores in (
         (np.arange(20), rescore(kept)),
-        (np.repeat(order, drawn), {name[10:]: values[7] for name, values in resampled(kept).items()}),
+        (np.repeat(np.argsort(names), drawn), {name[10:]: values[7] for name, values in resampled(kept).items()}),
     ):
-        labelled = truth[rows] != IGNORED
-        y, x = truth[rows][labelled], found[rows][labelled]
+        y, x = truth[rows].ravel(), found[rows].ravel()
         wanted = jaccard_score(y, x, labels=[0, 1, 2, 4], average="macro")  # class 3 is in no mask, though it is found
         assert scores == pytest.approx({"mIoU": wanted, "pixel_accuracy": accuracy_score(y, x)})
 
@@ -115,70 +104,71 @@ def test_windows_are_those_of_mmsegmentation(height: int, width: int) -> None:
     assert covered.all()
 
 
-def test_windows_are_averaged_and_enlarged_to_the_mask() -> None:
-    """As stated for the whole image at once, with more classes than are enlarged at a time."""
+def test_windows_are_averaged_enlarged_and_counted() -> None:
     torch.manual_seed(0)
-    learner = SegmentLearner(lambda images: F.avg_pool2d(images, 4), 3, 35).eval()
-    image, total, count = torch.rand(1, 3, 12, 20), torch.zeros(1, 35, 12, 20), torch.zeros(12, 20)
+    learner = SegmentLearner(lambda images: F.avg_pool2d(images, 4), 3, 5).eval()
+    image, total, count = torch.rand(1, 3, 12, 20), torch.zeros(1, 5, 12, 20), torch.zeros(12, 20)
+    labels = torch.randint(0, 4, (1, 18, 30))
+    labels[:, :3] = IGNORED
     with torch.inference_mode():
         for left in (0, 8):
             logits = learner.head(learner.norm(F.avg_pool2d(image[..., left : left + 12], 4)))
             total[..., left : left + 12] += F.interpolate(logits, (12, 12), mode="bilinear")
             count[:, left : left + 12] += 1
-        wanted = F.interpolate(total / count, (18, 30), mode="bilinear").argmax(1)[0]
-        assert torch.equal(learner.predict(image, (18, 30), 12, 1), wanted)
-        labels = wanted[None].clone()
-        labels[:, :3] = IGNORED
-        right, union, labelled = learner.count(image, labels, 12, 8)[0]
-    assert torch.equal(right, union)
-    assert torch.equal(right, labelled)
-    assert int(labelled.sum()) == 15 * 30
+        found = F.interpolate(total / count, (18, 30), mode="bilinear").argmax(1)[0, 3:].flatten()
+        table = confusion_matrix(labels[0, 3:].flatten(), found, labels=range(5))
+        for batch in (1, 8):
+            right, union, labelled = learner.count(image, labels, 12, batch)[0].numpy()
+            assert right.tolist() == table.diagonal().tolist()
+            assert labelled.tolist() == table.sum(1).tolist()
+            assert union.tolist() == (table.sum(0) + table.sum(1) - table.diagonal()).tolist()
+        learner.head.bias[0] = torch.nan  # type: ignore[index]
+        assert (learner.count(image, labels, 12, 8) == -1).all()
 
 
-def test_the_loss_of_a_batch_is_the_mean_of_its_parts() -> None:
+def test_the_loss_is_a_mean_over_all_pixels() -> None:
+    """Ignored ones included, so that a batch is the mean of its parts."""
     learner = SegmentLearner(lambda images: F.avg_pool2d(images, 4), 3, 4).eval()
     images, labels = torch.rand(4, 3, 8, 8), torch.randint(0, 4, (4, 8, 8))
     labels[0, 2:] = IGNORED
-    whole = learner((images, labels), 0)["loss"]
-    parts = [learner((images[rows], labels[rows]), 0)["loss"] for rows in (slice(2), slice(2, 4))]
     logits = F.interpolate(learner.head(learner.norm(F.avg_pool2d(images, 4))), (8, 8), mode="bilinear")
     plain = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none").mean()
-    assert torch.allclose(whole, plain)
-    assert torch.allclose(whole, torch.stack(parts).mean())
+    assert torch.allclose(learner((images, labels), 0)["loss"], plain)
 
 
-def test_tokens_lie_as_timm_lays_them() -> None:
+def test_features_are_the_last_blocks_patch_tokens() -> None:
     backbone, image = create("tiny", img_size=64).eval(), torch.rand(2, 3, 64, 64)
-    encode, dim = make_encoder(backbone, 2)
-    maps = backbone.model.forward_intermediates(
-        backbone.normalised(image), indices=2, norm=True, intermediates_only=True
-    )
-    assert torch.allclose(encode(image), torch.cat(maps, 1), atol=1e-6)
+    encode, dim = make_encoder(backbone, 2, 64)
+    tokens = torch.cat(backbone.tokens(image, norm=True)[-2:], 2)[:, backbone.model.num_prefix_tokens :]
+    assert torch.equal(encode(image).flatten(2).transpose(1, 2), tokens)
     assert encode(image).shape == (2, dim, 4, 4)
 
 
-class Painted(MaskSplit):
-    """Shapes whose images are their masks, in gray."""
-
-    def read(self, index: int) -> Image.Image:
-        return self.mask(index).convert("RGB")
-
-
 def test_a_view_moves_image_and_mask_alike() -> None:
-    train, shades = shapes().train, np.repeat(np.array([0, 60, 120, 180, 250], np.uint8), [1, 1, 1, 1, 252])
-    split = Painted(train.name, train.labels, train.names, train.sizes, train.folder, train.masks, shades)
-    options = command("segment", "--size", "64", "--backbone", "tiny", "--no-distort", "--batch-size", "8").options
-    images, seen = MaskedImages(split, options, (0.5, 0.4, 0.3)), set()
-    for index in range(8):
-        image, labels = images[0, index, 0]
-        assert image.shape == (3, 64, 64)
-        assert torch.equal(image, images[0, index, 0][0])
-        assert not torch.equal(image, images[1, index, 0][0])
-        beyond = labels == IGNORED
-        assert (image[:, beyond] == torch.tensor([[128], [102], [76]])).all()
-        assert ((image[0].long() - labels).abs()[~beyond] < 10).float().mean() > 0.7, "but for resampled rims"
+    mask = shapes().train.mask(0)
+    image = Image.merge("RGB", [mask.point([60 * min(label, 4) for label in range(256)])] * 3)
+    options = command("segment", "--size", "64", "--backbone", "tiny", "--no-distort").options
+    seen = set()
+    for seed in range(8):
+        random.seed(seed)
+        view, labels = random_view((image, mask), options, (128, 102, 76))
+        assert view.shape == (3, 64, 64)
+        beyond = (view == torch.tensor([128, 102, 76])[:, None, None]).all(0)
+        assert (labels[beyond] == IGNORED).all()
+        assert ((view[0] / 60 - labels.clamp(max=4)).abs()[~beyond] < 0.2).float().mean() > 0.7, (
+            "but for resampled rims"
+        )
         seen |= {bool(beyond.any())}
     assert seen == {True, False}
+
+
+def test_draws_are_of_seed_epoch_and_sample() -> None:
+    options = command("segment", "--size", "64", "--backbone", "tiny").options
+    images = MaskedImages(shapes().train, partial(random_view, options=options, fill=(0, 0, 0)), seed=1)
+    (view, labels), again, other = images[0, 5, 0], images[0, 5, 0], images[1, 5, 0]
+    assert torch.equal(view, again[0])
+    assert torch.equal(labels, again[1])
+    assert not torch.equal(view, other[0])
 
 
 def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
@@ -202,20 +192,15 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_said_before_training() -> None:
-    run = partial(check, resolve("tiny"), context=context())
-    with pytest.raises(UsageError, match="--n-last-blocks 3: at most 2"):
-        run(dataset=shapes(), options=smoke_options("segment", "--n-last-blocks", "3"))
-    with pytest.raises(UsageError, match="toy_digits: images without masks; segment reads `format: masks`"):
-        run(dataset=digits(2), options=smoke_options("segment"))
+    with pytest.raises(UsageError, match="--n-last-blocks 3: backbone tiny has 2"):
+        check(resolve("tiny"), shapes(), smoke_options("segment", "--n-last-blocks", "3"), context())
     with pytest.raises(UsageError, match="--in-chans 4"):
         load_task("segment").check_words(resolve("tiny", in_chans=4), smoke_options("segment"))
 
 
 def test_the_rate_falls_on_a_line() -> None:
-    from transfer.engine.schedule import Schedule
-
     options = command("segment", "--backbone", "tiny").options
     schedule = Schedule(options)
     for step in (1500, 20_000, 40_000):
         assert schedule.rate(step / 1263, 1e-3) == pytest.approx(1e-3 * (1 - step / (32 * 1263)))
-    assert math.isclose(schedule.rate(750 / 1263, 1e-3), 5e-4, rel_tol=1e-3)
+    assert schedule.rate(750 / 1263, 1e-3) == pytest.approx(5e-4, rel=1e-3)
