@@ -230,12 +230,12 @@ class FileSplit(Split):
     folder: Path
 
     @classmethod
-    def of(cls, name: str, folder: Path, names: Iterable[str], labels: Any = None) -> Self:
-        """Return images with labels, whole numbers [M], which are 0 where they do not matter."""
+    def of(cls, name: str, folder: Path, names: Iterable[str], labels: Any = None, **more: Any) -> Self:
+        """Return images with labels, whole numbers [M], which are 0 where they do not matter; `more` are fields."""
         packed = PackedNames(names)
         zeros = np.zeros(len(packed), dtype=np.int64)
         given = zeros if labels is None else np.asarray(labels, dtype=np.int64)
-        return cls(name=name, labels=given, names=packed, sizes=zeros, folder=folder)
+        return cls(name=name, labels=given, names=packed, sizes=zeros, folder=folder, **more)
 
     def path(self, index: int) -> str:
         """Return the image's file."""
