@@ -1,19 +1,27 @@
 """Segmentation by batch norm and a linear layer on frozen patch tokens, as DINOv2 evaluates backbones.
 
 DINOv2 (arXiv 2304.07193, section 7.4, "Linear"); its BNHead is in facebookresearch/dinov2, dinov2/eval/segmentation/
-models/decode_heads/linear_head.py. Values are in `configs/tasks/segment.yaml`.
+models/decode_heads/linear_head.py. Values are in `configs/tasks/segment.yaml`. Training views are those of
+mmsegmentation 0.27 there: Resize, RandomCrop, RandomFlip, PhotoMetricDistortion, Pad; it resizes without antialias,
+ours is with it, and colors are changed by torchvision's operations, where its brightness is a sum and its contrast a
+product.
 Shapes: B images or windows, h x w token grid, H x W pixels, D channels of a block, F of all, C classes.
 """
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import product
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
+from torchvision.transforms import v2
 
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import image_outcomes
@@ -22,11 +30,13 @@ from backbones.trained_weights import check_head, export_frozen, read_frozen_hea
 from tasks.labelled_images import frozen_backbone
 from tasks.segment.scoring import COUNTS, resampled, rescore
 from tasks.segment.task import SegmentOptions
-from tasks.segment.views import MaskedImages, random_view, whole_view, windows
 from transfer.core.errors import UsageError
+from transfer.core.seeding import seeded
 from transfer.data.classification import ClassificationData
-from transfer.data.formats.masks import IGNORED
+from transfer.data.formats.masks import IGNORED, MaskSplit
+from transfer.data.loading.images import Key, to_pixels
 from transfer.data.loading.loader import shuffled_batches
+from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows, raise_if_broken
 from transfer.engine.learner import Batch, Learner, feature_spread
@@ -34,6 +44,10 @@ from transfer.engine.loop import fit
 from transfer.task import Result
 
 __all__ = ["check", "rescore", "run", "untrained_learner"]
+TRIES = 10
+CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
+"""Largest changes, of which each is made in half of the images."""
+DISTORT = v2.Compose([v2.RandomApply([v2.ColorJitter(**{name: most})], 0.5) for name, most in CHANGES.items()])
 
 
 class SegmentLearner(Learner):
@@ -88,6 +102,58 @@ class SegmentLearner(Learner):
         confusion = torch.bincount(pairs, minlength=self.classes**2).view(self.classes, -1)
         right, true, found = confusion.diag(), confusion.sum(1), confusion.sum(0)
         return torch.where(logits.isfinite().all(), torch.stack([right, true + found - right, true]), -1)[None]
+
+
+class MaskedImages(SplitDataset):
+    """Images uint8 [channels, H, W] and labels int64 [H, W], which the transform makes of an image and its mask."""
+
+    split: MaskSplit
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
+        index = key[1] if isinstance(key, tuple) else key
+        pair = self.split.read(index), self.split.mask(index)
+        with seeded(self.seed, *key) if isinstance(key, tuple) else nullcontext():
+            return tuple(self.transform(pair))
+
+
+def whole_view(pair: Sequence[Image.Image], size: int) -> list[Tensor]:
+    """Return an image with this shorter side, and the labels of its mask, in full size."""
+    return _tensors(_resized(pair[0], size), pair[1])
+
+
+def random_view(pair: Sequence[Image.Image], options: SegmentOptions, fill: tuple[int, ...]) -> list[Tensor]:
+    """Return a random crop of an image and its mask; what it has beyond them is of the color `fill`, and ignored."""
+    size = options.size
+    image = _resized(pair[0], round(size * random.uniform(*options.scale)))
+    mask = pair[1].resize(image.size, Image.Resampling.NEAREST)
+    for _ in range(TRIES):
+        left, top = (random.randint(0, max(side - size, 0)) for side in image.size)
+        box = (left, top, min(left + size, image.width), min(top + size, image.height))
+        counts = np.array(mask.crop(box).histogram()[:IGNORED])
+        if np.count_nonzero(counts) > 1 and counts.max() < options.most_of_class * counts.sum():
+            break
+    views = [image.crop(box), mask.crop(box)]
+    if random.random() < options.flip:
+        views = [ImageOps.mirror(view) for view in views]
+    if options.distort:
+        views[0] = DISTORT(views[0])
+    beyond = [0, 0, *(size - side for side in views[0].size)]
+    return _tensors(*(v2.functional.pad(view, beyond, color) for view, color in zip(views, (fill, IGNORED))))
+
+
+def _tensors(image: Image.Image, mask: Image.Image) -> list[Tensor]:
+    return [to_pixels(image), torch.from_numpy(np.array(mask, np.int64))]
+
+
+def _resized(image: Image.Image, shorter: int) -> Image.Image:
+    """Return an image with this shorter side, bilinear."""
+    return ImageOps.cover(image, (shorter, shorter), Image.Resampling.BILINEAR)
+
+
+def windows(height: int, width: int, size: int) -> list[tuple[int, int]]:
+    """Return the upper left corners of windows of `size` pixels that cover an image, two thirds of a side apart."""
+    starts = ([*range(0, side - size, size * 2 // 3), side - size] for side in (height, width))
+    return list(product(*starts))
 
 
 @torch.no_grad()

@@ -15,8 +15,7 @@ import transfer
 from backbones.backbone import create
 from backbones.spec import resolve
 from tasks.segment.scoring import resampled, rescore
-from tasks.segment.training import SegmentLearner, check, make_encoder
-from tasks.segment.views import MaskedImages, random_view, windows
+from tasks.segment.training import MaskedImages, SegmentLearner, check, make_encoder, random_view, windows
 from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import command, context, stopped_after
