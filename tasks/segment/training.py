@@ -43,7 +43,6 @@ from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.task import Result
 
-__all__ = ["check", "rescore", "run", "untrained_learner"]
 TRIES = 10
 CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
 """Largest changes, of which each is made in half of the images."""
