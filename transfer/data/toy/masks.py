@@ -19,7 +19,6 @@ from transfer.data.toy.digits import save
 
 VERSION = 1
 """Counts up with every change of what is written: results on other images are results on another dataset."""
-CLASSES = ("ground", "rows", "columns", "checks")
 COUNTS = {"train": 64, "val": 32}
 SIDE = 96
 """Height and width of an image in pixels."""
@@ -35,7 +34,6 @@ def _write(root: Path) -> None:
             picture, mask = _scene(np.random.default_rng([VERSION, place, number]))
             save(Image.fromarray(picture), root / "images" / split / f"{number:04d}.jpg", quality=90)
             save(Image.fromarray(mask), root / "masks" / split / f"{number:04d}.png")
-    (root / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES), encoding="utf-8")
 
 
 def _scene(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -45,7 +43,7 @@ def _scene(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
     mask = np.zeros((SIDE, SIDE), np.uint8)
     rows, columns = np.mgrid[:SIDE, :SIDE] // STRIPE % 2
     for _ in range(int(rng.integers(2, 5))):
-        label, outline = int(rng.integers(1, len(CLASSES))), ("ellipse", "rectangle", "polygon")[int(rng.integers(3))]
+        label, outline = int(rng.integers(1, 4)), ("ellipse", "rectangle", "polygon")[int(rng.integers(3))]
         width, height = rng.integers(*SIDES, 2).tolist()
         left, top = int(rng.integers(SIDE - width)), int(rng.integers(SIDE - height))
         right, bottom = left + width, top + height
@@ -53,9 +51,8 @@ def _scene(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         shape = Image.new("L", (SIDE, SIDE))
         drawn = corners if outline == "polygon" else (left, top, right, bottom)
         getattr(ImageDraw.Draw(shape), outline)(drawn, fill=label, outline=255)
-        new = np.asarray(shape) > 0
-        mask[new] = np.asarray(shape)[new]
-        pattern = (rows, columns, rows ^ columns)[label - 1]
+        pattern, new = (rows, columns, rows ^ columns)[label - 1], np.asarray(shape) > 0
+        mask = np.where(new, np.asarray(shape), mask)
         colors = rng.uniform([[150], [0]], [[256], [106]], (2, 3))  # light and dark
         canvas[new] = colors[pattern[new]]
     return (canvas + rng.normal(0, 4, canvas.shape)).clip(0, 255).astype(np.uint8), mask
