@@ -40,7 +40,7 @@ def _scene(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
     """Draw an image; return uint8 [96, 96, 3] and its mask, uint8 [96, 96]."""
     coarse = Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8))
     canvas = np.array(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float64)
-    mask = np.zeros((SIDE, SIDE), np.uint8)
+    mask: NDArray[Any] = np.zeros((SIDE, SIDE), np.uint8)
     rows, columns = np.mgrid[:SIDE, :SIDE] // STRIPE % 2
     for _ in range(int(rng.integers(2, 5))):
         label, outline = int(rng.integers(1, 4)), ("ellipse", "rectangle", "polygon")[int(rng.integers(3))]
