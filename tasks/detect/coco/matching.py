@@ -74,7 +74,7 @@ class Matches:
         names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
         changed = json.loads(str(outcomes.get(f"{PREFIX[kind]}_scoring", ["{}"])[0]))
         arrays = {name: np.asarray(outcomes[saved]) for name, saved in names.items()}
-        return cls(kind=kind, scoring=Scoring.of(changed), **arrays)
+        return cls(kind=kind, scoring=Scoring(**changed), **arrays)
 
     @cached_property
     def runs(self) -> NDArray[Any]:
