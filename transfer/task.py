@@ -227,9 +227,9 @@ class Task:
         return {}
 
     def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return the named scores by class: of each class's id the score and its values on B resamples, [1 + B].
+        """Return by each class's id the named scores that it has: the score and its values on B resamples, [1 + B].
 
-        Classes without a test sample are left out, as are scores that the outcomes do not give by class.
+        Those of a class without a test sample, or that the outcomes do not give by class, are left out.
         """
         return {}
 

@@ -209,29 +209,24 @@ class Detect(Task):
 
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return COCO's averages of the precision over all images."""
-        from tasks.detect.coco.averages import Averager
-        from tasks.detect.coco.matching import PREFIX, Matches
+        from tasks.detect.coco.averages import Averager, by_kind
 
         scores: Scores = {}
-        for kind, prefix in PREFIX.items():
-            if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
-                ones = np.ones(len(outcomes["sample"]), dtype=np.int64)
-                means = Averager(Matches.from_outcomes(outcomes, kind), short, most=1).means(ones)
-                scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
+        ones = np.ones(len(outcomes["sample"]), dtype=np.int64)
+        for prefix, short, matches in by_kind(names, outcomes):
+            means = Averager(matches, short, most=1).means(ones)
+            scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
         return scores
 
     def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
-        from tasks.detect.coco.averages import by_class
-        from tasks.detect.coco.matching import PREFIX, Matches
+        from tasks.detect.coco.averages import by_class, by_kind
 
         found: dict[str, dict[str, NDArray[Any]]] = {}
-        for kind, prefix in PREFIX.items():
-            if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
-                matches = Matches.from_outcomes(outcomes, kind)
-                for name, columns in zip(short, by_class(matches, short).swapaxes(0, 1), strict=True):
-                    classes = zip(matches.categories.tolist(), columns.T, strict=True)
-                    found[f"{prefix}_{name}"] = {str(one): row for one, row in classes if not np.isnan(row[0])}
+        for prefix, short, matches in by_kind(names, outcomes):
+            for number, rows in zip(matches.categories.tolist(), by_class(matches, short).T, strict=True):
+                named = {f"{prefix}_{name}": row for name, row in zip(short, rows, strict=True)}
+                found.setdefault(str(number), {}).update({n: row for n, row in named.items() if not np.isnan(row[0])})
         return found
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

@@ -7,7 +7,7 @@ Shapes: I images, K categories, T IoU thresholds, R = 101 recalls; the group of 
 number t K + k.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tasks.detect.coco.flat_arrays import detections_from, truth_from
 from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, match
 from transfer.data.coco.scoring import COCO, Number, Scoring
 from transfer.statistics.intervals import resample_counts
+from transfer.task import Outcomes
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 EPSILON = np.spacing(1)
@@ -233,6 +234,13 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind, s
         truth_counted=np.packbits(~objects.ignored(areas), axis=0, bitorder="little")[0],
         scoring=scoring,
     )
+
+
+def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], Matches]]:
+    """Yield "box" and "mask", each with the ends of those of the names that begin so, and the matches."""
+    for kind, prefix in PREFIX.items():
+        if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
+            yield prefix, short, Matches.from_outcomes(outcomes, kind)
 
 
 def resampled(matches: Matches) -> dict[str, NDArray[Any]]:

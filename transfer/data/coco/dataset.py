@@ -8,6 +8,7 @@ file names others by `train_annotations`, `train_images`, `val_annotations`, `va
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,22 +99,22 @@ class CocoData(OpenedData):
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
         """Return the images, objects and categories of a split in COCO's format, with boxes as in the file.
 
-        A region to be ignored is a crowd of each class.
+        A region to be ignored is a crowd of each class, each with an id of its own.
         """
-        if (split.label < 0).any():
-            split = split.of_every_class(len(self.classes))
+        further = count(int(split.ids.max(initial=0)) + 1)
         rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
         objects = [
             {
-                "id": int(number),
+                "id": int(number) if label >= 0 else next(further),
                 "image_id": split.images[image].id,
-                "category_id": self.category_ids[label],
+                "category_id": category,
                 "bbox": box.tolist(),
                 "area": float(area),
                 "iscrowd": int(crowd),
                 **({} if segmentation is None else {"segmentation": segmentation}),
             }
             for number, image, label, box, area, crowd, segmentation in rows
+            for category in (self.category_ids if label < 0 else self.category_ids[label : label + 1])
         ]
         images = [asdict(image) for image in split.images]
         categories = [{"id": number, "name": name} for number, name in zip(self.category_ids, self.classes)]
@@ -155,7 +156,7 @@ def open_coco(
         splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
-        said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
+        said += [f"{number} {WORDS[name]} objects {text}" for number, least, text in counts if number > least]
     dataset_spec.check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
@@ -259,7 +260,7 @@ def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
     """Return N images of each split, see `choose_images`. Raises UserError if it has fewer."""
     have = {name: len(split.images) for name, split in splits.items()}
     if n > min(have.values()):
-        listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
+        listed = " and ".join(f"{number} {WORDS[name]}" for name, number in have.items())
         raise UserError(f"subset {n}: the dataset has {listed} images")
     return {name: choose_images(split, n, skip=skip) for name, split in splits.items()}
 

@@ -205,17 +205,7 @@ class CocoSplit:
 
     def select_objects(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with all images and only the objects where `keep`, bool [M], is true."""
-        return self._take(np.flatnonzero(keep))
-
-    def of_every_class(self, classes: int) -> "CocoSplit":
-        """Return the split with a crowd of each class in the place of each region to be ignored by every class."""
-        rows = np.repeat(np.arange(len(self.label)), np.where(self.label < 0, classes, 1))
-        copy = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        ids = np.where(copy, self.ids.max(initial=0) + np.arange(len(rows)), self.ids[rows])
-        label = np.where(self.label < 0, 0, self.label)[rows] + copy
-        return replace(self._take(rows), label=label, ids=ids)
-
-    def _take(self, rows: NDArray[Any]) -> "CocoSplit":
+        rows = np.flatnonzero(keep)
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return replace(self, segmentations=self.segmentations.select(rows), **columns)
 

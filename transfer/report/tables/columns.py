@@ -1,6 +1,6 @@
 """Columns and notes that several tables have in common."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
+from transfer.task import Outcomes
 
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
@@ -32,10 +33,16 @@ def group_cells(group: Group) -> dict[str, Any]:
     return {name: getattr(group, name) for name in OF_GROUP}
 
 
-def interval(runs: RunSet, records: Sequence[Record], score: str) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results."""
+def interval(
+    runs: RunSet, records: Sequence[Record], score: str, outcomes: Mapping[str, Outcomes] | None = None
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results.
+
+    They are those of the runs, or the `outcomes` by run id.
+    """
+    scored = [replace(runs.by_id[record.run_id], record=record) for record in records]
     try:
-        estimate = mean_score([runs.by_id[record.run_id] for record in records], score, runs.evidence)
+        estimate = mean_score(scored, score, runs.evidence, outcomes)
     except UserError:  # `report --compare` says what is wrong with the file
         return None, None
     scale = records[0].scale(score)

@@ -11,7 +11,6 @@ from transfer.core.errors import UserError
 from transfer.data.coco.scoring import COCO
 from transfer.records.run_set import RunSet
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.tables.classes import UNNAMED
 from transfer.report.tables.text import note_texts
 
 NAMES = {"1": "ant", "3": "bee", "7": "cow", "18": "dog"}
@@ -33,11 +32,10 @@ def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
     assert note_texts(table.notes) == ["toy_market: no object to find, so no score: dog"]
 
 
-def test_older_records_have_ids_and_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
+def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0)]
     (section,) = sections(RunSet.of(runs), ReportRequest(per_class=True, scores=["box_AP50"]))
     assert section.table is not None
     assert (section.table["class"], "box_AP" in section.table) == (["1", "3", "7"], False)
-    assert UNNAMED in note_texts(section.table.notes)[0]
     with pytest.raises(UserError, match="--per-class: no run has this score by class"):
         sections(RunSet.of(runs), ReportRequest(per_class=True, scores=["top1"]))
