@@ -225,8 +225,9 @@ class Detect(Task):
         found: dict[str, dict[str, NDArray[Any]]] = {}
         for prefix, short, matches in by_kind(names, outcomes):
             for number, rows in zip(matches.categories.tolist(), by_class(matches, short).T, strict=True):
-                named = {f"{prefix}_{name}": row for name, row in zip(short, rows, strict=True)}
-                found.setdefault(str(number), {}).update({n: row for n, row in named.items() if not np.isnan(row[0])})
+                for name, row in zip(short, rows, strict=True):
+                    if not np.isnan(row[0]):
+                        found.setdefault(str(number), {})[f"{prefix}_{name}"] = row
         return found
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

@@ -98,11 +98,6 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
     context.details["versions"] = mmlab.versions()
     context.details["classes"] = dict(zip(map(str, dataset.category_ids), dataset.classes))
-    wanted = dataset.scoring.max_detections[-1]
-    limits = getattr(learner.detector, "roi_head", learner.detector).test_cfg or {}
-    if (most := limits.get("max_per_img", wanted)) < wanted:
-        fix = "set `max_per_img` in the `test_cfg` of the detector's YAML file"
-        context.note(f"`max_detections` {wanted}: {detector.name} finds at most {most} in an image; {fix}")
 
     def validate(epoch: int) -> Scores:
         if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:

@@ -17,7 +17,7 @@ import numpy as np
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
-from transfer.data.coco.regions import REGIONS, names_regions, with_regions
+from transfer.data.coco.regions import REGIONS, with_regions
 from transfer.data.coco.scoring import COCO, SCORING, Scoring, scoring_of
 from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
@@ -152,7 +152,7 @@ def open_coco(
     splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
     said += notes
     dropped = {name: counts for name, (_, _, counts) in read.items()}
-    if regions := names_regions(spec):
+    if regions := any(map(spec.options.get, REGIONS)):
         splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]

@@ -41,15 +41,16 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
         for run in (runs.by_id[record.run_id] for record in group.records if record.scores):
             for one, of_class in _of_classes(run, scores).items():
                 classes[titles.get(one, one)].append(of_class)
-        absent = []
-        for title, members in classes.items():
-            if cells := {name: cell for score in scores for name, cell in _cells(members, score, runs).items()}:
-                row = {"task": group.first.task, **group_cells(group), "class": title}
-                rows.append(row | cells | run_ids(group.records))
-            else:
-                absent.append(title)
-        if absent:
+        if classes and (absent := sorted({*titles.values()} - {*classes})):
             notes[Note(f"no object to find, so no score: {shortened(absent, 3)}", group.dataset)] = None
+        for title, members in classes.items():
+            row: dict[str, Any] = {"task": group.first.task, **group_cells(group), "class": title}
+            for score in scores:
+                if records := [record for record, _ in members if score in record.scores]:
+                    row[score] = fmean(record.shown(score) for record in records)
+                    ends = interval(runs, records, score, {record.run_id: outcomes for record, outcomes in members})
+                    row[f"{score} low"], row[f"{score} high"] = ends
+            rows.append(row | run_ids(group.records))
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
@@ -58,21 +59,10 @@ def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
     outcomes, record = read_outcomes(run), run.record
     with scoring():
         found = load_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
-    return {
-        one: (
-            replace(record, scores={name: float(values[0]) for name, values in of_class.items()}),
-            {name: outcomes[name] for name in ("sample", "cluster")}
-            | {f"{RESAMPLED}{name}": values[1:] for name, values in of_class.items()},
-        )
-        for one, of_class in found.items()
-    }
-
-
-def _cells(members: Sequence[OfClass], score: str, runs: RunSet) -> dict[str, float | None]:
-    """Return the mean over the members that have the score, and its interval."""
-    records = [record for record, _ in members if score in record.scores]
-    if not records:
-        return {}
-    low, high = interval(runs, records, score, {record.run_id: outcomes for record, outcomes in members})
-    mean = fmean(record.scale(score) * record.scores[score] for record in records)
-    return {score: mean, f"{score} low": low, f"{score} high": high}
+    shared = {name: outcomes[name] for name in ("sample", "cluster")}
+    members = {}
+    for one, of_class in found.items():
+        resampled = {f"{RESAMPLED}{name}": values[1:] for name, values in of_class.items()}
+        scored = {name: float(values[0]) for name, values in of_class.items()}
+        members[one] = replace(record, scores=scored), shared | resampled
+    return members

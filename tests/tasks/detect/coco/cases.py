@@ -77,6 +77,15 @@ def official(truth, results, kind, library="pycocotools"):
 
 def scored(truth, results, kind, library="pycocotools"):
     """As `official`; what is given is written into."""
+    scorer = accumulated(truth, results, kind, library)
+    with contextlib.redirect_stdout(io.StringIO()):
+        scorer.summarize()
+    stats = dict(zip(NAMES, list(scorer.stats)[:12]))
+    return {f"{PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
+
+
+def accumulated(truth, results, kind, library="pycocotools", **params):
+    """A published implementation's scorer with its results, under other parameters if they are given."""
     if kind == "segm":
         for one in results:
             del one["bbox"]
@@ -94,11 +103,10 @@ def scored(truth, results, kind, library="pycocotools"):
 
             data = COCO(truth)
         scorer = COCOeval(data, data.loadRes(results), kind)
+        vars(scorer.params).update(params)
         scorer.evaluate()
         scorer.accumulate()
-        scorer.summarize()
-    stats = dict(zip(NAMES, list(scorer.stats)[:12]))
-    return {f"{PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
+    return scorer
 
 
 def same(ours, theirs):
@@ -121,21 +129,9 @@ def repeated(truth, results, weights):
 
 def official_by_class(truth, results, kind, scoring):
     """The numbers [K] of each category by pycocotools with these parameters, nan for those it says -1 of."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    results = [{**one, "bbox": one["bbox"] if kind == "bbox" else None} for one in copy.deepcopy(results)]
-    results = [{name: value for name, value in one.items() if value is not None} for one in results]
-    with contextlib.redirect_stdout(io.StringIO()):
-        data = COCO()
-        data.dataset = copy.deepcopy(truth)
-        data.createIndex()
-        scorer = COCOeval(data, data.loadRes(results), kind)
-        scorer.params.iouThrs, scorer.params.maxDets = np.array(scoring.ious), list(scoring.max_detections)
-        scorer.params.areaRng = [list(ends) for ends in scoring.ranges]
-        scorer.params.areaRngLbl = ["all", *(name for name, *_ in scoring.areas)]
-        scorer.evaluate()
-        scorer.accumulate()
+    params = {"iouThrs": np.array(scoring.ious), "maxDets": scoring.max_detections, "areaRng": scoring.ranges}
+    labels = ["all", *(name for name, *_ in scoring.areas)]
+    scorer = accumulated(copy.deepcopy(truth), copy.deepcopy(results), kind, **params, areaRngLbl=labels)
     numbers = {}
     for name, (recall, area, iou, limit) in scoring.numbers.items():
         values = scorer.eval["recall" if recall else "precision"][..., area, scoring.max_detections.index(limit)]
