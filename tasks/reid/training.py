@@ -18,7 +18,6 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import export_trained, load_head, read_head
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
-from tasks.reid.best import Best
 from tasks.reid.losses import BNNeck, batch_hard_triplet
 from tasks.reid.pictures import PLACES
 from tasks.reid.task import TASK, ReidOptions
@@ -34,7 +33,7 @@ from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.device import on_device
 from transfer.engine.dist import by_first, gather_rows
-from transfer.engine.extract import NotFinite, NotVaried, check_finite, extract
+from transfer.engine.extract import NotVaried, check_finite, extract
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import parameter_groups
@@ -92,6 +91,25 @@ class ReidLearner(Learner):
             return Signs(statistic="identity_loss", chance=math.log(self.classes), accuracy=1 / self.classes)
         margin = self.options.margin
         return Signs(statistic="triplet_loss", chance=math.log(2) if margin is None else margin)
+
+
+class Best(nn.Module):
+    """The state with the highest validation mAP, the first of several (`--keep best`), as a part of the learner.
+
+    Hence checkpoints have it. It has no parameters or buffers, which DDP would broadcast with every step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: dict[str, Any] = {"epoch": 0, "mAP": -math.inf, "tensors": {}}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the epoch (1-based; 0 before the first validation), its mAP, and the learner's tensors on the CPU."""
+        return self.state
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore a state of `get_extra_state`."""
+        self.state = state
 
 
 def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:
@@ -188,23 +206,20 @@ def _train(backbone: Backbone, dataset: ReidData, options: ReidOptions, context:
         if epoch + 1 not in options.validate_at:
             return {}
         learner.eval()
-        try:
-            scores = _rank(learner, data, options, context).scores()
-        except NotFinite as error:
-            context.note(f"epoch {epoch + 1} has no validation scores: {error}")
-            return {}
-        if options.keep == "best":
-            best.update(learner, epoch + 1, scores["mAP"])
+        scores = _rank(learner, data, options, context).scores()
+        if options.keep == "best" and scores["mAP"] > best.state["mAP"]:
+            tensors = {name: value for name, value in learner.state_dict().items() if isinstance(value, Tensor)}
+            copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+            best.state = {"epoch": epoch + 1, "mAP": scores["mAP"], "tensors": copies}
         return scores
 
     if fit(learner, loader, options, context, validate).training_failed:
         return learner
-    learner.load_state_dict(best.tensors, strict=False)  # none if the last state is kept
-    people, kept = len({sample.identity for sample in data.query}), best.epoch or options.epochs
+    learner.load_state_dict(best.state["tensors"], strict=False)  # none if the last state is kept
+    people, kept = len({sample.identity for sample in data.query}), best.state["epoch"] or options.epochs
     counts = {"identities": people, "queries": len(data.query), "gallery": len(data.gallery)}
-    context.details["validation"] = {**counts, "share": options.validation_share, "kept_epoch": kept}
-    scored = f", the best in validation with mAP {best.mAP:.4f}" * bool(best.epoch)
-    context.note(f"{people} training identities were validated on, not trained on; kept: epoch {kept}{scored}")
+    context.details["validation"] = {**counts, "kept_epoch": kept}
+    context.note(f"{people} training identities were validated on, not trained on; kept: epoch {kept}")
     return learner
 
 

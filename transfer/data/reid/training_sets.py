@@ -5,6 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -17,38 +18,31 @@ from transfer.data.splits.integrity import shared_images
 def join(parts: Sequence[ReidData]) -> ReidData:
     """Return a dataset that trains on the images of several; each has identities and cameras of its own.
 
-    Both are numbered from 0 over the datasets by name, so the order of `parts` has no effect. Query and gallery are
-    empty: each dataset is evaluated by itself.
-
-    Raises:
-        UserError: a dataset has no training images, or shares some with another one.
+    Both are numbered over the datasets by name, so the order of `parts` has no effect. Query and gallery are empty:
+    each dataset is evaluated by itself. Raises UserError for training images that two share, as of two identities.
     """
     parts = sorted(parts, key=lambda part: (part.name, part.digest))
-    images = [part.images()["train"] for part in parts]
-    for number, part in enumerate(parts):
-        if not part.train:
-            raise UserError(f"--joint: {part.name} has no training images; set it as --test-dataset")
-        for other, theirs in zip(parts[:number], images):
-            if shared := len(shared_images(theirs, images[number])):
-                both = f"{part.name} and {other.name} have {shared} training images in common"
-                raise UserError(f"--joint: {both}, which would be of two identities; leave out one dataset")
-    pairs = [(number, sample) for number, part in enumerate(parts) for sample in part.train]
-    people, cameras = (
-        {key: label for label, key in enumerate(sorted({(number, getattr(one, kind)) for number, one in pairs}))}
-        for kind in ("identity", "camera")
-    )
+    for one, other in combinations(parts, 2):
+        if shared := len(shared_images(*(part.images()["train"] for part in (one, other)))):
+            both = f"{one.name} and {other.name} have {shared} training images in common"
+            raise UserError(f"--joint: {both}, which would be of two identities; leave out one dataset")
+    train, people, cameras = list[Sample](), 0, 0
+    for part in parts:
+        train += [Sample(one.path, people + one.identity, cameras + one.camera) for one in part.train]
+        people, cameras = (
+            1 + max((getattr(one, kind) for one in train), default=-1) for kind in ("identity", "camera")
+        )
     counts = [part.counts["train"] for part in parts]
-    return ReidData(
+    return replace(
+        parts[0],
         name="+".join(part.name for part in parts),
         version=None,
         root=type(parts[0].root)(os.path.commonpath([part.root for part in parts])),
-        train=[Sample(one.path, people[n, one.identity], cameras[n, one.camera]) for n, one in pairs],
+        train=train,
         query=[],
         gallery=[],
-        cameras=all(part.cameras for part in parts),
         joined=[[part.name, part.digest] for part in parts],
-        counts={"train": {unit: sum(own[unit] for own in counts) for unit in counts[0]}}
-        | {part.name: own for part, own in zip(parts, counts, strict=True)},
+        counts={"train": {unit: sum(own[unit] for own in counts) for unit in counts[0]}},
         digest=hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest(),
         skipped=sum(part.skipped for part in parts),
         manifests={part.digest: manifest for part in parts for manifest in part.manifests.values()},
@@ -66,9 +60,10 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     Raises:
         UserError: fewer than two identities are split off, or more than there are.
     """
-    seen = defaultdict(set)
+    seen, groups = defaultdict(set), defaultdict(list)
     for sample in data.train:
         seen[sample.identity].add(sample.camera)
+        groups[sample.identity, sample.camera].append(sample)
     several = sorted(identity for identity, own in seen.items() if len(own) > 1)
     count, most = round(share * len(seen)), min(len(several), len(seen) - 2)
     if not 2 <= count <= most:
@@ -78,12 +73,8 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
         )
     generator = np.random.default_rng([seed, count])
     drawn = {several[place] for place in generator.choice(len(several), count, replace=False)}
-    groups = defaultdict(list)
-    for sample in data.train:
-        if sample.identity in drawn:
-            groups[sample.identity, sample.camera].append(sample)
     query, gallery = list[Sample](), list[Sample]()
-    for group in groups.values():
+    for group in (group for (identity, _), group in groups.items() if identity in drawn):
         query.append(group.pop(int(generator.integers(len(group)))))
         gallery += group or query[-1:]
     rest = relabel([sample for sample in data.train if sample.identity not in drawn])
