@@ -127,3 +127,12 @@ def test_the_size_bounds_the_shorter_and_the_longer_side_however_the_image_lies(
 def test_scales_draw_the_shorter_side(tmp_path):
     images = training(split_of(tmp_path, ((40, 40), [(5, 5, 20, 20)])), "scales", (160, 240))
     assert {images[epoch, 0, 0]["inputs"].shape[1:] for epoch in range(40)} == {(n, n) for n in (96, 128, 160)}
+
+
+def test_regions_without_masks_pass_the_crops(tmp_path):
+    objects = [an_object((20, 10, 30, 30)), an_object((60, 20, 40, 40), iscrowd=1, segmentation=None)]
+    scene(LAND).save(tmp_path / "a.png")
+    images = training(described_split(tmp_path, [("a.png", LAND, objects)]), "jitter")
+    regions = [images[0, 0, number]["data_samples"].ignored_instances.bboxes.tensor for number in range(20)]
+    assert 10 < sum(map(len, regions)) <= 20
+    assert all((boxes[:, 2:] - boxes[:, :2] > 1).all() for boxes in regions)

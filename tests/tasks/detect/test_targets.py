@@ -15,6 +15,7 @@ from mmdet.models.task_modules import AssignResult, MaxIoUAssigner, RandomSample
 from mmdet.models.task_modules.samplers.base_sampler import BaseSampler  # noqa: E402
 from mmdet.structures.mask import BitmapMasks  # noqa: E402
 from mmengine.config import ConfigDict  # noqa: E402
+from mmengine.structures import InstanceData  # noqa: E402
 
 from tasks.detect import targets  # noqa: E402
 
@@ -39,6 +40,21 @@ def test_anchors_are_assigned_as_by_mmdetection(objects, low, every):
     for name in ("gt_inds", "max_overlaps", "labels"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     assigner.assign_wrt_overlaps(overlaps.to("meta"), labels.to("meta"))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_anchors_within_regions_train_nothing(count):
+    """With objects as mmdetection's own assigner, and without, where it takes them for background."""
+    priors = InstanceData(priors=boxes_of(300))
+    truth = InstanceData(bboxes=priors.priors[:count] + 1, labels=torch.arange(count))
+    regions = SimpleNamespace(bboxes=torch.tensor([[20.0, 10, 70, 60]]))
+    assigner = MaxIoUAssigner(0.7, 0.3, min_pos_iou=0.3, ignore_iof_thr=0.7)
+    found = assigner.assign(priors, truth, regions).gt_inds
+    inside = assigner.iou_calculator(priors.priors, regions.bboxes, mode="iof")[:, 0] > 0.7
+    assert 20 < inside.sum() < 280
+    assert (found[inside] == -1).all()
+    assert (found[~inside] == 0).sum() > 100
+    assert count == 0 or torch.equal(found, targets.assign_to_objects(assigner, priors, truth, regions).gt_inds)
 
 
 @pytest.mark.parametrize(("bound", "own"), [(-1, True), (3, False)])
