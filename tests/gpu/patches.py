@@ -12,25 +12,16 @@ from tests.gpu.ledger import LEDGER
 from tests.gpu.tensors import GPU, Gpu, on_gpu
 
 NAME = "Pretended H100"
-_kept: list[Any] = []
 
 
 def pretend() -> None:
-    """Let torch see one GPU. Begin before other libraries are imported: they ask once.
-
-    Raises:
-        AttributeError, OSError, ImportError: this release of torch lacks what is replaced here.
-    """
-    _driver()
+    """Let torch see one GPU. Begin before other libraries are imported: they ask once."""
+    # device guards that do nothing, and no context, which a backward pass asks for
+    torch._C._ensureCUDADeviceGuardSet()
+    ctypes.CDLL(None).pretend_devices(127)
     _answers()
     _choices()
     _constructors()
-
-
-def _driver() -> None:
-    """Give torch device guards that do nothing, and no context, which a backward pass asks for."""
-    torch._C._ensureCUDADeviceGuardSet()
-    ctypes.CDLL(None).pretend_devices(127)
 
 
 def _answers() -> None:
@@ -68,7 +59,6 @@ class Event:
 
 def _choices() -> None:
     """Let torch choose as on a GPU, but for attention and batch norm, whose CUDA operators do not run on the CPU."""
-
     from torch.cuda.amp import common
     from torch.nn.utils import clip_grad
     from torch.optim import optimizer
@@ -81,22 +71,8 @@ def _choices() -> None:
     optimizer._foreach_supported_types.append(Gpu)
     checkpoint.get_device_states = lambda *_: ([], [])
     torch.backends.cudnn.enabled = False
-    plain = torch.nn.functional.scaled_dot_product_attention
-
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, scale: Any = None, **how: Any
-    ) -> Tensor:
-        if not on_gpu(q):
-            return plain(q, k, v, attn_mask, dropout_p, scale=scale, **how)
-        if torch.is_autocast_enabled("cuda"):
-            q, k, v = (x.to(torch.get_autocast_dtype("cuda")) for x in (q, k, v))
-        scores = (q @ k.transpose(-2, -1)).float() * (q.shape[-1] ** -0.5 if scale is None else scale)
-        if attn_mask is not None:
-            keep = attn_mask.dtype == torch.bool
-            scores = scores.masked_fill(~attn_mask, -torch.inf) if keep else scores + attn_mask
-        return scores.softmax(-1).to(v.dtype) @ v
-
-    torch.nn.functional.scaled_dot_product_attention = attention
+    for kind in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{kind}_sdp")(False)
     # a wrapper of an inference tensor cannot be a view of another one
     torch.inference_mode = lambda mode=True: torch.no_grad()(mode) if callable(mode) else torch.no_grad()
 
