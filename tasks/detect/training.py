@@ -132,7 +132,6 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
 
 def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> DetectionLearner:
     """Return the trained detector."""
-    mmlab.load()
     masks = any(".mask_head." in name for name in read_head(spec.weights, context.head_digest))
     detector = resolve_detector(options.detector or ("mask_rcnn" if masks else "faster_rcnn"))
     learner = make_learner(spec, len(weights_facts(spec.weights)["classes"]), detector, options)
@@ -143,13 +142,11 @@ def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> Det
 def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions, context: Context) -> dict[str, Any]:
     """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
     facts = weights_facts(learner.backbone.spec.weights)
-    ids = facts.get("category_ids", range(1, len(facts["classes"]) + 1))
-    data = CocoData.of_images(images, facts["classes"], ids)
+    data = CocoData.of_images(images, facts["classes"], facts["category_ids"])
     assert data.val is not None
-    found = [
-        {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0, **result}
-        for number, result in enumerate(_detections(learner, data, options, context), 1)
-    ]
+    found = _detections(learner, data, options, context)
+    for number, result in enumerate(found, 1):
+        result |= {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0}
     return {"coco": data.as_coco(data.val) | {"annotations": found}}
 
 
