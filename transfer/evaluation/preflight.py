@@ -70,7 +70,7 @@ def check_datasets(command: Command, task: Task) -> None:
     with kept():
         if command.joined and len(command.run.dataset) < 2:
             raise UsageError(
-                f"--joint: --dataset {command.run.dataset[0]} is one dataset; set several, or use --no-joint"
+                "--joint: set several names after --dataset, or use --no-joint; a sweep trains on each alone"
             )
     for argument in (*command.run.dataset, *getattr(command.options, "test_dataset", ())):
         with kept():

@@ -83,7 +83,7 @@ def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path:
     [
         ({"epochs": 0}, "with --epochs 0 nothing is trained; name the set with --dataset"),
         ({"save_weights": "none", **SHORT}, "leave out --save-weights none"),
-        ({"joint": True, **SHORT}, "--joint: --dataset toy_market is one dataset; set several, or use --no-joint"),
+        ({"joint": True, **SHORT}, "--joint: set several names after --dataset, or use --no-joint"),
     ],
 )
 def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp_path: Path) -> None:
