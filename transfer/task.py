@@ -209,7 +209,10 @@ class Task:
         """
         if name in outcomes:  # a measurement of each sample has the name of its score
             return outcomes[name].astype(np.float64)
-        accuracy = re.fullmatch(r"(best_|knn_|macro_)?top(\d+)(_k\d+)?", name)
+        if name.startswith("macro_"):
+            plain = self.per_sample(name.removeprefix("macro_"), outcomes)
+            return None if plain is None or "label" not in outcomes else plain * sample_weights(outcomes["label"])
+        accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
         if accuracy is None:
             return None
         kind, k, neighbours = accuracy.groups()
@@ -217,10 +220,7 @@ class Task:
         rank = outcomes.get(f"{best}rank{neighbours or ''}")
         # classes that tie with the true one have each place with equal probability
         places = outcomes.get(f"{best}ties", np.zeros(1)) + 1
-        if rank is None or (kind == "macro_" and "label" not in outcomes):
-            return None
-        right = np.clip((int(k) - rank) / places, 0.0, 1.0)
-        return right * sample_weights(outcomes["label"]) if kind == "macro_" else right
+        return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
 
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""

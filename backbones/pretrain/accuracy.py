@@ -133,23 +133,24 @@ def true_class_ranks(
 
 
 def accuracies(outcomes: Outcomes) -> dict[str, float]:
-    """Return `top1` and `top5`: the share of images whose true class is among the k best; and `macro_top1`, the mean
-    over the classes that occur of their own top-1, where `label` says which they are (not in runs of earlier versions).
+    """Return `top1` and `top5`, the share of images whose true class is among the k best, and `macro_top1`.
 
     A class that is level with t others takes each of their places with the same probability, so a model that gives
     every class the same logit has the accuracy of guessing.
     """
-    rank, places = outcomes["rank"], outcomes["ties"] + 1
+    rank, places = outcomes["rank"], outcomes.get("ties", 0) + 1
     among = {k: np.clip((k - rank) / places, 0, 1) for k in TOP}
-    return {f"top{k}": float(right.mean()) for k, right in among.items()} | macro_top1(outcomes, among[1])
+    return {f"top{k}": float(right.mean()) for k, right in among.items()} | macro("top1", among[1], outcomes)
 
 
-def macro_top1(outcomes: Outcomes, right: NDArray[Any]) -> dict[str, float]:
-    """Return `macro_top1` from whether each image [M] is classified right; nothing without labels."""
+def macro(name: str, right: NDArray[Any], outcomes: Outcomes) -> dict[str, float]:
+    """Return `macro_<name>`, the mean over the classes that occur of the mean of their images' `right` [M]; nothing
+    without labels, as in runs of earlier versions.
+    """
     if "label" not in outcomes:
         return {}
     counts = np.bincount(outcomes["label"])
-    return {"macro_top1": float((np.bincount(outcomes["label"], right)[counts > 0] / counts[counts > 0]).mean())}
+    return {f"macro_{name}": float((np.bincount(outcomes["label"], right)[counts > 0] / counts[counts > 0]).mean())}
 
 
 def class_columns(model_classes: Sequence[str], data_classes: Sequence[str]) -> tuple[Tensor, list[str]]:

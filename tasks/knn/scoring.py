@@ -4,8 +4,8 @@ The protocol is DINO's (Caron et al. 2021, arXiv 2104.14294, section 4.1): poole
 without augmentation; the k nearest training images vote with weight exp(cosine similarity / temperature).
 """
 
-from backbones.pretrain.accuracy import image_outcomes, macro_top1
-from backbones.pretrain.knn import TOP, knn_class_ranks
+from backbones.pretrain.accuracy import accuracies, image_outcomes
+from backbones.pretrain.knn import knn_class_ranks
 from backbones.spec import BackboneSpec
 from tasks.knn.task import KnnOptions
 from tasks.labelled_images import check_classes, frozen_backbone
@@ -40,7 +40,5 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, co
 
 def rescore(outcomes: Outcomes) -> Scores:
     """Compute top1, macro_top1 and top5 from `rank`, and top1_k<number> from `rank_k<number>`."""
-    scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
-    scores |= macro_top1(outcomes, outcomes["rank"] < 1)
     others = [name for name in outcomes if name.startswith("rank_k")]
-    return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}
+    return accuracies(outcomes) | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}

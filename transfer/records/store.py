@@ -187,14 +187,11 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def same_result(first: Record, second: Record) -> bool:
-    """Return whether two records of one run key have the same outcome and, to the bit, the same scores; `macro_top1`
-    may be missing in one, which an earlier version made.
+    """Return whether two records of one run key have the same outcome and, to the bit, the same scores, of those that
+    both have: an earlier version had fewer.
     """
-    ours, theirs = (
-        {name: score for name, score in one.scores.items() if name != "macro_top1" or name in other.scores}
-        for one, other in ((first, second), (second, first))
-    )
-    return first.status == second.status and ours == theirs
+    shared = first.scores.keys() & second.scores.keys()
+    return first.status == second.status and all(first.scores[name] == second.scores[name] for name in shared)
 
 
 def difference_text(first: Run, second: Run) -> str:
