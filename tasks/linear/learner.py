@@ -44,13 +44,12 @@ class LinearLearner(Learner):
         self.head = nn.Linear(dim, classes)
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
-        shares = np.bincount(train_labels) / len(train_labels)
+        counts = np.bincount(train_labels, minlength=classes)
+        weights = balanced_weights(counts) if class_weights == "balanced" else np.ones(classes)
+        self.weights = torch.from_numpy(weights).float() if class_weights == "balanced" else None
+        shares = counts / len(train_labels)
         self.commonest = float(shares.max())
-        self.weights: Tensor | None = None
-        if class_weights == "balanced":
-            weights = balanced_weights(np.bincount(train_labels, minlength=classes))
-            self.weights, shares = torch.from_numpy(weights).float(), shares * weights[: len(shares)]
-        self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
+        self.entropy = constant_loss(torch.from_numpy(shares * weights), sigmoid=False)
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
         self.best_head: dict[str, Tensor] = {}
 
@@ -59,11 +58,6 @@ class LinearLearner(Learner):
         images, labels = batch
         with torch.no_grad():
             features = self.encode(images).float()
-        loss, accuracy = self.loss_and_accuracy(features, labels)
-        return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
-
-    def loss_and_accuracy(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cross-entropy and the accuracy of features [B, F] in float32."""
         with torch.autocast(features.device.type, enabled=False):
             logits = self.head(features)
             if self.weights is None:
@@ -71,7 +65,8 @@ class LinearLearner(Learner):
             else:  # a mean over images: a batch's own sum of weights would differ between ranks
                 weights = self.weights.to(labels.device)
                 loss = nn.functional.cross_entropy(logits, labels, weights, reduction="none").mean()
-        return loss, (logits.detach().argmax(1) == labels).float().mean()
+        accuracy = (logits.detach().argmax(1) == labels).float().mean()
+        return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
 
     def signs(self) -> Signs:
         """Return loss and accuracy under a constant prediction: entropy and commonest share of the training labels."""
@@ -79,7 +74,7 @@ class LinearLearner(Learner):
 
     def validate(self, features: Tensor, labels: Tensor, device: torch.device) -> Scores:
         """Classify validation features [N, F], and keep the result."""
-        return self.keep(broadcast_object(classify(self.head, features, labels, device)))
+        return self.keep(classify(self.head, features, labels, device))
 
     def keep(self, ranks: Tensor) -> Scores:
         """Store the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; return its scores."""
@@ -112,9 +107,11 @@ class LinearLearner(Learner):
 
 @torch.no_grad()
 def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.device) -> Tensor:
-    """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]."""
+    """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]; the
+    same on every rank.
+    """
     rows = zip(features.split(ROWS), labels.split(ROWS))
-    return torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows])
+    return broadcast_object(torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows]))
 
 
 def scores_of(ranks: Tensor) -> Scores:

@@ -46,15 +46,9 @@ class LinearOptions(ViewOptions, FitOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
-        if len({*self.lrs}) < len(self.lrs):
-            reject(f"--lrs {' '.join(map(str, self.lrs))}: a learning rate is given twice")
-        if self.lrs and (self.sam != "none" or (self.clip_grad and not self.clip_grad_per_param)):
-            reject("--lrs: --sam and --clip-grad use the gradient of all classifiers; remove them, or use --lr")
-        factors = (self.warmup_epochs and self.warmup_lr is None and self.warmup_lr_factor) or (
-            self.min_lr is None and self.min_lr_factor
-        )
-        if self.lrs and factors:
-            reject("--lrs: multiples of one rate do not fit several; set --warmup-lr and --min-lr")
+        if self.lrs and (self.sam != "none" or self.clip_grad or self.warmup_lr_factor or self.min_lr_factor):
+            common = "--sam, --clip-grad, --warmup-lr-factor and --min-lr-factor"
+            reject(f"--lrs: {common} act on all learning rates together; remove them, or use --lr")
 
 
 def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
@@ -62,8 +56,7 @@ def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    counts = [min(max(1, round(share * len(part))), len(part) - 1) for part in parts]
-    return np.sort(np.concatenate([part[:count] for part, count in zip(parts, counts, strict=True)]))
+    return np.sort(np.concatenate([part[: min(max(1, round(share * len(part))), len(part) - 1)] for part in parts]))
 
 
 class Linear(Classification):
@@ -82,7 +75,7 @@ class Linear(Classification):
     def epoch_steps(self, dataset: ClassificationData, options: LinearOptions) -> int:
         """Return the whole batches of the images that are not held out."""
         labels = dataset.training.labels
-        held = len(held_out(labels, options.selection_share, 0)) if options.lrs and options.epochs else 0
+        held = len(held_out(labels, options.selection_share, 0)) if options.lrs else 0
         return (len(labels) - held) // options.batch_size
 
 

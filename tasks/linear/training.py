@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -59,16 +61,6 @@ def make_encoder(
     return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
 
 
-def make_learner(
-    encode: Callable[[Tensor], Tensor], dim: int, data: ClassificationData, options: LinearOptions
-) -> LinearLearner | RateGrid:
-    """Return the classifier that is trained, or those of several rates."""
-    given = dim, data.training.labels, len(data.classes), options.class_weights
-    if options.lrs and options.epochs:
-        return RateGrid(encode, LinearLearner(torch.flatten, *given), options.lrs)
-    return LinearLearner(encode, *given)
-
-
 def training_and_selection(
     data: ClassificationData, options: LinearOptions, seed: int
 ) -> tuple[ClassificationData, Split | None]:
@@ -82,8 +74,16 @@ def training_and_selection(
 
 def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner | RateGrid:
     """Return the classifier, or those of several rates, alone: the backbone is frozen."""
-    first = LinearLearner(torch.flatten, 1, np.arange(2), 2)
-    return RateGrid(torch.flatten, first, options.lrs) if options.lrs and options.epochs else first
+    return _learner(nn.Identity(), 1, np.arange(2), 2, options)
+
+
+def _learner(
+    encode: Callable[[Tensor], Tensor], dim: int, labels: NDArray[Any], classes: int, options: LinearOptions
+) -> LinearLearner | RateGrid:
+    given = dim, labels, classes, options.class_weights
+    if options.lrs and options.epochs:
+        return RateGrid(encode, LinearLearner(nn.Identity(), *given), options.lrs)
+    return LinearLearner(encode, *given)
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
@@ -94,20 +94,15 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-    dataset, held = training_and_selection(dataset, options, context.seed)
+    dataset, _ = training_and_selection(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
-        without = f" besides {len(held)} held out for --lrs" if held else ""
         raise UserError(
-            f"{dataset.name}: {len(dataset.training)} training images{without}, a step takes --batch-size "
-            f"{options.batch_size}"
+            f"{dataset.name}: {len(dataset.training)} training images, a step takes --batch-size {options.batch_size}"
         )
-    elif held is not None and not len(held):
-        raise UserError(f"{dataset.name}: one training image of each class; none is left to choose among --lrs")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
-    learner = make_learner(backbone.pooled, 1, dataset, options)
-    freeze_others(learner, options.trainable)
+    freeze_others(untrained_learner(spec, options), options.trainable)
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> Result:
@@ -115,34 +110,37 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
     dataset, held = training_and_selection(dataset, options, context.seed)
-    learner = make_learner(encode, dim, dataset, options)
+    learner = _learner(encode, dim, dataset.training.labels, len(dataset.classes), options)
     start = time.monotonic()
-    view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize))
-    features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
-    check_finite(features, dataset.validation.names, "features of the val split")
-    check_varied(features, context.eval_precision, "validation")
+    val_features = features(learner, dataset.validation, options, context)
+    check_finite(val_features, dataset.validation.names, "features of the val split")
+    check_varied(val_features, context.eval_precision, "validation")
     seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.validation.labels)
 
     def validate(epoch: int) -> Scores:
         if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
             return {}
-        return learner.validate(features, labels, context.device)
+        return learner.validate(val_features, labels, context.device)
 
     if options.epochs:
         loader = train_loader(dataset, backbone, options, context)
         fit(learner, loader, replace(options, lr=max(options.lrs, default=options.lr)), context, validate)
     else:
         assert isinstance(learner, LinearLearner)
-        _classify_by_trained_heads(learner, spec.weights, dataset, features, context)
+        _classify_by_trained_heads(learner, spec.weights, dataset, val_features, context)
     context.cost.eval_seconds += seconds
     if context.outcome.training_failed:
         return {}, {}
-    chosen = learner if isinstance(learner, LinearLearner) else _choose(learner, held, options, context)
-    raise_if_broken(chosen.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
+    if isinstance(learner, RateGrid):
+        assert held is not None
+        start = time.monotonic()
+        learner = learner.choose(features(learner, held, options, context), torch.from_numpy(held.labels), context)
+        context.cost.eval_seconds += time.monotonic() - start
+    raise_if_broken(learner.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
     if options.epochs:
-        export_frozen(backbone, chosen.heads(), context, classes=list(dataset.classes))
-    ranks = {"rank": chosen.last[:, 0], "ties": chosen.last[:, 1]}
-    ranks |= {"best_rank": chosen.best[:, 0], "best_ties": chosen.best[:, 1]}
+        export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
+    ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
+    ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
     outcomes = image_outcomes(dataset.validation) | {name: column.numpy() for name, column in ranks.items()}
     return rescore(outcomes), outcomes
 
@@ -167,10 +165,12 @@ def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> Cla
     return Classifier(create(spec, img_size=options.size), options, context)
 
 
-def features(model: Classifier, images: Split, options: LinearOptions, context: Context) -> Tensor:
+def features(
+    model: Classifier | LinearLearner | RateGrid, images: Split, options: LinearOptions, context: Context
+) -> Tensor:
     """Return the features [M, F] that are classified."""
     view = SplitDataset(images, eval_transform(options.size, options.resize))
-    return extract(model.encode, view, context, batch_size=options.eval_batch_size, label="features")
+    return extract(model.encode, view, context, batch_size=options.eval_batch_size, label=f"{images.name} features")
 
 
 @torch.no_grad()
@@ -179,17 +179,6 @@ def predict(model: Classifier, images: Split, options: LinearOptions, context: C
     rows = features(model, images, options, context).split(ROWS)
     logits = torch.cat([model.head(x.to(context.device)).cpu() for x in rows])
     return named_scores(logits, model.backbone)
-
-
-def _choose(grid: RateGrid, held: Split | None, options: LinearOptions, context: Context) -> LinearLearner:
-    """Return the classifier of the rate that is best on the held-out training images; the record has all of them."""
-    assert held is not None
-    start, images = time.monotonic(), SplitDataset(held, eval_transform(options.size, options.resize))
-    features = extract(grid.encode, images, context, batch_size=options.eval_batch_size, label="held-out features")
-    rate, rows = grid.choose(features, torch.from_numpy(held.labels), context.device)
-    context.details["lrs"] = {"chosen": rate, "selection_images": len(held), "rates": rows}
-    context.cost.eval_seconds += time.monotonic() - start
-    return grid.learners[rate]
 
 
 def _classify_by_trained_heads(

@@ -77,7 +77,7 @@ def standard_error(record: Record, name: str) -> float | None:
 
 
 def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
-    """Return a note for each dataset with fewer images in some classes than shots, and for each chosen learning rate.
+    """Return a note for each dataset with fewer images in some classes than shots.
 
     Args:
         records_of_rows: the runs behind each row of the table.
@@ -86,10 +86,6 @@ def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
     for row, record in ((row, record) for row, records in enumerate(records_of_rows) for record in records):
         support, dataset = record.details.get("support"), record.dataset.get("name")
         fewer = (support.get("classes_with_fewer") or {}) if isinstance(support, dict) else {}
-        if isinstance(chosen := record.details.get("lrs"), dict):  # of `linear --lrs`
-            among = f"{len(chosen['rates'])} by {chosen['selection_images']} held-out training images"
-            text = f"learning rate {chosen['chosen']:g}, chosen among {among}"
-            rows.setdefault((f"linear on {dataset}", text), {})[row] = None
         for shots, classes in fewer.items():
             text = f"{classes} class{'es' * (classes > 1)} with fewer than {shots} training images, all of them used"
             if classes:

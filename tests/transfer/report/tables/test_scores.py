@@ -52,14 +52,6 @@ def test_the_chance_level_is_shown_and_no_score_that_is_always_1() -> None:
         assert (table["chance"], table["top1"], "top5" in table) == (["20 %"], [50.0], False)
 
 
-def test_a_rate_that_was_chosen_is_named() -> None:
-    told = {"chosen": 0.1, "selection_images": 40, "rates": [{"lr": 0.1}, {"lr": 1.0}]}
-    record = made("linear", scores={"top1": 0.5}, primary="top1", details={"lrs": told})
-    text = "learning rate 0.1, chosen among 2 by 40 held-out training images"
-    for table in (summary_of([record]), each_run_of([record])):
-        assert any(line.endswith(text) for line in said(table))
-
-
 def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None:
     rows = Table.from_rows(
         [{"a": "x", "number": 1.0, "n": 1, "none": None}, {"a": "longer text", "number": np.nan, "n": 2, "none": "y"}]
