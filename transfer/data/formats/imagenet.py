@@ -2,9 +2,9 @@
 
 import csv
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -93,30 +93,23 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             found = read_split(split, folder, classes, present=_checked_class_folders(folder, classes))
         splits[split], ignored, notes = found[0], ignored + found[1], notes + found[2]
     if (file := text_option(spec, "labels")) and "val" in splits:
-        val, note = _relabelled(splits["val"], root / file, len(classes))
+        val, note = _relabelled(splits["val"], root / file)
         splits, notes = {"val": val}, [*notes, note]
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
-def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, str]:
+def _relabelled(split: FileSplit, file: Path) -> tuple[FileSplit, str]:
     """Return the validation images that a file gives labels, of which each may have several, and a note on the others.
 
     The file is a JSON list with the labels of ILSVRC2012_val_00000001, ..._00000002 and so on: "Are we done with
     ImageNet?" (arXiv 2006.07159), real.json of google-research/reassessed-imagenet, whose README leaves out images
     without labels and counts a prediction as right if it is one of the labels.
     """
-    try:
-        listed = json.loads(file.read_text(encoding="utf-8"))
-        rows = [listed[int(re.findall(r"_val_(\d{8})\.", name)[0]) - 1] for name in split.names]
-        labels = np.full((len(rows), max(map(len, rows))), -1)
-        for row, several in enumerate(rows):
-            labels[row, : len(several)] = several
-        if labels.max() >= classes:
-            raise ValueError(f"label {labels.max()} of {classes} classes")
-    except FileNotFoundError:
-        raise MissingInput(f"{file}: not found; get it from google-research/reassessed-imagenet on GitHub") from None
-    except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: not a list of the validation images' labels ({first_line(error)})") from None
+    if not file.is_file():
+        raise MissingInput(f"{file}: not found; get it from google-research/reassessed-imagenet on GitHub")
+    listed = json.loads(file.read_text(encoding="utf-8"))
+    rows = [listed[int(Path(name).stem[-8:]) - 1] for name in split.names]
+    labels = np.array([*zip_longest(*rows, fillvalue=-1)]).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
     kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
     return kept, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
@@ -126,21 +119,18 @@ def imagenet_test(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read a test set of ImageNet-1k's classes: one folder for each class, all for validation.
 
     A folder is a WordNet id, or a class's number from 0 (ImageNetV2). The key `classes: N` states a subset: the classes
-    are those of the N folders. Hence accuracy is among these alone, as published: `output[:, indices_in_1k]` in eval.py
-    of hendrycks/natural-adv-examples (ImageNet-A, arXiv 1907.07174) and of hendrycks/imagenet-r (arXiv 2006.16241).
+    are the WordNet ids of the N folders. Hence accuracy is among these alone, as published: `output[:, indices_in_1k]`
+    in eval.py of hendrycks/natural-adv-examples (ImageNet-A, arXiv 1907.07174) and of hendrycks/imagenet-r
+    (arXiv 2006.16241).
 
     Raises:
-        UserError: a folder is empty or no class of ImageNet-1k, or there are not N.
+        UserError: a folder is empty or not among the classes, or there are not N.
     """
     root = find_root(spec, data)
-    published = wnids("imagenet1k")
-    wnid_of = {str(number): wnid for number, wnid in enumerate(published)}
-    if not {*class_names(root)} <= {*wnid_of}:
-        wnid_of = dict(zip(published, published))
-    present = _checked_class_folders(root, [*wnid_of])
-    names = _classes(spec, "imagenet1k", [root]) if "classes" in spec.options else tuple(wnid_of)
-    val, ignored, notes = read_split("val", root, names, present=present)
-    classes = tuple(wnid_of[name] for name in names)
+    classes = _classes(spec, "imagenet1k", [root])
+    folders = [*map(str, range(len(classes)))] if (root / "0").is_dir() else classes
+    present = _checked_class_folders(root, folders)
+    val, ignored, notes = read_split("val", root, folders, present=present)
     return FoundLayout(classes=classes, train=None, val=val, ignored=ignored, notes=notes)
 
 
