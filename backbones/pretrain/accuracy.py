@@ -50,11 +50,10 @@ def top_k(
     """
     backbone.eval()
 
-    def ranks(images: Tensor, labels: Tensor, several: Tensor | None = None) -> Tensor:
-        return true_class_ranks(backbone.logits(images).float(), labels, columns, several)
+    def ranks(images: Tensor, labels: Tensor) -> Tensor:
+        return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    several = None if split.true_labels is None else torch.from_numpy(split.true_labels).__getitem__
-    images = SplitDataset(split, transform, extra=several)
+    images = SplitDataset(split, transform)
     ranks_and_ties = compute_rows(ranks, images, context, batch_size=batch_size, label="accuracy")
     raise_if_broken(ranks_and_ties[:, 0] < 0, split.names, f"logits of the {split.name} split")
     return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
@@ -104,16 +103,14 @@ def image_outcomes(split: Split) -> Outcomes:
     return {"sample": np.array(list(split.names)), "cluster": np.arange(len(split)), **label}
 
 
-def true_class_ranks(
-    logits: Tensor, labels: Tensor, columns: Tensor | None = None, several: Tensor | None = None
-) -> Tensor:
+def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = None) -> Tensor:
     """Return how many classes stand above the true one, and how many others are level with it, as int64 [B, 2].
 
     A class without a column is never found: it stands below all and the k best. (-1, -1) where a logit is not finite.
 
     Args:
-        logits: [B, C]. labels: [B], classes of the data. columns: see `top_k`.
-        several: [B, L], the classes that are right, -1 for none, instead of `labels`: the best of them has the rank.
+        logits: [B, C]. columns: see `top_k`.
+        labels: [B], classes of the data; or [B, L], all that are right, -1 for none: the best of them has the rank.
     """
     if columns is not None:
         columns = columns.to(logits.device)
@@ -121,14 +118,13 @@ def true_class_ranks(
     broken = ~logits.isfinite().all(1)
     if columns is not None:
         logits = logits.masked_fill(columns < 0, -torch.inf)
-    if several is not None:
-        of_true = logits.gather(1, several.clamp(min=0)).masked_fill(several < 0, -torch.inf)
-        labels = several.gather(1, of_true.argmax(1, keepdim=True))[:, 0]
-    true = logits.gather(1, labels[:, None])
-    level = (logits == true).sum(1) - (1 if several is None else (of_true == true).sum(1))
-    ranks = torch.stack([(logits > true).sum(1), level], 1)
+    labels = labels if labels.ndim == 2 else labels[:, None]
+    of_true = logits.gather(1, labels.clamp(min=0)).masked_fill(labels < 0, -torch.inf)
+    true, best = of_true.max(1, keepdim=True)
+    ranks = torch.stack([(logits > true).sum(1), (logits == true).sum(1) - (of_true == true).sum(1)], 1)
     if columns is not None:
-        ranks[columns[labels] < 0] = torch.tensor([len(columns) + max(TOP), 0], device=ranks.device)
+        missing = columns[labels.gather(1, best)[:, 0]] < 0
+        ranks[missing] = torch.tensor([len(columns) + max(TOP), 0], device=ranks.device)
     return ranks.masked_fill(broken[:, None], -1)
 
 

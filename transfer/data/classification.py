@@ -221,8 +221,6 @@ def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
         (f"{name}/{label}/{image}", size, content.tobytes())
         for name, split in splits.items()
         for label, image, size, content in zip(
-            split.labels if split.true_labels is None else map(str, split.true_labels.tolist()),
-            *(split.names, split.sizes, contents[name]),
-            strict=True,
+            split.targets.tolist(), split.names, split.sizes, contents[name], strict=True
         )
     )

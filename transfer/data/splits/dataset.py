@@ -41,7 +41,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
         self.read = split.reader(getattr(transform, "takes_pixels", False))
-        self.labels = torch.from_numpy(split.labels)
+        self.labels = torch.from_numpy(split.targets)
         if preload is not False:
             split.preload(None if preload else LIMIT)
 
@@ -49,8 +49,9 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         return len(self.split)
 
     def __getitem__(self, key: Key) -> tuple[Any, ...]:
-        """Return (transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable
-        image.
+        """Return (transform(image), label as a scalar tensor, or all [L] that are right[, extra(index)]).
+
+        Raises UserError for an unreadable image.
         """
         index = key[1] if isinstance(key, tuple) else key
         image = self.read(index)

@@ -176,6 +176,11 @@ class Split(ABC):
         """Return `decoded`, once all that belongs to the image can be used. Raises UserError that names what cannot."""
         return self.decoded(index)
 
+    @property
+    def targets(self) -> NDArray[Any]:
+        """The labels that are right: [M], or [M, L] where images have several."""
+        return self.labels if self.true_labels is None else self.true_labels
+
     def present(self) -> NDArray[Any]:
         """Return the labels that occur, sorted."""
         return np.unique(self.labels)
@@ -211,8 +216,7 @@ class Split(ABC):
         """Return the split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
         changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
-        several = None if self.true_labels is None else self.true_labels[keep]
-        return replace(self, **changes, true_labels=several)
+        return replace(self, **changes, true_labels=None if self.true_labels is None else self.true_labels[keep])
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {}
