@@ -1,9 +1,11 @@
-"""A linear classifier on frozen features, and what its validations gave.
+"""A linear classifier on frozen features, and what its validations gave; or classifiers of several learning rates.
 
-Shapes: B images, N validation images, F channels of the features, C classes.
+Shapes: B images, N validation images, M held-out training images, F channels of the features, C classes.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from torch import Tensor, nn
 from backbones.pretrain.accuracy import accuracies, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
 from transfer.data.classification import balanced_weights
+from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
 from transfer.engine.learner import Batch, Learner, feature_spread
+from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Scores
 
@@ -103,6 +107,61 @@ class LinearLearner(Learner):
         """Restore a state of `get_extra_state`."""
         self.last, self.best = state["last"], state["best"]
         self.best_head = {name: state[f"best_{name}"] for name in ("weight", "bias") if f"best_{name}" in state}
+
+
+class RateGrid(Learner):
+    """Copies of one linear classifier, each with its own learning rate, trained in one pass over the images.
+
+    DINOv2 trains a grid of 13 rates this way (facebookresearch/dinov2, dinov2/eval/linear.py: 1e-5, 2e-5, ... 0.1, each
+    times images per step / 256, under SGD and the sum of the heads' losses) and takes the best by its validation set.
+    Here the best is taken by held-out training images, and all heads begin with the same values. Rates are used as
+    given. The loss is a sum, so that a head's gradient is that of its own loss: it trains as it would alone.
+    """
+
+    def __init__(self, first: LinearLearner, rates: Sequence[float]) -> None:
+        super().__init__()
+        self.encode, self.rates = first.encode, rates
+        first.encode = nn.Identity()  # the heads get features
+        self.heads: Sequence[LinearLearner] = nn.ModuleList(copy.deepcopy(first) for _ in rates)  # type: ignore[assignment]
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Return the sum of the heads' losses on this rank's batch, and the numbers of the head with the lowest one."""
+        images, labels = batch
+        with torch.no_grad():
+            features = self.encode(images)
+        each = [head((features, labels), step) for head in self.heads]
+        stats = {name: torch.stack([of_head[name] for of_head in each]) for name in each[0]}
+        losses = stats.pop("loss")
+        best = losses.detach().argmin()
+        of_best = {name: values[best] for name, values in stats.items()}
+        return {"loss": losses.sum(), "best_loss": losses.detach()[best], **of_best}
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Return the groups of each head, with its rate."""
+        each = zip(self.rates, self.heads)
+        return [group for rate, head in each for group in head.parameter_groups(replace(options, lr=rate))]
+
+    def signs(self) -> Signs:
+        """Return those of one classifier, of the lowest loss: a rate that is too large is no failure of the others."""
+        return replace(self.heads[0].signs(), statistic="best_loss")
+
+    def validate(self, features: Tensor, labels: Tensor, device: torch.device) -> Scores:
+        """Classify validation features [N, F] by each head, and keep the results; return the top-1 of each rate."""
+        scores = {rate: head.validate(features, labels, device) for rate, head in zip(self.rates, self.heads)}
+        return {f"top1_lr{rate:g}": of_rate["top1"] for rate, of_rate in scores.items() if of_rate}
+
+    def choose(self, features: Tensor, labels: Tensor, context: Context) -> LinearLearner:
+        """Return the head with the best top-1 on held-out features [M, F], the first of several; the record has all."""
+        rows = []
+        for rate, head in zip(self.rates, self.heads):
+            held_out = scores_of(classify(head.head, features, labels, context.device))["top1"]
+            best = scores_of(head.best)["top1"]
+            rows.append({"lr": rate, "selection_top1": held_out, **scores_of(head.last), "best_top1": best})
+        chosen = max(range(len(rows)), key=lambda index: rows[index]["selection_top1"])
+        context.details["lrs"] = {"chosen": self.rates[chosen], "rates": rows}
+        among = f"{len(rows)} by {len(labels)} held-out training images"
+        context.note(f"learning rate {self.rates[chosen]:g}, chosen among {among}")
+        return self.heads[chosen]
 
 
 @torch.no_grad()

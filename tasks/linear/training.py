@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -21,8 +19,7 @@ from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
-from tasks.linear.learner import ROWS, LinearLearner
-from tasks.linear.rates import RateGrid
+from tasks.linear.learner import ROWS, LinearLearner, RateGrid
 from tasks.linear.task import LinearOptions, held_out
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
@@ -74,16 +71,11 @@ def training_and_selection(
 
 def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner | RateGrid:
     """Return the classifier, or those of several rates, alone: the backbone is frozen."""
-    return _learner(nn.Identity(), 1, np.arange(2), 2, options)
+    return _for_rates(LinearLearner(nn.Identity(), 1, np.arange(2), 2), options)
 
 
-def _learner(
-    encode: Callable[[Tensor], Tensor], dim: int, labels: NDArray[Any], classes: int, options: LinearOptions
-) -> LinearLearner | RateGrid:
-    given = dim, labels, classes, options.class_weights
-    if options.lrs and options.epochs:
-        return RateGrid(encode, LinearLearner(nn.Identity(), *given), options.lrs)
-    return LinearLearner(encode, *given)
+def _for_rates(learner: LinearLearner, options: LinearOptions) -> LinearLearner | RateGrid:
+    return RateGrid(learner, options.lrs) if options.lrs and options.epochs else learner
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
@@ -110,7 +102,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
     dataset, held = training_and_selection(dataset, options, context.seed)
-    learner = _learner(encode, dim, dataset.training.labels, len(dataset.classes), options)
+    first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), options.class_weights)
+    learner = _for_rates(first, options)
     start = time.monotonic()
     val_features = features(learner, dataset.validation, options, context)
     check_finite(val_features, dataset.validation.names, "features of the val split")
@@ -126,8 +119,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
         loader = train_loader(dataset, backbone, options, context)
         fit(learner, loader, replace(options, lr=max(options.lrs, default=options.lr)), context, validate)
     else:
-        assert isinstance(learner, LinearLearner)
-        _classify_by_trained_heads(learner, spec.weights, dataset, val_features, context)
+        _classify_by_trained_heads(first, spec.weights, dataset, val_features, context)
     context.cost.eval_seconds += seconds
     if context.outcome.training_failed:
         return {}, {}

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import tasks.linear.learner
 import tasks.linear.training
 from backbones.backbone import create
 from backbones.spec import resolve
@@ -117,16 +116,16 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(
         (tmp_path / name).mkdir()
     whole, undisturbed, other = run_task("linear", digits(20), *words, folder=tmp_path / "a")
     options, here = smoke_options("linear", *words), context(tmp_path / "b", checkpoint_seconds=0)
-    heads, classify, calls = max(len(options.lrs), 1), tasks.linear.learner.classify, []
+    heads, validate, calls = max(len(options.lrs), 1), LinearLearner.validate, []
     kill = 3 * heads
 
     def killed(*given: Any) -> Tensor:
         calls.append(given)
         if len(calls) == kill:
             raise KeyboardInterrupt
-        return classify(*given)
+        return validate(*given)
 
-    monkeypatch.setattr(tasks.linear.learner, "classify", killed)
+    monkeypatch.setattr(LinearLearner, "validate", killed)
     with pytest.raises(KeyboardInterrupt):
         tasks.linear.training.run(resolve("tiny"), digits(20), options, here)
     resumed, outcomes, here = run_task("linear", digits(20), *words, folder=tmp_path / "b")
