@@ -17,7 +17,7 @@ from backbones.spec import BackboneSpec, check_size
 from transfer.core import user_code
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
-from transfer.data.classification import ClassificationData, sample_weights
+from transfer.data.classification import ClassificationData, balanced_weights
 from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ class Task:
             return outcomes[name].astype(np.float64)
         if name.startswith("macro_"):
             plain = self.per_sample(name.removeprefix("macro_"), outcomes)
-            return None if plain is None or "label" not in outcomes else plain * sample_weights(outcomes["label"])
+            if plain is None or (label := outcomes.get("label")) is None:
+                return None
+            return plain * balanced_weights(np.bincount(label))[label]
         accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
         if accuracy is None:
             return None

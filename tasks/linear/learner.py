@@ -164,6 +164,14 @@ class RateGrid(Learner):
         return self.heads[chosen]
 
 
+def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
+    """Return the indices of a share of each class's images, at least one of two or more, drawn by the seed."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    return np.sort(np.concatenate([part[: min(max(1, round(share * len(part))), len(part) - 1)] for part in parts]))
+
+
 @torch.no_grad()
 def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.device) -> Tensor:
     """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]; the

@@ -2,10 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated, Literal
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
@@ -51,14 +48,6 @@ class LinearOptions(ViewOptions, FitOptions):
             reject(f"--lrs: {common} act on all learning rates together; remove them, or use --lr")
 
 
-def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
-    """Return the indices of a share of each class's images, at least one of two or more, drawn by the seed."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    return np.sort(np.concatenate([part[: min(max(1, round(share * len(part))), len(part) - 1)] for part in parts]))
-
-
 class Linear(Classification):
     """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
 
@@ -73,10 +62,8 @@ class Linear(Classification):
         return {**super().defaults_for_backbone(spec, options, given), "n_last_blocks": (blocks, reason)}
 
     def epoch_steps(self, dataset: ClassificationData, options: LinearOptions) -> int:
-        """Return the whole batches of the images that are not held out."""
-        labels = dataset.training.labels
-        held = len(held_out(labels, options.selection_share, 0)) if options.lrs else 0
-        return (len(labels) - held) // options.batch_size
+        """Return the steps of an epoch; 0 where images are held out, which are not known before."""
+        return 0 if options.lrs else super().epoch_steps(dataset, options)
 
 
 TASK = Linear()

@@ -19,8 +19,8 @@ from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
-from tasks.linear.learner import ROWS, LinearLearner, RateGrid
-from tasks.linear.task import LinearOptions, held_out
+from tasks.linear.learner import ROWS, LinearLearner, RateGrid, held_out
+from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform

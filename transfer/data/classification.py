@@ -55,11 +55,6 @@ def balanced_weights(counts: NDArray[Any]) -> NDArray[Any]:
     return np.where(present, counts.sum() / (present.sum() * np.where(present, counts, 1)), 0.0)
 
 
-def sample_weights(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return weights [M] of mean 1 under which all classes that occur in the labels [M] count the same."""
-    return balanced_weights(np.bincount(labels))[labels]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClassificationData(OpenedData):
     """An opened dataset.

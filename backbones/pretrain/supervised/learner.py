@@ -164,11 +164,9 @@ class SupervisedLearner(Learner):
         softmax, ln C for equal classes. Mixing images leaves it as it is.
         """
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
-        if self.weights is None:
-            level = losses.constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
-        else:
-            weighted = smoothed * self.weights.cpu()
-            level = float(weighted.sum()) * losses.constant_loss(weighted / weighted.sum(), sigmoid=False)
+        weighted = smoothed if self.weights is None else smoothed * self.weights.cpu()
+        total = 1.0 if self.weights is None else float(weighted.sum())
+        level = total * losses.constant_loss(weighted / total, sigmoid=self.options.loss == "sigmoid")
         name = "class_loss" if self.options.dense_weight else "loss"
         return Signs(statistic=name, chance=level, accuracy=float(self.prior.max()))
 
