@@ -33,6 +33,13 @@ class LinearLearner(Learner):
         last: ranks and ties [N, 2] of the validation images' true classes at the last validation.
         best: ranks and ties at the validation with the highest top-1, the first of several.
         best_head: weight and bias at that validation.
+
+    Args:
+        encode: images [B, 3, H, W] -> features [B, F].
+        dim: F.
+        train_labels: of all training images.
+        classes: C.
+        balanced: whether all classes count the same in the loss.
     """
 
     def __init__(
@@ -41,7 +48,7 @@ class LinearLearner(Learner):
         dim: int,
         train_labels: NDArray[Any],
         classes: int,
-        class_weights: str = "none",
+        balanced: bool = False,
     ) -> None:
         super().__init__()
         self.encode = encode
@@ -49,8 +56,8 @@ class LinearLearner(Learner):
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
         counts = np.bincount(train_labels, minlength=classes)
-        weights = balanced_weights(counts) if class_weights == "balanced" else np.ones(classes)
-        self.weights = torch.from_numpy(weights).float() if class_weights == "balanced" else None
+        weights = balanced_weights(counts) if balanced else np.ones(classes)
+        self.weights = nn.Buffer(torch.from_numpy(weights).float(), persistent=False) if balanced else None
         shares = counts / len(train_labels)
         self.commonest = float(shares.max())
         self.entropy = constant_loss(torch.from_numpy(shares * weights), sigmoid=False)
@@ -67,8 +74,7 @@ class LinearLearner(Learner):
             if self.weights is None:
                 loss = nn.functional.cross_entropy(logits, labels)
             else:  # a mean over images: a batch's own sum of weights would differ between ranks
-                weights = self.weights.to(labels.device)
-                loss = nn.functional.cross_entropy(logits, labels, weights, reduction="none").mean()
+                loss = nn.functional.cross_entropy(logits, labels, self.weights, reduction="none").mean()
         accuracy = (logits.detach().argmax(1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
 

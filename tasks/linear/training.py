@@ -102,7 +102,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
     dataset, held = training_and_selection(dataset, options, context.seed)
-    first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), options.class_weights)
+    balanced = options.class_weights == "balanced"
+    first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), balanced)
     learner = _for_rates(first, options)
     start = time.monotonic()
     val_features = features(learner, dataset.validation, options, context)

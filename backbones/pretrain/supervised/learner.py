@@ -80,15 +80,13 @@ class SupervisedLearner(Learner):
         seed: the seed of the run, for what is drawn alike on all ranks.
     """
 
-    weights: Tensor | None
-
     def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
         super().__init__()
         self.backbone, self.options, self.seed = backbone, options, seed
         self.classes = len(prior)
         self.prior = prior
-        weights = torch.from_numpy(balanced_weights(prior.numpy())) if options.class_weights == "balanced" else None
-        self.register_buffer("weights", None if weights is None else weights.float(), persistent=False)
+        weights = torch.from_numpy(balanced_weights(prior.numpy())).float()
+        self.weights = nn.Buffer(weights, persistent=False) if options.class_weights == "balanced" else None
         head = classifier(backbone)
         bias = getattr(head, "bias", None)
         if isinstance(bias, Tensor):
