@@ -210,10 +210,8 @@ class Task:
         if name in outcomes:  # a measurement of each sample has the name of its score
             return outcomes[name].astype(np.float64)
         if name.startswith("macro_"):
-            plain = self.per_sample(name.removeprefix("macro_"), outcomes)
-            if plain is None or (label := outcomes.get("label")) is None:
-                return None
-            return plain * balanced_weights(np.bincount(label))[label]
+            plain, label = self.per_sample(name.removeprefix("macro_"), outcomes), outcomes.get("label")
+            return None if plain is None or label is None else plain * balanced_weights(np.bincount(label))[label]
         accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
         if accuracy is None:
             return None

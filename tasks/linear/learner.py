@@ -21,7 +21,7 @@ from transfer.engine.dist import broadcast_object
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
-from transfer.task import Scores
+from transfer.task import Outcomes, Scores
 
 ROWS = 8192  # validation features that are classified at a time
 
@@ -96,6 +96,11 @@ class LinearLearner(Learner):
             self.best, self.best_head = ranks, self._head()
         return scores
 
+    def outcomes(self) -> Outcomes:
+        """Return `rank` and `ties` [N] of the last validation, and `best_rank` and `best_ties` of the best one."""
+        last, best = self.last.numpy().T, self.best.numpy().T
+        return {"rank": last[0], "ties": last[1], "best_rank": best[0], "best_ties": best[1]}
+
     def heads(self) -> dict[str, Tensor]:
         """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
         named = {"head": self._head(), "best": self.best_head}
@@ -160,9 +165,8 @@ class RateGrid(Learner):
         """Return the head with the best top-1 on held-out features [M, F], the first of several; the record has all."""
         rows = []
         for rate, head in zip(self.rates, self.heads):
-            held_out = scores_of(classify(head.head, features, labels, context.device))["top1"]
-            best = scores_of(head.best)["top1"]
-            rows.append({"lr": rate, "selection_top1": held_out, **scores_of(head.last), "best_top1": best})
+            found = scores_of(classify(head.head, features, labels, context.device))["top1"]
+            rows.append({"lr": rate, "selection_top1": found, **rescore(head.outcomes())})
         chosen = max(range(len(rows)), key=lambda index: rows[index]["selection_top1"])
         context.details["lrs"] = {"chosen": self.rates[chosen], "rates": rows}
         among = f"{len(rows)} by {len(labels)} held-out training images"
@@ -190,3 +194,9 @@ def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.de
 def scores_of(ranks: Tensor) -> Scores:
     """Return top-1 and top-5 from ranks and ties [N, 2]."""
     return accuracies({"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()})
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
+    best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
+    return {**accuracies(outcomes), "best_top1": best["top1"]}

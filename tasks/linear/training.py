@@ -15,11 +15,11 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores
+from backbones.pretrain.accuracy import image_outcomes, named_scores
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
-from tasks.linear.learner import ROWS, LinearLearner, RateGrid, held_out
+from tasks.linear.learner import ROWS, LinearLearner, RateGrid, held_out, rescore
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
@@ -132,9 +132,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     raise_if_broken(learner.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
     if options.epochs:
         export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
-    ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
-    ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
-    outcomes = image_outcomes(dataset.validation) | {name: column.numpy() for name, column in ranks.items()}
+    outcomes = image_outcomes(dataset.validation) | learner.outcomes()
     return rescore(outcomes), outcomes
 
 
@@ -184,12 +182,6 @@ def _classify_by_trained_heads(
         learner.head.load_state_dict({key: head[f"{name}.{key}"] for key in ("weight", "bias")})
         learner.to(context.device).eval()
         learner.validate(features, labels, context.device)
-
-
-def rescore(outcomes: Outcomes) -> Scores:
-    """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
-    best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
-    return {**accuracies(outcomes), "best_top1": best["top1"]}
 
 
 def train_loader(
