@@ -18,18 +18,18 @@ def values_of(folder, score):
     data = dict(np.load(folder / "outcomes.npz"))
     if f"resampled_{score}" in data:  # [B], with the number of images
         return data[f"resampled_{score}"], len(data["sample"])
+    plain = score.removeprefix("macro_")
     if score.startswith("rank"):  # without equal distances
         values = np.where(data["hits"] > 0, data["before"] < int(score[4:]), np.nan)
     elif "top" in score:
-        kind, k = score.split("top")  # top1, best_top1
-        best = kind.removeprefix("macro_")
-        values = np.clip((int(k) - data[f"{best}rank"]) / (data.get(f"{best}ties", 0) + 1), 0, 1)
-        if kind != best:  # all classes count the same
-            counts = np.bincount(data["label"])
-            values = values * len(values) / (counts > 0).sum() / counts[data["label"]]
+        kind, k = plain.split("top")  # top1, best_top1
+        values = np.clip((int(k) - data[f"{kind}rank"]) / (data.get(f"{kind}ties", 0) + 1), 0, 1)
     else:
-        values = data[{"mAP": "ap", "mINP": "inp"}.get(score, score.replace("accuracy", "correct"))]
+        values = data[{"mAP": "ap", "mINP": "inp"}.get(plain, plain.replace("accuracy", "correct"))]
         values = values.reshape(len(values), -1).mean(axis=1)
+    if plain != score:  # all classes count the same
+        _, label, counts = np.unique(data["label"], return_inverse=True, return_counts=True)
+        values = values * len(values) / len(counts) / counts[label]
     order = np.argsort(data["sample"])
     return values[order], data["cluster"][order]
 

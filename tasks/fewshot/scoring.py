@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import image_outcomes
+from backbones.pretrain.accuracy import image_outcomes, macro
 from backbones.spec import BackboneSpec
 from tasks.fewshot.features import FLAG, Extractor, Features, encoder
 from tasks.fewshot.support_sets import SupportSets
@@ -191,6 +191,9 @@ def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) 
 
 
 def rescore(outcomes: Outcomes) -> Scores:
-    """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
-    correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
-    return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
+    """Compute `accuracy_<k>shot` and `macro_accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
+    found = {name.replace("correct", "accuracy"): x for name, x in outcomes.items() if name.startswith("correct_")}
+    scores = {name: float(correct.mean()) for name, correct in found.items()}
+    for name, correct in found.items():
+        scores |= macro(name, correct.mean(1), outcomes)
+    return scores

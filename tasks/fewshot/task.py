@@ -68,15 +68,15 @@ class FewshotOptions(FrozenOptions):
 
 
 class Fewshot(Classification):
-    """Mean accuracy over the draws, as `accuracy_<k>shot`."""
+    """Mean accuracy over the draws, as `accuracy_<k>shot`, and its mean over the classes, `macro_accuracy_<k>shot`."""
 
     module = "tasks.fewshot.scoring"
     name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:
-        """Return the metric of any number of shots, an accuracy whose mean over datasets is reported."""
-        return Metric(averaged=True)
+        """Return the metric of any number of shots: of an accuracy, the mean over datasets is reported."""
+        return Metric(averaged=name.startswith("accuracy"))
 
     def defaults_for_data(self, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
         """Return the shots that the largest class has, and those of the primary score."""

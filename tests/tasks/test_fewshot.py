@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import balanced_accuracy_score
 
 from backbones.backbone import create
 from backbones.spec import resolve
@@ -32,21 +33,25 @@ def run(tmp_path, *words: str, data=None, spec=None, precision="fp32"):
 
 def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
     data = digits(30)
+    data = replace(data, val=data.val.select(np.arange(6, len(data.val))))  # fewer of the first class
     scores, outcomes, here = run(tmp_path, "--support", "bigvision", "--draws", "2", "--shots", "1", "8", data=data)
     seed_torch(0)
     backbone = create("tiny", img_size=32).eval()
     with torch.no_grad():
         train, test = (backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val))
     for shots in (1, 8):
-        accuracies = []
+        accuracies, of_classes = [], []
         for draw in (0, 1):
             generator = np.random.default_rng(draw)
             places = [np.where(data.train.labels == c)[0] for c in range(10)]
             chosen = np.concatenate([generator.permutation(own)[:shots] for own in places])
             probe = ridge(train[chosen], data.train.labels[chosen], 1024.0, 10)
-            accuracies.append(np.mean([probe.outputs(row).argmax() for row in test] == data.val.labels))
+            found = np.array([probe.outputs(row).argmax() for row in test])
+            accuracies.append(np.mean(found == data.val.labels))
+            of_classes.append(balanced_accuracy_score(data.val.labels, found))
         assert outcomes[f"correct_{shots}shot"].mean(0) == pytest.approx(accuracies)
         assert scores[f"accuracy_{shots}shot"] == pytest.approx(np.mean(accuracies))
+        assert scores[f"macro_accuracy_{shots}shot"] == pytest.approx(np.mean(of_classes))
         details = here.details[f"accuracy_{shots}shot"]
         assert details["strengths"] == [1024.0, 1024.0]
         assert details["draws"] == list(accuracies)

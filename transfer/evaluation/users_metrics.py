@@ -15,7 +15,7 @@ from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.task import Metric, Outcomes, Scores, Task
 
-_RESERVED = r"(box|mask|accuracy)_.*|(best_|knn_|macro_)?top\d.*|rank\d+|mAP|mINP|sample|cluster"
+_RESERVED = r"(box|mask|(macro_)?accuracy)_.*|(best_|knn_|macro_)?top\d.*|rank\d+|mAP|mINP|sample|cluster"
 """Names of which comparisons know how they follow from other arrays."""
 
 

@@ -210,7 +210,7 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     if metric.get("unit", "fraction") != "fraction" or metric.get("direction", "higher") != "higher":
         return None
     classes = _test_set(record).get("classes")
-    top = re.fullmatch(r"(?:best_|knn_|macro_)?top(\d+)(?:_k\d+)?|accuracy(?:_\w+)?", name)
+    top = re.fullmatch(r"(?:best_|knn_|macro_)?top(\d+)(?:_k\d+)?|(?:macro_)?accuracy(?:_\w+)?", name)
     return min(int(top[1] or 1) / classes, 1.0) if top and classes else 0.0
 
 
