@@ -144,8 +144,8 @@ class RateGrid(Learner):
         stats = {name: torch.stack([of_head[name] for of_head in each]) for name in each[0]}
         losses = stats.pop("loss")
         best = losses.detach().argmin()
-        of_best = {name: values[best] for name, values in stats.items()}
-        return {"loss": losses.sum(), "best_loss": losses.detach()[best], **of_best}
+        of_best = {name: values.take(best) for name, values in stats.items()}  # an index would wait for the GPU
+        return {"loss": losses.sum(), "best_loss": losses.detach().take(best), **of_best}
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Return the groups of each head, with its rate."""

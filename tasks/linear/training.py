@@ -58,9 +58,7 @@ def make_encoder(
     return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
 
 
-def training_and_selection(
-    data: ClassificationData, options: LinearOptions, seed: int
-) -> tuple[ClassificationData, Split | None]:
+def hold_out(data: ClassificationData, options: LinearOptions, seed: int) -> tuple[ClassificationData, Split | None]:
     """Return the data without the training images that choose among `--lrs`, and these; without `--lrs` all data."""
     if not (options.lrs and options.epochs):
         return data, None
@@ -86,7 +84,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-    dataset, _ = training_and_selection(dataset, options, context.seed)
+    dataset, _ = hold_out(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
@@ -101,7 +99,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    dataset, held = training_and_selection(dataset, options, context.seed)
+    dataset, held = hold_out(dataset, options, context.seed)
     balanced = options.class_weights == "balanced"
     first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), balanced)
     learner = _for_rates(first, options)
