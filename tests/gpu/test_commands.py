@@ -22,16 +22,9 @@ CASES = (
     *("dino", "dino --stem conv", "volo --backbone volo_d1_convstem --batch-size 4", "bigvision_i1k"),
     *("reid", "reid --rerank --flip-test --stem conv --grad-accum-steps 2 --layer-decay 0.8 --precision fp16"),
     *("reid --attention relu --precision fp32", "fewshot", "fewshot --probe logistic", "fewshot --probe knn", "knn"),
-    *(
-        "linear",
-        "linear --lrs 0.01 0.1 --class-weights balanced",
-        "segment",
-        "finetune",
-        "tokens --stem conv",
-        "tokens --attention relu",
-    ),
+    *("linear", "segment", "finetune", "tokens --stem conv", "tokens --attention relu"),
     *("detect", "detect --detector retinanet --precision fp32", "detect --detector faster_rcnn_light --window 4"),
-    "detect --detector cascade_mask_rcnn",
+    *("detect --detector cascade_mask_rcnn", "linear --lrs 0.01 0.1 --class-weights balanced"),
 )
 
 
