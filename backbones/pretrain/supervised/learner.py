@@ -85,8 +85,9 @@ class SupervisedLearner(Learner):
         self.backbone, self.options, self.seed = backbone, options, seed
         self.classes = len(prior)
         self.prior = prior
-        weights = torch.from_numpy(balanced_weights(prior.numpy())).float()
-        self.weights = nn.Buffer(weights, persistent=False) if options.class_weights == "balanced" else None
+        balanced = options.class_weights == "balanced"
+        weights = torch.from_numpy(balanced_weights(prior.numpy())).float() if balanced else None
+        self.weights = None if weights is None else nn.Buffer(weights, persistent=False)
         head = classifier(backbone)
         bias = getattr(head, "bias", None)
         if isinstance(bias, Tensor):
