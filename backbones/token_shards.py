@@ -13,6 +13,7 @@ losses, so that DDP's mean over all ranks gives each parameter the gradient that
 Shapes: B images, N tokens in all, n of this rank, D channels, d = head_dim.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -102,6 +103,23 @@ class Shards:
     def _add(self, parts: Tensor) -> Tensor:
         """Sum [B, heads, N, d] of every rank, and return [B, heads, n, d] for this rank's queries."""
         return _Exchange.apply(parts, _sum_over_ranks, _gather_tokens, self, self.tokens, 2)
+
+
+def forward_collectives(core: Core) -> int:
+    """Return the number of collectives of an attention function whose tokens are shared out, counted as it is called
+    by torch, in a group of this process alone.
+    """
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        shards, q = Shards(1), torch.ones(1, 1, 2, 1)
+        shards.tokens = q.shape[2]
+        with CommDebugMode() as counter, warnings.catch_warnings(action="ignore", category=FutureWarning):
+            shards.distribute(core)(q, q, q)
+        return int(counter.get_total_counts())
+    finally:
+        dist.destroy_process_group()
 
 
 class _Exchange(torch.autograd.Function):

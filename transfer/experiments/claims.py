@@ -12,6 +12,7 @@ from typing import Any
 from transfer.core.errors import UsageError, errors_together, kept, unknown
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.statistics.effects import VERDICTS
 
 DIFFERENCE, EQUIVALENCE, INTERACTION = "difference", "equivalence", "interaction"
 FAILURES, STABLE, CORRELATION, COUNT = "failure share", "largest stable rate", "rank correlation", "count"
@@ -38,7 +39,6 @@ NEEDED = {
 }
 """Keys that a row of each kind needs besides those of all, and `a` and `b`, or `pairs`, where variants are compared."""
 CHOOSING = (DIFFERENCE, EQUIVALENCE, INTERACTION)
-VERDICTS = ("support", "contradiction", "undecided")
 NOT_RUN_KEYS = ("why", "gpu_hours", "command")
 
 

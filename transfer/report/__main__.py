@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from transfer.report.options import COMMANDS
 if TYPE_CHECKING:
     from transfer.records.run_set import RunSet
     from transfer.records.store import Run
+    from transfer.report.page.section_types import Section
     from transfer.report.page.sections import ReportRequest
 
 USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
@@ -57,6 +59,9 @@ def _main(argv: list[str]) -> int:
         having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
             raise UsageError(f"--{flag.replace('_', '-')} is of `report {'`, `'.join(having)}`, not of `report {name}`")
+    if name == "claims" and "--claims" not in argv:  # RUNS FILE
+        words = [*takewhile(lambda word: word[:1] != "-", argv)]
+        argv = [*words[:-1], *argv[len(words) :], *(("--claims", words[-1]) if words else ())]
     options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
@@ -73,6 +78,8 @@ def _main(argv: list[str]) -> int:
     from transfer.records.run_set import RunSet
 
     runs = RunSet.of(shown, known)
+    if isinstance(options, kinds.ClaimsOptions):
+        return _claims(options, runs)
     request = _request(options, runs)
     if isinstance(options, kinds.FiguresOptions):
         return _write_figures(runs, options, request)
@@ -102,7 +109,7 @@ def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
         print_safe(f"{_runs(len(shown) - len(clean))} of changed files excluded; --dirty shows them", file=sys.stderr)
-    if not clean and not isinstance(options, kinds.PaperOptions):
+    if not clean and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
 
@@ -142,6 +149,17 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     )
 
 
+def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
+    from transfer.experiments.claims import read_claims
+    from transfer.report.claims.evaluate import evaluate
+    from transfer.report.claims.table import claim_sections
+
+    read = read_claims(options.claims)
+    results = [evaluate(claim, runs) for claim in read.claims]
+    _print(_in_format(options, [*claim_sections(read.title, results, runs)], read.title, runs), options.output)
+    return 0
+
+
 def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
     from transfer.report.figures.svg import write_figures
     from transfer.report.page.sections import sections
@@ -161,13 +179,20 @@ def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportReques
     ids = getattr(options, "per_run", False)
     if options.format in formats.DATA and ids and not request.names_sections:
         return formats.file_content(frame_of_runs(runs), options.format)
-    parts = sections(runs, request)
+    return _in_format(options, sections(runs, request), "Transfer results", runs, ids=ids)
+
+
+def _in_format(
+    options: kinds.OutputOptions, parts: "Sequence[Section]", title: str, runs: "RunSet", *, ids: bool = False
+) -> bytes:
+    from transfer.report import formats
+
     if options.format in formats.DATA:
         return formats.file_content(formats.data_frame(parts), options.format)
     if options.format == "html":
         from transfer.report.page.html import page
 
-        return page("Transfer results", parts, runs).encode()
+        return page(title, parts, runs).encode()
     if options.format == "terminal":
         return formats.as_terminal(parts, ids=ids).encode()
     write = formats.as_latex if options.format == "latex" else formats.as_markdown

@@ -133,6 +133,16 @@ class PaperOptions(PublishedOptions, OutputOptions):
 
 
 @dataclass(kw_only=True)
+class ClaimsOptions(OutputOptions):
+    """Claims of a paper with their verdicts by rules that were stated before the runs."""
+
+    claims: str
+    """File of claims in configs/claims by its name, or a YAML file; after RUNS it needs no flag."""
+    document: Path | None = None
+    """Markdown file of the study to write, with its figures and their data in a folder beside it."""
+
+
+@dataclass(kw_only=True)
 class EverythingOptions(ComparedOptions, PublishedOptions):
     """Everything that the runs give."""
 
@@ -191,7 +201,7 @@ class CardOptions(RunsOptions):
 COMMANDS: dict[str, type[Any]] = {
     kind.__name__.removesuffix("Options").lower(): kind
     for kind in (
-        *(TableOptions, CompareOptions, MapOptions, CostOptions, PaperOptions),
+        *(TableOptions, CompareOptions, MapOptions, CostOptions, PaperOptions, ClaimsOptions),
         *(PageOptions, FiguresOptions, BundleOptions, ImportOptions, CardOptions),
     )
 }

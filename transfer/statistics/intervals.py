@@ -169,6 +169,11 @@ class Scores:
         influence = (resampled - resampled.mean(axis=1, keepdims=True)) * scale
         return cls(values, influence, None, np.full(clusters, 1 / clusters), resampled=resampled)
 
+    @classmethod
+    def of_seeds(cls, values: NDArray[Any]) -> "Scores":
+        """Return scores [S] of which no parts by sample are known, so that they vary over seeds alone."""
+        return cls(values, np.zeros((len(values), FEW)), None, np.full(FEW, 1 / FEW))
+
     @property
     def df(self) -> float:
         """Degrees of freedom of a variance over the clusters, C - 1 if these are of one size.

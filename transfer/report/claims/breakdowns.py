@@ -1,0 +1,164 @@
+"""Failed training runs of a claim's variants: their share, and the largest rate at which runs train."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from transfer.comparison.pairing import MatchedRuns
+from transfer.comparison.selection import selector_fields, selector_of
+from transfer.core.errors import UserError
+from transfer.experiments.claims import Claim
+from transfer.records.evidence import SCORE_AT_CHANCE, ending
+from transfer.records.fields import value_label
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
+from transfer.report.claims.findings import Finding
+from transfer.report.claims.metrics import metric_of
+from transfer.report.claims.variants import Grid, equal_grids, matched, seed_of, selected, too_few
+from transfer.report.tables.stability_map import Edges, edges
+from transfer.statistics.effects import CONTRADICTION, conclusion, newcombe
+
+TRAINED, NOT_JUDGED = "completed", "not_judged"
+Status = Callable[[Run], str]
+"""The status of a run by a rule: `completed`, `not_judged`, or how it failed."""
+
+
+def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
+    """Return the difference of two variants' shares of failed runs, in points."""
+    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs)
+    if claim.over and claim.over not in selector_fields(a):
+        equal_grids(found.variants, (a, b), claim.over, runs)
+    rules = _rules(claim, found, (a, b), runs)
+    counts = {
+        name: [_share(variant, status) for variant, status in zip(found.variants, statuses, strict=True)]
+        for name, statuses in rules.items()
+    }
+    texts = {name: ", ".join(f"{failed} of {of}" for failed, of in counted) for name, counted in counts.items()}
+    *_, (deciding, ((failed_a, of_a), (failed_b, of_b))) = counts.items()
+    seeds = min(len({seed_of(run, runs) for run in variant}) for variant in found.variants)
+    finding = Finding(
+        n=texts[deciding],
+        notes=(*_told(texts), *too_few(claim, seeds)),
+        runs=[run for variant in found.variants for run in variant],
+    )
+    if not of_a or not of_b or seeds < claim.needs:
+        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs, {of_a} and {of_b} runs judged")
+    low, high = (100 * end for end in newcombe(failed_a, of_a, failed_b, of_b))
+    means = 100 * failed_a / of_a, 100 * failed_b / of_b
+    finding = replace(finding, means=means, effect=means[0] - means[1], low=low, high=high)
+    points = tuple((text, "failed in %", mean) for text, mean in zip((a, b), means, strict=True))
+    return replace(finding, points=points, verdict=conclusion(claim.expect, low, high, claim.margin))
+
+
+def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
+    """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
+    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs)
+    grids = equal_grids(found.variants, (a, b), claim.over, runs)
+    rules = _rules(claim, found, (a, b), runs)
+    ends = {
+        name: [_edges(grid, status) for grid, status in zip(grids, statuses, strict=True)]
+        for name, statuses in rules.items()
+    }
+    texts = {name: ", ".join(_rate(one) for one in found_ends) for name, found_ends in ends.items()}
+    *_, (deciding, (one, other)) = ends.items()
+    seeds = min(len(of) for grid in grids for of in grid.seeds.values())
+    finding = Finding(
+        n=f"{seeds} at each of {len(grids[0].seeds)}",
+        notes=(
+            *_told(texts),
+            f"largest {claim.over} at which most runs train: {texts[deciding]}",
+            *too_few(claim, seeds),
+        ),
+        points=tuple(
+            (text, f"{claim.over} {value_label(value)}, seed {run.record.seed}", float(status(run) == TRAINED))
+            for text, grid, status in zip((a, b), grids, rules[deciding], strict=True)
+            for value, of in grid.cells.items()
+            for run in of
+        ),
+        runs=[run for variant in found.variants for run in variant],
+    )
+    if seeds < claim.needs:
+        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs")
+    means = max(one.largest, 0.0), max(other.largest, 0.0)
+    if not max(means):
+        return replace(finding, why="no rate trains")
+    low, high = _log_ratio(_low(one), _high(other)), _log_ratio(_high(one), _low(other))
+    verdict = conclusion(claim.expect, low, high, None if claim.margin is None else math.log(claim.margin))
+    if "=" not in claim.expect and (high <= 0 if ">" in claim.expect else low >= 0):
+        verdict = CONTRADICTION  # equal rates support no order
+    effect = means[0] / means[1] if means[1] else math.inf
+    return replace(finding, means=means, effect=effect, low=math.exp(low), high=math.exp(high), verdict=verdict)
+
+
+def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> dict[str, list[Status]]:
+    """Return by the name of each rule the status of a run of each variant; the last rule decides."""
+    rules: dict[str, list[Status]] = {"the suite's rule": [lambda run: ending(run.record)] * len(texts)}
+    if claim.broken_below is not None:
+        bests = [_best(claim, variant, text, runs) for variant, text in zip(found.variants, texts, strict=True)]
+        name = f"a score below {claim.broken_below:g} of the best"
+        rules[name] = [_below(claim, claim.broken_below * best, runs) for best in bests]
+    return rules
+
+
+def _below(claim: Claim, least: float, runs: RunSet) -> Status:
+    def status(run: Run) -> str:
+        found = metric_of(run, claim.metric or run.record.primary, runs)
+        own = ending(run.record)
+        return own if own not in (TRAINED, NOT_JUDGED) or (found and found[0] >= least) else SCORE_AT_CHANCE
+
+    return status
+
+
+def _best(claim: Claim, variant: Sequence[Run], text: str, runs: RunSet) -> float:
+    """Return the best mean score of a variant over the values of `over`, also those that its selector leaves out."""
+    fields = selector_fields(text)
+    wide = selector_of({name: value for name, value in fields.items() if name != claim.over})
+    everything = matched([selected(wide, runs, claim.over)], runs).variants[0] if claim.over in fields else variant
+    means = []
+    for of in Grid.of(everything, wide, claim.over, runs).cells.values():
+        scores = [one[0] for run in of if (one := metric_of(run, claim.metric or run.record.primary, runs))]
+        means += [fmean(scores)] if scores else []
+    if not means:
+        raise UserError(f"no run of '{wide}' has a score")
+    return max(means)
+
+
+def _share(variant: Sequence[Run], status: Status) -> tuple[int, int]:
+    """Return how many runs failed, and of how many that were judged."""
+    found = [one for one in map(status, variant) if one != NOT_JUDGED]
+    return sum(one != TRAINED for one in found), len(found)
+
+
+def _edges(grid: Grid, status: Status) -> Edges:
+    judged = [
+        (float(str(value)), [one for one in map(status, of) if one != NOT_JUDGED]) for value, of in grid.cells.items()
+    ]
+    return edges([(value, statuses) for value, statuses in judged if statuses])
+
+
+def _rate(one: Edges) -> str:
+    if one.largest <= 0:
+        return "none"
+    return f"{'at least ' * math.isinf(one.failed)}{one.largest:g}"
+
+
+def _low(one: Edges) -> float:
+    return max(one.low, 0.0)
+
+
+def _high(one: Edges) -> float:
+    return math.inf if math.isinf(one.failed) else max(one.high, 0.0)
+
+
+def _log_ratio(a: float, b: float) -> float:
+    """Return log(a / b); 0 is a rate below all that were tried, infinity one above them."""
+    if a == 0 or math.isinf(b):
+        return -math.inf
+    return math.inf if b == 0 or math.isinf(a) else math.log(a / b)
+
+
+def _told(texts: dict[str, str]) -> list[str]:
+    """Return what the rules say that do not decide."""
+    *others, _ = texts.items()
+    return [f"by {name}: {text}" for name, text in others]

@@ -1,0 +1,112 @@
+"""The table of claims with their verdicts, and the sections of its page."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from transfer.experiments import claims as kinds
+from transfer.records.run_set import RunSet
+from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Result
+from transfer.report.page.section_types import Section
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table
+from transfer.statistics.effects import VERDICTS
+
+UNITS = {kinds.FAILURES: "points", kinds.STABLE: "factor", kinds.CORRELATION: "rho", kinds.COUNT: ""}
+"""The unit of an effect by kind; of the other kinds percentage points, or the metric's own unit."""
+RULE = "verdicts are by the rule of each row, stated before its runs, and are not corrected for the number of rows"
+
+
+def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
+    """Return a row for each claim: effect with its 95 % interval, verdict, n, and hours.
+
+    Columns:
+        `effect`, `low`, `high`: of the comparison that supports the claim least, a less b, in `unit`;
+        `verdict`: support, contradiction, undecided, or what stands in its place;
+        `hours`: of the runs and of the trainings that their weights come from, of GPUs, or of cores on CPUs;
+        `detectable`: difference that such runs show four times in five; `registered`: as the row predicted it;
+        `predicted hours`: as the row predicted them.
+    """
+    rows = []
+    for result in results:
+        claim, shown, hours = result.claim, result.shown, result.hours(runs)
+        of = len(result.findings)
+        rows.append(
+            {
+                "id": claim.id,
+                "claim": claim.claim,
+                "effect": shown.effect,
+                "low": shown.low,
+                "high": shown.high,
+                "verdict": verdict_text(result),
+                "n": shown.n or None,
+                "hours": hours or None,
+                "comparison": f"{shown.a} vs. {shown.b}" if shown.b else shown.a,
+                "comparisons": of if of > 1 else None,
+                "unit": unit_of(result),
+                "margin": claim.margin,
+                "detectable": shown.detectable,
+                "registered": claim.detectable,
+                "predicted hours": claim.hours,
+                "kind": claim.kind or None,
+                "expect": claim.expect or None,
+                "where": claim.where,
+                "changed": "; ".join(f"{one['date']}: {one['what']}" for one in claim.changed) or None,
+                RUN: tuple(sorted({run.record.run_id for one in result.findings for run in one.runs})),
+            }
+        )
+    detail = {"comparison": 2, "comparisons": 3, "unit": 1, "margin": 2, "detectable": 2, "registered": 3}
+    detail |= {"predicted hours": 3, "kind": 3, "expect": 3, "where": 3}
+    columns = [Column(name, significant_digits=SIGNIFICANT, detail=detail.get(name, 0)) for name in rows[0]]
+    notes = [
+        Note(f"{note}", result.claim.id, (place,)) for place, result in enumerate(results) for note in result.notes
+    ]
+    return Table.from_rows(rows, columns, [Note(RULE), *notes]).without_empty()
+
+
+def unit_of(result: Result) -> str | None:
+    """Return the unit of a claim's effect."""
+    return UNITS.get(result.claim.kind, result.claim.metric) or None
+
+
+def verdict_text(result: Result) -> str:
+    """Return the verdict, or the reason why there is none, or what the row would cost."""
+    if result.verdict == NOT_RUN:
+        missing = result.claim.not_run
+        return f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"
+    if result.verdict == NO_VERDICT:
+        return f"{NO_VERDICT}: {result.why}"
+    counts = Counter(one.verdict for one in result.findings)
+    several = f" ({', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])})"
+    return result.verdict + several * (len(counts) > 1)
+
+
+def claim_sections(title: str, results: Sequence[Result], runs: RunSet) -> Iterator[Section]:
+    """Yield the table of all claims, and a table of the comparisons of each that has several."""
+    table = claim_table(results, runs)
+    counts = Counter(result.verdict for result in results)
+    told = ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])
+    yield Section(title=title, table=table, note=f"{len(results)} claims: {told}.", lead=False)
+    for result in results:
+        if len(result.findings) > 1:
+            yield Section(title=f"{result.claim.id}: comparisons", table=comparison_rows(result), folded=True)
+
+
+def comparison_rows(result: Result) -> Table:
+    """Return a row for each comparison of a claim."""
+    rows = [
+        {
+            "a": one.a,
+            "b": one.b or None,
+            "mean a": one.means[0] if len(one.means) == 2 else None,
+            "mean b": one.means[1] if len(one.means) == 2 else None,
+            "effect": one.effect,
+            "low": one.low,
+            "high": one.high,
+            "verdict": one.verdict or f"{NO_VERDICT}: {one.why}",
+            "n": one.n or None,
+            "detectable": one.detectable,
+            RUN: tuple(run.record.run_id for run in one.runs),
+        }
+        for one in result.findings
+    ]
+    columns = [Column(name, significant_digits=SIGNIFICANT) for name in rows[0]]
+    return Table.from_rows(rows, columns).without_empty()
