@@ -21,7 +21,7 @@ PACKAGES = ("transfer", "tasks", "backbones")
 TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/task.py"))
 ROOMS = (
     # commands, and what these are made of
-    *("transfer/sweep", "transfer/launch", "transfer/report", "transfer/report/page"),
+    *("transfer/sweep", "transfer/launch", "transfer/report", "transfer/report/claims", "transfer/report/page"),
     *(
         "transfer/report/published",
         "transfer/report/figures",

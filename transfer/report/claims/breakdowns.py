@@ -26,7 +26,7 @@ Status = Callable[[Run], str]
 
 def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs)
+    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs, claim.over)
     if claim.over and claim.over not in selector_fields(a):
         equal_grids(found.variants, (a, b), claim.over, runs)
     rules = _rules(claim, found, (a, b), runs)
@@ -53,7 +53,7 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
 
 def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
-    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs)
+    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs, claim.over)
     grids = equal_grids(found.variants, (a, b), claim.over, runs)
     rules = _rules(claim, found, (a, b), runs)
     ends = {
@@ -114,7 +114,9 @@ def _best(claim: Claim, variant: Sequence[Run], text: str, runs: RunSet) -> floa
     """Return the best mean score of a variant over the values of `over`, also those that its selector leaves out."""
     fields = selector_fields(text)
     wide = selector_of({name: value for name, value in fields.items() if name != claim.over})
-    everything = matched([selected(wide, runs, claim.over)], runs).variants[0] if claim.over in fields else variant
+    everything = (
+        matched([selected(wide, runs, claim.over)], runs, claim.over).variants[0] if claim.over in fields else variant
+    )
     means = []
     for of in Grid.of(everything, wide, claim.over, runs).cells.values():
         scores = [one[0] for run in of if (one := metric_of(run, claim.metric or run.record.primary, runs))]

@@ -13,8 +13,7 @@ from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claim
-from transfer.records.protocol import differences, displayed_fields
-from transfer.records.record import digest_of
+from transfer.records.protocol import displayed_fields, distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, largest_stable
 from transfer.report.claims.findings import Finding, Result
@@ -37,9 +36,19 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
             finding = _KINDS[claim.kind](claim, a, b, runs)
         except UserError as error:
             finding = Finding(why=" ".join(str(error).split()))
-        short = [text.removeprefix(f"{claim.runs},") for text in (a, b)]
-        findings.append(replace(finding, a=short[0], b=short[1]))
+        findings.append(_short(replace(finding, a=a, b=b), f"{claim.runs}," if claim.runs else ""))
     return Result(claim, tuple(findings))
+
+
+def _short(finding: Finding, conditions: str) -> Finding:
+    """Return a finding whose texts leave out the conditions of all runs of the row."""
+
+    def short(text: str) -> str:
+        return text.replace(conditions, "")
+
+    points = tuple((short(name), setting, value) for name, setting, value in finding.points)
+    notes = tuple(map(short, finding.notes))
+    return replace(finding, a=short(finding.a), b=short(finding.b), why=short(finding.why), notes=notes, points=points)
 
 
 def _comparisons(claim: Claim) -> list[tuple[str, str]]:
@@ -54,7 +63,7 @@ def _comparisons(claim: Claim) -> list[tuple[str, str]]:
 
 def _difference(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two variants, for a difference and an equivalence."""
-    found = matched([selected(text, runs, claim.choose) for text in (a, b)], runs)
+    found = matched([selected(text, runs, claim.choose) for text in (a, b)], runs, claim.choose)
     return _contrast(claim, found, (a, b), CONTRAST, "", runs)
 
 
@@ -62,7 +71,7 @@ def _interaction(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     among = runs.select(selected(claim.runs, runs).runs) if claim.runs else runs
     axes = axis(a, among), axis(b, among)
     texts = corners_of(claim, runs, axes)
-    found = matched([selected(text, runs, claim.choose) for text in texts], runs)
+    found = matched([selected(text, runs, claim.choose) for text in texts], runs, claim.choose)
     *_, (name, coefficients) = effects(*axes).items()
     return _contrast(claim, found, texts, coefficients, name, runs)
 
@@ -77,7 +86,8 @@ def _contrast(
     check_metric(claim.metric, [run for variant in found.variants for run in variant], runs)
     estimate, means, unit, more = _estimate(claim.metric, found, scale, name, runs)
     notes += more + _failed(found, texts, runs)
-    low, high, inner = unit * estimate.low, unit * estimate.high, tuple(unit * end for end in estimate.inner)
+    low, high, inner = unit * estimate.low, unit * estimate.high, (unit * estimate.inner[0], unit * estimate.inner[1])
+    inner = (-math.inf, math.inf) if estimate.few else inner  # too few samples differ to call variants equivalent
     seeds = min(estimate.seeds)
     finding = Finding(
         means=tuple(unit * mean for mean in means),
@@ -92,7 +102,7 @@ def _contrast(
     )
     if seeds < claim.needs:
         return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs")
-    return replace(finding, verdict=conclusion(claim.expect, low, high, claim.margin, (inner[0], inner[1])))
+    return replace(finding, verdict=conclusion(claim.expect, low, high, claim.margin, inner))
 
 
 def _estimate(
@@ -107,6 +117,8 @@ def _estimate(
         labels = [str(place) for place in range(len(scale))]
         compared = compared_arms(found, runs.evidence, labels, {name: scale})
         row = next((row for row in compared.rows if row.score == metric and row.means), None)
+        if row and row.at_chance:
+            raise UserError("no variant scores above chance")
         if row and row.estimate:
             return row.estimate, row.means, row.scale, []
         notes = [f"over seeds alone: {why}" for why in dict.fromkeys(compared.without_interval.values())]
@@ -158,11 +170,9 @@ def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
         chosen_runs |= {run.record.run_id: run for run in selection.runs}
         fields |= {*selection.fields}
     used = [run for run in runs if run.record.run_id in chosen_runs]
-    contents = {digest_of(one): one for one in (displayed_fields(run.record, fields) for run in used)}
-    if differing := differences([*contents.values()]):
-        raise UserError(
-            f"the runs have several protocols, which differ in {', '.join(differing)}; add conditions to `runs`"
-        )
+    if differing := distinguishing_fields(displayed_fields(run.record, fields) for run in used):
+        told = ", ".join(differing)
+        raise UserError(f"the runs have several protocols, which differ in {told}; add conditions to `runs`")
     if smoke := sum(run.record.smoke for run in used):
         raise UserError(f"{smoke} smoke runs, which do not count")
     for name in (claim.metric, claim.against):

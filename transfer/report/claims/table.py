@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from transfer.experiments import claims as kinds
 from transfer.records.run_set import RunSet
-from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Result
+from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Finding, Result
 from transfer.report.page.section_types import Section
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, MeanInterval, Note, Table
 from transfer.statistics.effects import VERDICTS
 
 UNITS = {kinds.FAILURES: "points", kinds.STABLE: "factor", kinds.CORRELATION: "rho", kinds.COUNT: ""}
@@ -19,7 +19,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
     """Return a row for each claim: effect with its 95 % interval, verdict, n, and hours.
 
     Columns:
-        `effect`, `low`, `high`: of the comparison that supports the claim least, a less b, in `unit`;
+        `effect`: with its interval, of the comparison that supports the claim least, a less b, in `unit`;
         `verdict`: support, contradiction, undecided, or what stands in its place;
         `hours`: of the runs and of the trainings that their weights come from, of GPUs, or of cores on CPUs;
         `detectable`: difference that such runs show four times in five; `registered`: as the row predicted it;
@@ -33,9 +33,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
             {
                 "id": claim.id,
                 "claim": claim.claim,
-                "effect": shown.effect,
-                "low": shown.low,
-                "high": shown.high,
+                "effect": interval(shown, result),
                 "verdict": verdict_text(result),
                 "n": shown.n or None,
                 "hours": hours or None,
@@ -53,13 +51,30 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 RUN: tuple(sorted({run.record.run_id for one in result.findings for run in one.runs})),
             }
         )
-    detail = {"comparison": 2, "comparisons": 3, "unit": 1, "margin": 2, "detectable": 2, "registered": 3}
+    detail = {
+        "claim": -1,
+        "verdict": -1,
+        "comparison": 2,
+        "comparisons": 3,
+        "unit": 1,
+        "margin": 2,
+        "detectable": 2,
+        "registered": 3,
+    }
     detail |= {"predicted hours": 3, "kind": 3, "expect": 3, "where": 3}
     columns = [Column(name, significant_digits=SIGNIFICANT, detail=detail.get(name, 0)) for name in rows[0]]
     notes = [
         Note(f"{note}", result.claim.id, (place,)) for place, result in enumerate(results) for note in result.notes
     ]
     return Table.from_rows(rows, columns, [Note(RULE), *notes]).without_empty()
+
+
+def interval(finding: Finding, result: Result) -> MeanInterval | None:
+    """Return an effect with its interval; None without one."""
+    if finding.effect is None:
+        return None
+    digits = ".3g" if result.claim.kind in (kinds.STABLE, kinds.CORRELATION, kinds.COUNT) else ".2f"
+    return MeanInterval(finding.effect, finding.low, finding.high, digits=digits)
 
 
 def unit_of(result: Result) -> str | None:
@@ -98,9 +113,7 @@ def comparison_rows(result: Result) -> Table:
             "b": one.b or None,
             "mean a": one.means[0] if len(one.means) == 2 else None,
             "mean b": one.means[1] if len(one.means) == 2 else None,
-            "effect": one.effect,
-            "low": one.low,
-            "high": one.high,
+            "effect": interval(one, result),
             "verdict": one.verdict or f"{NO_VERDICT}: {one.why}",
             "n": one.n or None,
             "detectable": one.detectable,

@@ -22,6 +22,8 @@ def selected(text: str, runs: RunSet, *fields: str) -> Selection:
     Raises:
         UserError: it names no run, or only runs that do not count, as smoke runs.
     """
+    if not runs.known:
+        raise UserError("there are no runs")
     try:
         found = select(text, runs)
     except UsageError:
@@ -38,12 +40,17 @@ def selected(text: str, runs: RunSet, *fields: str) -> Selection:
     return replace(found, fields=tuple(dict.fromkeys([*found.fields, *filter(None, fields)])))
 
 
-def matched(variants: Sequence[Selection], runs: RunSet) -> MatchedRuns:
-    """Return the only match of the variants.
+def matched(variants: Sequence[Selection], runs: RunSet, *varied: str) -> MatchedRuns:
+    """Return the only match of the variants, in each of which only the `varied` fields have several values.
 
     Raises:
         UserError: their runs have different protocols, or some cannot be compared.
     """
+    for name in dict.fromkeys(name for one in variants for name in one.fields if name not in varied):
+        for one in variants:
+            values = {value_label(value_of(run.record, name, runs.exports)) for run in one.runs}
+            if len(values) > 1:
+                raise UserError(f"'{one.text}' has several values of {name} ({', '.join(sorted(values))}); choose one")
     for place, one in enumerate(variants):
         for other in variants[:place]:
             if {run.record.run_id for run in one.runs} & {run.record.run_id for run in other.runs}:
