@@ -32,7 +32,7 @@ NEEDED = {
     DIFFERENCE: ("metric", "margin"),
     EQUIVALENCE: ("metric", "margin"),
     INTERACTION: ("a", "b", "metric", "margin"),
-    FAILURES: (),
+    FAILURES: ("margin",),
     STABLE: ("over", "margin"),
     CORRELATION: ("a", "metric", "against"),
     COUNT: ("metric",),
@@ -61,6 +61,7 @@ class Claim:
     choose: str = ""
     chosen_by: str = ""
     over: str = ""
+    grid: tuple[Any, ...] = ()
     broken_below: float | None = None
     seeds: int = 1
     needs: int = 1
@@ -130,7 +131,7 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
     where = f"{where} ({row['id']})" if "id" in row else where
     check_keys(row, KEYS, where, needed=REQUIRED)
     values: dict[str, Any] = dict(row)
-    for key in ("a", "b", "commands", "changed", "pairs"):
+    for key in ("a", "b", "commands", "changed", "pairs", "grid"):
         values[key] = tuple(_as_list(row.get(key)))
     values["reading"] = _reading(row.get("reading"), where)
     values["not_run"] = mapping(row.get("not_run", {}), f"{where}: not_run")
@@ -183,6 +184,8 @@ def _check_kind(row: Mapping[str, Any], where: str) -> None:
         raise UsageError(f"{where}: `chosen_by` must be a validation metric, not the `metric` {row['metric']!r} itself")
     if row.get("broken_below") is not None and not row.get("over"):
         raise UsageError(f"{where}: `broken_below` needs `over`, over whose values the best score is taken, as lr")
+    if row["grid"] and not (row.get("choose") or row.get("over")):
+        raise UsageError(f"{where}: `grid` needs `choose` or `over`, whose values it lists")
     if row.get("needs", 1) > row.get("seeds", 1):
         raise UsageError(f"{where}: `needs` {row['needs']} seeds, but `seeds` has {row.get('seeds', 1)}; raise `seeds`")
 

@@ -26,9 +26,9 @@ Status = Callable[[Run], str]
 
 def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs, claim.over)
+    found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
     if claim.over and claim.over not in selector_fields(a):
-        equal_grids(found.variants, (a, b), claim.over, runs)
+        equal_grids(found.variants, (a, b), claim.over, runs, claim.grid)
     rules = _rules(claim, found, (a, b), runs)
     counts = {
         name: [_share(variant, status) for variant, status in zip(found.variants, statuses, strict=True)]
@@ -53,8 +53,8 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
 
 def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
-    found = matched([selected(text, runs, claim.over) for text in (a, b)], runs, claim.over)
-    grids = equal_grids(found.variants, (a, b), claim.over, runs)
+    found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
+    grids = equal_grids(found.variants, (a, b), claim.over, runs, claim.grid)
     rules = _rules(claim, found, (a, b), runs)
     ends = {
         name: [_edges(grid, status) for grid, status in zip(grids, statuses, strict=True)]
@@ -115,7 +115,9 @@ def _best(claim: Claim, variant: Sequence[Run], text: str, runs: RunSet) -> floa
     fields = selector_fields(text)
     wide = selector_of({name: value for name, value in fields.items() if name != claim.over})
     everything = (
-        matched([selected(wide, runs, claim.over)], runs, claim.over).variants[0] if claim.over in fields else variant
+        matched([selected(wide, runs, claim.over, claim.grid)], runs, claim.over).variants[0]
+        if claim.over in fields
+        else variant
     )
     means = []
     for of in Grid.of(everything, wide, claim.over, runs).cells.values():

@@ -63,7 +63,7 @@ def _comparisons(claim: Claim) -> list[tuple[str, str]]:
 
 def _difference(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two variants, for a difference and an equivalence."""
-    found = matched([selected(text, runs, claim.choose) for text in (a, b)], runs, claim.choose)
+    found = matched([selected(text, runs, claim.choose, claim.grid) for text in (a, b)], runs, claim.choose)
     return _contrast(claim, found, (a, b), CONTRAST, "", runs)
 
 
@@ -71,7 +71,7 @@ def _interaction(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     among = runs.select(selected(claim.runs, runs).runs) if claim.runs else runs
     axes = axis(a, among), axis(b, among)
     texts = corners_of(claim, runs, axes)
-    found = matched([selected(text, runs, claim.choose) for text in texts], runs, claim.choose)
+    found = matched([selected(text, runs, claim.choose, claim.grid) for text in texts], runs, claim.choose)
     *_, (name, coefficients) = effects(*axes).items()
     return _contrast(claim, found, texts, coefficients, name, runs)
 

@@ -9,12 +9,12 @@ from transfer.records.protocol import PRETRAINING, pretraining
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 
-COST, LAYERS = "cost.", "layers."
+COST, LAYERS, HELD_OUT = "cost.", "layers.", "held_out."
 
 
 def is_score(name: str) -> bool:
     """Return whether a metric is a score of the record, which per-sample results may give."""
-    return not name.startswith((PRETRAINING, COST, LAYERS)) and "@" not in name
+    return not name.startswith((PRETRAINING, COST, LAYERS, HELD_OUT)) and "@" not in name
 
 
 def metric_of(run: Run, name: str, runs: RunSet) -> tuple[float, float] | None:
@@ -22,8 +22,8 @@ def metric_of(run: Run, name: str, runs: RunSet) -> tuple[float, float] | None:
 
     Args:
         run: the run.
-        name: top1, top1@3 (after an epoch), cost.train_seconds, layers.PLACE.MEASURE, layers.PLACE.MEASURE@3, or one
-            of these of the training that the weights come from, pretraining.top1.
+        name: top1, top1@3 (after an epoch), held_out.top1, cost.train_seconds, layers.PLACE.MEASURE,
+            layers.PLACE.MEASURE@3, or one of these of the training that the weights come from, pretraining.top1.
         runs: the runs among whose `known` that training is looked for.
     """
     if name.startswith(PRETRAINING):
@@ -34,6 +34,9 @@ def metric_of(run: Run, name: str, runs: RunSet) -> tuple[float, float] | None:
     value, scale = run.record.scores.get(base), 1.0
     if base.startswith(COST):
         value = run.record.cost.get(base.removeprefix(COST))
+    elif base.startswith(HELD_OUT):
+        base = base.removeprefix(HELD_OUT)
+        value, scale = (run.record.details.get("held_out") or {}).get(base), run.record.scale(base)
     elif base.startswith(LAYERS):
         place, _, measure = base.removeprefix(LAYERS).rpartition(".")
         facts: Iterable[Mapping[str, Any]] = _at(run, "layers", epoch) if epoch else [run.record.details]

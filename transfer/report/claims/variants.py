@@ -16,8 +16,14 @@ from transfer.records.store import Run
 from transfer.report.claims.metrics import check_metric, metric_of
 
 
-def selected(text: str, runs: RunSet, *fields: str) -> Selection:
-    """Return the runs of a selector, whose variants may also differ in `fields`.
+def selected(text: str, runs: RunSet, name: str = "", grid: Sequence[object] = ()) -> Selection:
+    """Return the runs of a selector.
+
+    Args:
+        text: the selector.
+        runs: all runs.
+        name: field in which the runs of a variant may differ, too, such as the learning rate; empty for none.
+        grid: its values that count; empty for all.
 
     Raises:
         UserError: it names no run, or only runs that do not count, as smoke runs.
@@ -37,7 +43,14 @@ def selected(text: str, runs: RunSet, *fields: str) -> Selection:
             smoke < len(hidden)
         )
         raise UserError(f"'{text}' selects only runs that do not count: {', '.join(kinds)}") from None
-    return replace(found, fields=tuple(dict.fromkeys([*found.fields, *filter(None, fields)])))
+    kept = [run for run in found.runs if not grid or _in_grid(run, name, grid, runs)]
+    if not kept:
+        raise UserError(f"'{text}' selects no run at {name} {' '.join(map(str, grid))}")
+    return replace(found, runs=kept, fields=tuple(dict.fromkeys([*found.fields, *filter(None, [name])])))
+
+
+def _in_grid(run: Run, name: str, grid: Sequence[object], runs: RunSet) -> bool:
+    return any(has_value(run.record, name, str(value), runs.exports) for value in grid)
 
 
 def matched(variants: Sequence[Selection], runs: RunSet, *varied: str) -> MatchedRuns:
@@ -46,7 +59,8 @@ def matched(variants: Sequence[Selection], runs: RunSet, *varied: str) -> Matche
     Raises:
         UserError: their runs have different protocols, or some cannot be compared.
     """
-    for name in dict.fromkeys(name for one in variants for name in one.fields if name not in varied):
+    apart = (*varied, "weights", "seed", "run")  # differ from seed to seed
+    for name in dict.fromkeys(name for one in variants for name in one.fields if name not in apart):
         for one in variants:
             values = {value_label(value_of(run.record, name, runs.exports)) for run in one.runs}
             if len(values) > 1:
@@ -91,7 +105,7 @@ class Grid:
     failed: frozenset[object]
 
     @classmethod
-    def of(cls, variant: Sequence[Run], text: str, name: str, runs: RunSet) -> "Grid":
+    def of(cls, variant: Sequence[Run], text: str, name: str, runs: RunSet, wanted: Sequence[object] = ()) -> "Grid":
         """Return the grid of a field.
 
         Args:
@@ -99,6 +113,7 @@ class Grid:
             text: its selector, by which failed pretrainings are found, which left no run.
             name: the field.
             runs: all runs.
+            wanted: the values that count; empty for all.
         """
         cells: dict[object, list[Run]] = {}
         for run in sorted(variant, key=lambda run: order(value_of(run.record, name, runs.exports))):
@@ -109,6 +124,8 @@ class Grid:
         }
         failed = {value for value, of in cells.items() if any(run.record.training_failed for run in of)}
         for value, seed in _lost(variant, text, name, runs):
+            if wanted and value not in wanted:
+                continue
             failed.add(value)
             seeds.setdefault(value, set()).add(seed)
         return cls(cells, {value: frozenset(of) for value, of in seeds.items()}, frozenset(failed))
@@ -148,9 +165,18 @@ def _lost(variant: Sequence[Run], text: str, name: str, runs: RunSet) -> list[tu
     return [(value_of(record, name.removeprefix(PRETRAINING), {}), record.seed) for record in failed]
 
 
-def equal_grids(variants: Sequence[Sequence[Run]], texts: Sequence[str], name: str, runs: RunSet) -> list[Grid]:
-    """Return the grid of each variant. Raises UserError unless all have the same values with the same seeds."""
-    grids = [Grid.of(variant, text, name, runs) for variant, text in zip(variants, texts, strict=True)]
+def equal_grids(
+    variants: Sequence[Sequence[Run]], texts: Sequence[str], name: str, runs: RunSet, wanted: Sequence[object] = ()
+) -> list[Grid]:
+    """Return the grid of each variant.
+
+    Raises:
+        UserError: not all have the same values with the same seeds, or one lacks a wanted value.
+    """
+    grids = [Grid.of(variant, text, name, runs, wanted) for variant, text in zip(variants, texts, strict=True)]
+    for grid, text in zip(grids, texts, strict=True):
+        if missing := [value for value in wanted if value not in grid.seeds]:
+            raise UserError(f"'{text}' has no run at {name} {' '.join(map(value_label, missing))}")
     if any(grid.seeds != grids[0].seeds for grid in grids):
         shown = "; ".join(f"'{text}': {grid}" for text, grid in zip(texts, grids, strict=True))
         raise UserError(f"the grids of {name} differ: {shown}")
@@ -165,7 +191,7 @@ def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
     Raises:
         UserError: grids differ, or a run has no validation metric.
     """
-    grids = equal_grids(found.variants, texts, claim.choose, runs)
+    grids = equal_grids(found.variants, texts, claim.choose, runs, claim.grid)
     variants, notes = [], []
     for grid, text in zip(grids, texts, strict=True):
         means = {}
