@@ -156,7 +156,13 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
 
     read = read_claims(options.claims)
     results = [evaluate(claim, runs) for claim in read.claims]
-    _print(_in_format(options, [*claim_sections(read.title, results, runs)], read.title, runs), options.output)
+    if options.document:
+        from transfer.report.claims.document import write_document
+
+        files = write_document(options.document, read, results, runs)
+        print_safe(f"{options.document}: {len(files)} files", file=sys.stderr)
+    parts = [*claim_sections(read.title, results, runs, plots=options.format == "html")]
+    _print(_in_format(options, parts, read.title, runs), options.output)
     return 0
 
 

@@ -10,10 +10,9 @@ from transfer.comparison.selection import selector_fields, selector_of
 from transfer.core.errors import UserError
 from transfer.experiments.claims import Claim
 from transfer.records.evidence import SCORE_AT_CHANCE, ending
-from transfer.records.fields import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.findings import Finding
+from transfer.report.claims.findings import POINTS, Finding, Point
 from transfer.report.claims.metrics import metric_of
 from transfer.report.claims.variants import Grid, equal_grids, matched, seed_of, selected, too_few
 from transfer.report.tables.stability_map import Edges, edges
@@ -39,6 +38,7 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     seeds = min(len({seed_of(run, runs) for run in variant}) for variant in found.variants)
     finding = Finding(
         n=texts[deciding],
+        unit=POINTS,
         notes=(*_told(texts), *too_few(claim, seeds)),
         runs=[run for variant in found.variants for run in variant],
     )
@@ -47,7 +47,12 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     low, high = (100 * end for end in newcombe(failed_a, of_a, failed_b, of_b))
     means = 100 * failed_a / of_a, 100 * failed_b / of_b
     finding = replace(finding, means=means, effect=means[0] - means[1], low=low, high=high)
-    points = tuple((text, "failed in %", mean) for text, mean in zip((a, b), means, strict=True))
+    points = tuple(
+        Point(text, name, 100 * failed / of)
+        for name, counted in counts.items()
+        for text, (failed, of) in zip((a, b), counted, strict=True)
+        if of
+    )
     return replace(finding, points=points, verdict=conclusion(claim.expect, low, high, claim.margin))
 
 
@@ -64,6 +69,7 @@ def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     *_, (deciding, (one, other)) = ends.items()
     seeds = min(len(of) for grid in grids for of in grid.seeds.values())
     finding = Finding(
+        unit="times",
         n=f"{seeds} at each of {len(grids[0].seeds)}",
         notes=(
             *_told(texts),
@@ -71,7 +77,7 @@ def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
             *too_few(claim, seeds),
         ),
         points=tuple(
-            (text, f"{claim.over} {value_label(value)}, seed {run.record.seed}", float(status(run) == TRAINED))
+            Point(text, f"seed {run.record.seed}", float(str(value)), float(status(run) == TRAINED))
             for text, grid, status in zip((a, b), grids, rules[deciding], strict=True)
             for value, of in grid.cells.items()
             for run in of

@@ -16,7 +16,7 @@ from transfer.experiments.claims import Claim
 from transfer.records.protocol import displayed_fields, distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, largest_stable
-from transfer.report.claims.findings import Finding, Result
+from transfer.report.claims.findings import POINTS, Finding, Point, Result
 from transfer.report.claims.metrics import check_metric, is_score, metric_of
 from transfer.report.claims.variants import chosen, corners_of, matched, selected, too_few
 from transfer.statistics.contrasts import contrast, paired_seeds
@@ -46,7 +46,7 @@ def _short(finding: Finding, conditions: str) -> Finding:
     def short(text: str) -> str:
         return text.replace(conditions, "")
 
-    points = tuple((short(name), setting, value) for name, setting, value in finding.points)
+    points = tuple(point._replace(variant=short(point.variant)) for point in finding.points)
     notes = tuple(map(short, finding.notes))
     return replace(finding, a=short(finding.a), b=short(finding.b), why=short(finding.why), notes=notes, points=points)
 
@@ -92,6 +92,7 @@ def _contrast(
     finding = Finding(
         means=tuple(unit * mean for mean in means),
         effect=unit * estimate.estimate,
+        unit=POINTS if unit > 1 else claim.metric,
         low=low,
         high=high,
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
@@ -153,13 +154,13 @@ def _failed(found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[str]
     return notes
 
 
-def _points(metric: str, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[tuple[str, str, float], ...]:
-    points = []
-    for variant, text in zip(found.variants, texts, strict=True):
-        for run in variant:
-            if (value := metric_of(run, metric, runs)) is not None:
-                points.append((text, f"seed {run.record.seed}", value[0] * value[1]))
-    return tuple(points)
+def _points(metric: str, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[Point, ...]:
+    return tuple(
+        Point(text, f"seed {run.record.seed}", value[0] * value[1])
+        for variant, text in zip(found.variants, texts, strict=True)
+        for run in variant
+        if (value := metric_of(run, metric, runs)) is not None
+    )
 
 
 def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
@@ -190,11 +191,12 @@ def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     seeds = len({run.record.seed for run, *_ in pairs})
     finding = Finding(
         effect=rho,
+        unit="rho",
         low=low,
         high=high,
         n=f"{len(pairs)} runs",
         notes=(*notes, *too_few(claim, seeds)),
-        points=tuple((run.record.run_id, f"{x:.6g}", y) for run, x, y in pairs),
+        points=tuple(Point("", run.record.run_id, x, y) for run, x, y in pairs),
         runs=[run for run, *_ in pairs],
     )
     if seeds < claim.needs:
@@ -233,7 +235,7 @@ def _count(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     effect = values[0] - values[1]
     holds = {"a > b": effect > 0, "a < b": effect < 0, "a = b": effect == 0}[claim.expect]
     verdict = SUPPORT if holds else CONTRADICTION
-    return Finding(means=tuple(values), effect=effect, n="counted", verdict=verdict, runs=used)
+    return Finding(means=tuple(values), effect=effect, unit=claim.metric, n="counted", verdict=verdict, runs=used)
 
 
 _KINDS: Mapping[str, Callable[[Claim, str, str, RunSet], Finding]] = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from transfer.experiments.claims import Claim
 from transfer.records.run_set import RunSet
@@ -9,8 +10,25 @@ from transfer.records.store import Run
 from transfer.report.tables.costs import hours
 from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED
 
+POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
 WEAKEST = (CONTRADICTION, UNDECIDED, SUPPORT)
+
+
+class Point(NamedTuple):
+    """A value behind an effect, for the figure of a claim.
+
+    Attributes:
+        variant: name of the variant; empty for a correlation.
+        setting: seed, rule, or run.
+        x: value of the metric, share of failures in percent, or rate.
+        y: second metric of a correlation; of a rate 1 where the run trained, 0 where it failed.
+    """
+
+    variant: str
+    setting: str
+    x: float
+    y: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +39,13 @@ class Finding:
         a, b: what is compared.
         means: value of each variant.
         effect, low, high: effect with its 95 % interval.
+        unit: its unit; empty without one.
         n: number of seeds, runs, or failures.
         verdict: conclusion by the row's rule; empty without one.
         why: reason why there is no verdict.
         notes: what a reader should know besides.
         detectable: true effect that such runs show four times in five; None where it is not known.
-        points: values behind the effect: name of the variant, setting, and value.
+        points: values behind the effect.
         runs: runs that were compared.
     """
 
@@ -36,12 +55,13 @@ class Finding:
     effect: float | None = None
     low: float | None = None
     high: float | None = None
+    unit: str = ""
     n: str = ""
     verdict: str = ""
     why: str = ""
     notes: tuple[str, ...] = ()
     detectable: float | None = None
-    points: tuple[tuple[str, str, float], ...] = ()
+    points: tuple[Point, ...] = ()
     runs: Sequence[Run] = ()
 
 

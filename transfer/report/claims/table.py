@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from transfer.experiments import claims as kinds
 from transfer.records.run_set import RunSet
+from transfer.report.claims.figures import claim_plot
 from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Finding, Result
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, MeanInterval, Note, Table
 from transfer.statistics.effects import VERDICTS
 
-UNITS = {kinds.FAILURES: "points", kinds.STABLE: "factor", kinds.CORRELATION: "rho", kinds.COUNT: ""}
-"""The unit of an effect by kind; of the other kinds percentage points, or the metric's own unit."""
 RULE = "verdicts are by the rule of each row, stated before its runs, and are not corrected for the number of rows"
 
 
@@ -39,7 +38,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "hours": hours or None,
                 "comparison": f"{shown.a} vs. {shown.b}" if shown.b else shown.a,
                 "comparisons": of if of > 1 else None,
-                "unit": unit_of(result),
+                "unit": shown.unit or None,
                 "margin": claim.margin,
                 "detectable": shown.detectable,
                 "registered": claim.detectable,
@@ -77,11 +76,6 @@ def interval(finding: Finding, result: Result) -> MeanInterval | None:
     return MeanInterval(finding.effect, finding.low, finding.high, digits=digits)
 
 
-def unit_of(result: Result) -> str | None:
-    """Return the unit of a claim's effect."""
-    return UNITS.get(result.claim.kind, result.claim.metric) or None
-
-
 def verdict_text(result: Result) -> str:
     """Return the verdict, or the reason why there is none, or what the row would cost."""
     if result.verdict == NOT_RUN:
@@ -94,15 +88,17 @@ def verdict_text(result: Result) -> str:
     return result.verdict + several * (len(counts) > 1)
 
 
-def claim_sections(title: str, results: Sequence[Result], runs: RunSet) -> Iterator[Section]:
-    """Yield the table of all claims, and a table of the comparisons of each that has several."""
+def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
+    """Yield the table of all claims, then the comparisons of each that has several, and with `plots` their figures."""
     table = claim_table(results, runs)
     counts = Counter(result.verdict for result in results)
     told = ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])
-    yield Section(title=title, table=table, note=f"{len(results)} claims: {told}.", lead=False)
+    yield Section(title=title, table=table, note=f"{len(results)} claims: {told}.")
     for result in results:
-        if len(result.findings) > 1:
-            yield Section(title=f"{result.claim.id}: comparisons", table=comparison_rows(result), folded=True)
+        rows = comparison_rows(result) if len(result.findings) > 1 else None
+        plot = claim_plot(result) if plots else None
+        if rows or plot:
+            yield Section(title=f"{result.claim.id}: {result.claim.claim}", table=rows, plot=plot)
 
 
 def comparison_rows(result: Result) -> Table:

@@ -99,14 +99,19 @@ def _shrink_texts(figure: "Figure", factor: float) -> None:
             part.set_fontsize(max(SMALLEST, factor * float(part.get_fontsize())))
 
 
-def _saved(figure: "Figure", kind: str) -> bytes:
+def on_white(plot: Plot) -> bytes:
+    """Return a figure as an SVG file with a white background, for documents whose own may be dark."""
+    return _saved(plot.figure, "svg", transparent=False)
+
+
+def _saved(figure: "Figure", kind: str, *, transparent: bool = True) -> bytes:
     """Return a figure as a file without date and program, so that equal figures are equal bytes."""
     import matplotlib
 
     nothing = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("CreationDate", "Creator", "Producer")
     buffer = io.BytesIO()
     with matplotlib.rc_context({name: SETTINGS[name] for name in ("svg.fonttype", "svg.hashsalt", "pdf.fonttype")}):
-        figure.savefig(buffer, format=kind, transparent=True, metadata=dict.fromkeys(nothing))
+        figure.savefig(buffer, format=kind, transparent=transparent, metadata=dict.fromkeys(nothing))
     return buffer.getvalue()
 
 

@@ -224,7 +224,7 @@ def with_numbers(table: Table) -> Table:
         cells: Row = {}
         for name, value in row.items():
             named = (("", "mean"), (" low", "low"), (" high", "high"), (" mark", "mark")) if name in means else ()
-            cells |= {name + ending: getattr(value, part) for ending, part in named} or {name: value}
+            cells |= {name + ending: getattr(value, part, None) for ending, part in named} or {name: value}
         rows.append(cells)
     return Table.from_rows(rows, table.columns, table.notes) if means else table
 
