@@ -73,7 +73,7 @@ def _main(argv: list[str]) -> int:
     if isinstance(options, kinds.BundleOptions):
         from transfer.verify.bundle import bundle
 
-        print_safe(f"{options.output}: {_runs(len(bundle(shown, options.output)))}")
+        print_safe(f"{options.output}: {_runs(len(bundle(shown, options.output, every=options.every)))}")
         return 0
     from transfer.records.run_set import RunSet
 

@@ -176,6 +176,12 @@ class BundleOptions(RunsOptions):
 
     output: Path
     """File to write."""
+    every: int = 1
+    """Keep one in so many steps of the training curves, and all validations."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UsageError("--every: a number of steps, 1 or more")
 
 
 @dataclass(kw_only=True)

@@ -129,8 +129,13 @@ class Imported:
         return "\n".join([counts, *self.conflicts])
 
 
-def bundle(runs: Sequence[Run], file: Path) -> list[str]:
+def bundle(runs: Sequence[Run], file: Path, *, every: int = 1) -> list[str]:
     """Write runs into one file, whole or not at all, and return their names.
+
+    Args:
+        runs: the runs.
+        file: where to write.
+        every: steps of the training curves to keep: the first, and one in so many; validations are all kept.
 
     Raises:
         UserError: there are no runs, a file is not that of its record, a name holds a path, or the disk is full.
@@ -143,7 +148,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     try:
         with atomic_replacement(file, "--output") as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for run in runs:
-                for name, content in sorted(_shared_files(run).items()):
+                for name, content in sorted(_shared_files(run, every).items()):
                     entry = zipfile.ZipInfo(f"{run.record.run_id}/{name}", _EPOCH)
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, content)
@@ -152,7 +157,16 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     return [run.record.run_id for run in runs]
 
 
-def _shared_files(run: Run) -> dict[str, bytes]:
+_STEP = re.compile(rb'"step": (\d+),.*"loss"')
+
+
+def _thinned(lines: bytes, every: int) -> bytes:
+    """Return the lines of a history without most steps; lines that do not have the loss of a step stay."""
+    found = ((line, _STEP.search(line)) for line in lines.splitlines(keepends=True))
+    return b"".join(line for line, step in found if not step or (int(step[1]) - 1) % every == 0)
+
+
+def _shared_files(run: Run, every: int) -> dict[str, bytes]:
     """Return the files of a run as they are shared, by name; those of a shared copy are identical."""
     record = run.record
     kept = {name: about for name, about in record.files.items() if name in SHARED}
@@ -162,6 +176,8 @@ def _shared_files(run: Run) -> dict[str, bytes]:
     names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
     if paths := paths_in([contents.get(SUPPORT, b"").decode(), *map(str, names)]):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
+    if HISTORY in contents:
+        contents[HISTORY] = _thinned(contents[HISTORY], every)
     if OPTIONS in contents:
         # without paths, it still repeats the run if the data is found
         command = contents[OPTIONS].decode().partition("\n")[0]

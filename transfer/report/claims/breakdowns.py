@@ -109,9 +109,10 @@ def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
 
 def _below(claim: Claim, least: float, runs: RunSet) -> Status:
     def status(run: Run) -> str:
-        found = metric_of(run, claim.metric or run.record.primary, runs)
-        own = ending(run.record)
-        return own if own not in (TRAINED, NOT_JUDGED) or (found and found[0] >= least) else SCORE_AT_CHANCE
+        own, found = ending(run.record), metric_of(run, claim.metric or run.record.primary, runs)
+        if own not in (TRAINED, NOT_JUDGED):
+            return own
+        return TRAINED if found and found[0] >= least else SCORE_AT_CHANCE
 
     return status
 

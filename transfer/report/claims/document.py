@@ -66,8 +66,8 @@ def _parts(read: Claims, results: Sequence[Result], runs: RunSet, figures: dict[
     yield markdown(table)
     yield (
         "Effects are a less b with their 95 % intervals: of scores and failure shares in percentage points, of largest"
-        " stable rates a ratio, of correlations Spearman's. Of several comparisons the one that supports the claim least"
-        " is shown. Hours are those of GPUs, or of cores on CPUs, pretraining included."
+        " stable rates a ratio, of correlations Spearman's. Of several comparisons the one that supports the claim"
+        " least is shown. Hours are those of GPUs, or of cores on CPUs, pretraining included."
     )
     yield from _provenance(results, runs)
     for result in results:
