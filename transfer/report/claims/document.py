@@ -14,7 +14,7 @@ from transfer.records.run_set import RunSet
 from transfer.report import formats
 from transfer.report.claims.figures import claim_plot
 from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Result
-from transfer.report.claims.table import claim_sections, claim_table, comparison_rows, interval, verdict_text
+from transfer.report.claims.table import claim_sections, claim_table, comparison_rows, interval, reasons, verdict_text
 from transfer.report.figures.svg import on_white
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN, Table, cell_text
@@ -107,8 +107,8 @@ def _section(result: Result, runs: RunSet, figure: str) -> Iterator[str]:
         yield f"**{verdict_text(result)}**."
     if len(result.findings) > 1:
         yield markdown(comparison_rows(result).without(RUN))
-    if result.notes:
-        yield "\n".join(f"- {note}" for note in result.notes)
+    if notes := reasons(result):
+        yield "\n".join(f"- {note}" for note in notes)
     yield from _registered(result, runs)
     if claim.commands:
         yield "```sh\n{}\n```".format("\n".join(claim.commands))

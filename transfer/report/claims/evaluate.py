@@ -1,6 +1,7 @@
 """Judges claims by their rows: an effect with its interval for each comparison, and the verdict of the row's rule."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
         try:
             finding = _KINDS[claim.kind](claim, a, b, runs)
         except UserError as error:
-            finding = Finding(why=" ".join(str(error).split()))
+            finding = Finding(why=re.sub(r" \(fields: .*", "", " ".join(str(error).split())))
         findings.append(_short(replace(finding, a=a, b=b), f"{claim.runs}," if claim.runs else ""))
     return Result(claim, tuple(findings))
 

@@ -77,15 +77,17 @@ def interval(finding: Finding, result: Result) -> MeanInterval | None:
 
 
 def verdict_text(result: Result) -> str:
-    """Return the verdict, or the reason why there is none, or what the row would cost."""
-    if result.verdict == NOT_RUN:
-        missing = result.claim.not_run
-        return f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"
-    if result.verdict == NO_VERDICT:
-        return f"{NO_VERDICT}: {result.why}"
-    counts = Counter(one.verdict for one in result.findings)
-    several = f" ({', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])})"
+    """Return the verdict, with those of the comparisons where they differ."""
+    counts = Counter(one.verdict or NO_VERDICT for one in result.findings)
+    several = f" ({', '.join(f'{counts[name]} {name}' for name in (*VERDICTS, NO_VERDICT) if counts[name])})"
     return result.verdict + several * (len(counts) > 1)
+
+
+def reasons(result: Result) -> list[str]:
+    """Return why there is no verdict, or what the row would cost; then the notes of the comparisons."""
+    if missing := result.claim.not_run:
+        return [f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"]
+    return [*dict.fromkeys(f"{NO_VERDICT}: {one.why}" for one in result.findings if one.why), *result.notes]
 
 
 def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
@@ -110,7 +112,7 @@ def comparison_rows(result: Result) -> Table:
             "mean a": one.means[0] if len(one.means) == 2 else None,
             "mean b": one.means[1] if len(one.means) == 2 else None,
             "effect": interval(one, result),
-            "verdict": one.verdict or f"{NO_VERDICT}: {one.why}",
+            "verdict": one.verdict or NO_VERDICT,
             "n": one.n or None,
             "detectable": one.detectable,
             RUN: tuple(run.record.run_id for run in one.runs),
