@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from transfer.comparison.pairing import MatchedRuns
@@ -12,9 +11,9 @@ from transfer.experiments.claims import Claim
 from transfer.records.evidence import SCORE_AT_CHANCE, ending
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.findings import POINTS, Finding, Point
+from transfer.report.claims.findings import POINTS, Finding, Point, judged
 from transfer.report.claims.metrics import metric_of
-from transfer.report.claims.variants import Grid, equal_grids, matched, seed_of, selected, too_few
+from transfer.report.claims.variants import Grid, equal_grids, grid_of, matched, seed_of, selected
 from transfer.report.tables.stability_map import Edges, edges
 from transfer.statistics.effects import CONTRADICTION, conclusion, newcombe
 
@@ -27,7 +26,7 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
     found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
     if claim.over and claim.over not in selector_fields(a):
-        equal_grids(found.variants, (a, b), claim.over, runs, claim.grid)
+        equal_grids(found, (a, b), claim.over, claim.grid, runs)
     rules = _rules(claim, found, (a, b), runs)
     counts = {
         name: [_share(variant, status) for variant, status in zip(found.variants, statuses, strict=True)]
@@ -36,30 +35,33 @@ def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     texts = {name: ", ".join(f"{failed} of {of}" for failed, of in counted) for name, counted in counts.items()}
     *_, (deciding, ((failed_a, of_a), (failed_b, of_b))) = counts.items()
     seeds = min(len({seed_of(run, runs) for run in variant}) for variant in found.variants)
-    finding = Finding(
-        n=texts[deciding],
-        unit=POINTS,
-        notes=(*_told(texts), *too_few(claim, seeds)),
-        runs=[run for variant in found.variants for run in variant],
-    )
-    if not of_a or not of_b or seeds < claim.needs:
-        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs, {of_a} and {of_b} runs judged")
+    if not of_a or not of_b:
+        raise UserError(f"{of_a} and {of_b} runs were checked for failure")
     low, high = (100 * end for end in newcombe(failed_a, of_a, failed_b, of_b))
     means = 100 * failed_a / of_a, 100 * failed_b / of_b
-    finding = replace(finding, means=means, effect=means[0] - means[1], low=low, high=high)
-    points = tuple(
-        Point(text, name, 100 * failed / of)
-        for name, counted in counts.items()
-        for text, (failed, of) in zip((a, b), counted, strict=True)
-        if of
+    finding = Finding(
+        means=means,
+        effect=means[0] - means[1],
+        low=low,
+        high=high,
+        unit=POINTS,
+        n=texts[deciding],
+        notes=_told(texts),
+        points=tuple(
+            Point(text, name, 100 * failed / of)
+            for name, counted in counts.items()
+            for text, (failed, of) in zip((a, b), counted, strict=True)
+            if of
+        ),
+        runs=[run for variant in found.variants for run in variant],
     )
-    return replace(finding, points=points, verdict=conclusion(claim.expect, low, high, claim.margin))
+    return judged(claim, finding, seeds, conclusion(claim.expect, low, high, claim.margin))
 
 
 def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
     found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
-    grids = equal_grids(found.variants, (a, b), claim.over, runs, claim.grid)
+    grids = equal_grids(found, (a, b), claim.over, claim.grid, runs)
     rules = _rules(claim, found, (a, b), runs)
     ends = {
         name: [_edges(grid, status) for grid, status in zip(grids, statuses, strict=True)]
@@ -67,34 +69,31 @@ def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     }
     texts = {name: ", ".join(_rate(one) for one in found_ends) for name, found_ends in ends.items()}
     *_, (deciding, (one, other)) = ends.items()
-    seeds = min(len(of) for grid in grids for of in grid.seeds.values())
-    finding = Finding(
-        unit="times",
-        n=f"{seeds} at each of {len(grids[0].seeds)}",
-        notes=(
-            *_told(texts),
-            f"largest {claim.over} at which most runs train: {texts[deciding]}",
-            *too_few(claim, seeds),
-        ),
-        points=tuple(
-            Point(text, f"seed {run.record.seed}", float(str(value)), float(status(run) == TRAINED))
-            for text, grid, status in zip((a, b), grids, rules[deciding], strict=True)
-            for value, of in grid.cells.items()
-            for run in of
-        ),
-        runs=[run for variant in found.variants for run in variant],
-    )
-    if seeds < claim.needs:
-        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs")
+    seeds = min(len(of) for grid in grids for of in grid.values())
     means = max(one.largest, 0.0), max(other.largest, 0.0)
     if not max(means):
-        return replace(finding, why="no rate trains")
+        raise UserError("no rate trains")
     low, high = _log_ratio(_low(one), _high(other)), _log_ratio(_high(one), _low(other))
     verdict = conclusion(claim.expect, low, high, None if claim.margin is None else math.log(claim.margin))
     if "=" not in claim.expect and (high <= 0 if ">" in claim.expect else low >= 0):
         verdict = CONTRADICTION  # equal rates support no order
-    effect = means[0] / means[1] if means[1] else math.inf
-    return replace(finding, means=means, effect=effect, low=math.exp(low), high=math.exp(high), verdict=verdict)
+    finding = Finding(
+        means=means,
+        effect=means[0] / means[1] if means[1] else math.inf,
+        low=math.exp(low),
+        high=math.exp(high),
+        unit="times",
+        n=f"{seeds} at each of {len(grids[0])}",
+        notes=(*_told(texts), f"largest {claim.over} at which most runs train: {texts[deciding]}"),
+        points=tuple(
+            Point(text, f"seed {run.record.seed}", float(value), float(status(run) == TRAINED))
+            for text, grid, status in zip((a, b), grids, rules[deciding], strict=True)
+            for value, of in grid.items()
+            for run in of
+        ),
+        runs=[run for variant in found.variants for run in variant],
+    )
+    return judged(claim, finding, seeds, verdict)
 
 
 def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> dict[str, list[Status]]:
@@ -127,7 +126,7 @@ def _best(claim: Claim, variant: Sequence[Run], text: str, runs: RunSet) -> floa
         else variant
     )
     means = []
-    for of in Grid.of(everything, wide, claim.over, runs).cells.values():
+    for of in grid_of(everything, claim.over, runs).values():
         scores = [one[0] for run in of if (one := metric_of(run, claim.metric or run.record.primary, runs))]
         means += [fmean(scores)] if scores else []
     if not means:
@@ -142,10 +141,8 @@ def _share(variant: Sequence[Run], status: Status) -> tuple[int, int]:
 
 
 def _edges(grid: Grid, status: Status) -> Edges:
-    judged = [
-        (float(str(value)), [one for one in map(status, of) if one != NOT_JUDGED]) for value, of in grid.cells.items()
-    ]
-    return edges([(value, statuses) for value, statuses in judged if statuses])
+    checked = [(float(value), [one for one in map(status, of) if one != NOT_JUDGED]) for value, of in grid.items()]
+    return edges([(value, statuses) for value, statuses in checked if statuses])
 
 
 def _rate(one: Edges) -> str:
@@ -169,7 +166,7 @@ def _log_ratio(a: float, b: float) -> float:
     return math.inf if b == 0 or math.isinf(a) else math.log(a / b)
 
 
-def _told(texts: dict[str, str]) -> list[str]:
+def _told(texts: dict[str, str]) -> tuple[str, ...]:
     """Return what the rules say that do not decide."""
     *others, _ = texts.items()
-    return [f"by {name}: {text}" for name, text in others]
+    return tuple(f"by {name}: {text}" for name, text in others)

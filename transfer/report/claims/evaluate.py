@@ -17,9 +17,9 @@ from transfer.experiments.claims import Claim
 from transfer.records.protocol import displayed_fields, distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, largest_stable
-from transfer.report.claims.findings import POINTS, Finding, Point, Result
-from transfer.report.claims.metrics import check_metric, is_score, metric_of
-from transfer.report.claims.variants import chosen, corners_of, matched, selected, too_few
+from transfer.report.claims.findings import POINTS, Finding, Point, Result, judged
+from transfer.report.claims.metrics import is_score, metric_of, values_of
+from transfer.report.claims.variants import chosen, matched, selected
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.effects import CONTRADICTION, SUPPORT, conclusion, rank_correlation
 from transfer.statistics.intervals import Estimate, Scores
@@ -71,7 +71,8 @@ def _difference(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
 def _interaction(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     among = runs.select(selected(claim.runs, runs).runs) if claim.runs else runs
     axes = axis(a, among), axis(b, among)
-    texts = corners_of(claim, runs, axes)
+    (f, values_f), (g, values_g) = axes
+    texts = [claim.selector(f"{f}={one},{g}={other}") for one in values_f for other in values_g]
     found = matched([selected(text, runs, claim.choose, claim.grid) for text in texts], runs, claim.choose)
     *_, (name, coefficients) = effects(*axes).items()
     return _contrast(claim, found, texts, coefficients, name, runs)
@@ -84,12 +85,16 @@ def _contrast(
     notes: list[str] = []
     if claim.choose:
         found, notes = chosen(claim, found, texts, runs)
-    check_metric(claim.metric, [run for variant in found.variants for run in variant], runs)
-    estimate, means, unit, more = _estimate(claim.metric, found, scale, name, runs)
-    notes += more + _failed(found, texts, runs)
+    units = [Units.of(variant, runs.evidence) for variant in found.variants]
+    for one, text in zip(units, texts, strict=True):
+        if not one.runs:
+            raise UserError(f"all trainings of '{text}' failed")
+        if one.variant.absent:
+            notes.append(f"completed runs only: {len(one.variant.absent)} trainings of '{text}' failed")
+    estimate, means, unit, more = _estimate(claim.metric, found, units, scale, name, runs)
     low, high, inner = unit * estimate.low, unit * estimate.high, (unit * estimate.inner[0], unit * estimate.inner[1])
     inner = (-math.inf, math.inf) if estimate.few else inner  # too few samples differ to call variants equivalent
-    seeds = min(estimate.seeds)
+    seeds, smallest = min(estimate.seeds), estimate.smallest_difference()
     finding = Finding(
         means=tuple(unit * mean for mean in means),
         effect=unit * estimate.estimate,
@@ -97,112 +102,78 @@ def _contrast(
         low=low,
         high=high,
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
-        notes=(*notes, *too_few(claim, seeds)),
-        detectable=None if math.isinf(smallest := estimate.smallest_difference()) else unit * smallest,
-        points=_points(claim.metric, found, texts, runs),
+        notes=(*notes, *more),
+        detectable=unit * smallest if math.isfinite(smallest) else None,
+        points=tuple(
+            Point(text, f"seed {run.record.seed}", value)
+            for one, text in zip(units, texts, strict=True)
+            for run, value in zip(one.runs, values_of(one.runs, claim.metric, runs), strict=True)
+        ),
         runs=[run for variant in found.variants for run in variant],
     )
-    if seeds < claim.needs:
-        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs")
-    return replace(finding, verdict=conclusion(claim.expect, low, high, claim.margin, inner))
+    return judged(claim, finding, seeds, conclusion(claim.expect, low, high, claim.margin, inner))
 
 
 def _estimate(
-    metric: str, found: MatchedRuns, scale: Sequence[int], name: str, runs: RunSet
+    metric: str, found: MatchedRuns, units: Sequence[Units], scale: Sequence[int], name: str, runs: RunSet
 ) -> tuple[Estimate, Sequence[float], float, list[str]]:
     """Return a contrast, the means of the variants, the factor to the unit that is shown, and notes.
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
-    notes = []
+    notes, values, factor = [], [], 1.0
     if is_score(metric):
-        labels = [str(place) for place in range(len(scale))]
-        compared = compared_arms(found, runs.evidence, labels, {name: scale})
+        compared = compared_arms(found, runs.evidence, [str(place) for place in range(len(scale))], {name: scale})
         row = next((row for row in compared.rows if row.score == metric and row.means), None)
         if row and row.at_chance:
             raise UserError("no variant scores above chance")
         if row and row.estimate:
             return row.estimate, row.means, row.scale, []
         notes = [f"over seeds alone: {why}" for why in dict.fromkeys(compared.without_interval.values())]
-    units = [Units.of(variant, runs.evidence) for variant in found.variants]
-    values, labels_of = [], []
-    unit = 1.0
     for one in units:
-        by_label: dict[object, list[float]] = {}
-        for run, label in zip(one.runs, one.labels, strict=True):
-            if (value := metric_of(run, metric, runs)) is not None:
-                by_label.setdefault(label, []).append(value[0])
-                unit = value[1]
-        if len(by_label) < 2:
+        factor = (metric_of(one.runs[0], metric, runs) or (0.0, 1.0))[1]
+        labelled = list(zip(one.labels, values_of(one.runs, metric, runs), strict=True))
+        of_seeds = [[value for label, value in labelled if label == seed] for seed in one.seeds]
+        values.append(Scores.of_seeds(np.array([np.mean(of) for of in of_seeds]) / factor))
+        if len(of_seeds) < 2:
             raise UserError(f"{metric} has an interval over seeds alone, which needs two seeds of each variant")
-        values.append(Scores.of_seeds(np.array([np.mean(of) for of in by_label.values()])))
-        labels_of.append(list(by_label))
-    kept, paired = paired_seeds(values, labels_of)
+    kept, paired = paired_seeds(values, [one.seeds for one in units])
     try:
         estimate = contrast(kept, scale, paired=paired)
     except ValueError as error:
         raise UserError(f"{metric}: {error}") from None
-    return estimate, [float(one.values.mean()) for one in kept], unit, notes
-
-
-def _failed(found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[str]:
-    """Return a note for each variant of which trainings failed, or its pretrainings."""
-    notes = []
-    for variant, text in zip(found.variants, texts, strict=True):
-        arm = runs.evidence.variant([run.record for run in variant])
-        if arm.absent:
-            notes.append(f"completed runs only: {len(arm.absent)} trainings of '{text}' failed")
-    return notes
-
-
-def _points(metric: str, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[Point, ...]:
-    return tuple(
-        Point(text, f"seed {run.record.seed}", value[0] * value[1])
-        for variant, text in zip(found.variants, texts, strict=True)
-        for run in variant
-        if (value := metric_of(run, metric, runs)) is not None
-    )
+    return estimate, [float(one.values.mean()) for one in kept], factor, notes
 
 
 def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the rank correlation of two metrics over runs of one protocol, whose backbones may differ."""
-    chosen_runs, fields = dict[str, object](), set[str]()
-    for text in claim.a:
-        selection = selected(claim.selector(text), runs)
-        chosen_runs |= {run.record.run_id: run for run in selection.runs}
-        fields |= {*selection.fields}
-    used = [run for run in runs if run.record.run_id in chosen_runs]
-    if differing := distinguishing_fields(displayed_fields(run.record, fields) for run in used):
+    selections = [selected(claim.selector(text), runs) for text in claim.a]
+    everyone = list({run.folder: run for one in selections for run in one.runs}.values())
+    fields = {name for one in selections for name in one.fields}
+    if differing := distinguishing_fields(displayed_fields(run.record, fields) for run in everyone):
         told = ", ".join(differing)
         raise UserError(f"the runs have several protocols, which differ in {told}; add conditions to `runs`")
-    if smoke := sum(run.record.smoke for run in used):
+    if smoke := sum(run.record.smoke for run in everyone):
         raise UserError(f"{smoke} smoke runs, which do not count")
-    for name in (claim.metric, claim.against):
-        check_metric(name, used, runs)
-    pairs = [
-        (run, one[0] * one[1], two[0] * two[1])
-        for run in used
-        if (one := metric_of(run, claim.metric, runs)) and (two := metric_of(run, claim.against, runs))
-    ]
+    used = [run for run in everyone if run.record.scored]
+    x, y = values_of(used, claim.metric, runs), values_of(used, claim.against, runs)
     try:
-        rho, low, high = rank_correlation([x for _, x, _ in pairs], [y for _, _, y in pairs])
+        rho, low, high = rank_correlation(x, y)
     except ValueError as error:
         raise UserError(str(error)) from None
-    notes = [f"{len(used) - len(pairs)} of {len(used)} runs have only one of the metrics"] * (len(pairs) < len(used))
-    seeds = len({run.record.seed for run, *_ in pairs})
+    failed = len(everyone) - len(used)
     finding = Finding(
         effect=rho,
-        unit="rho",
         low=low,
         high=high,
-        n=f"{len(pairs)} runs",
-        notes=(*notes, *too_few(claim, seeds)),
-        points=tuple(Point("", run.record.run_id, x, y) for run, x, y in pairs),
-        runs=[run for run, *_ in pairs],
+        unit="rho",
+        n=f"{len(used)} runs",
+        notes=(f"completed runs only: {failed} failed",) * bool(failed),
+        points=tuple(Point("", run.record.run_id, *pair) for run, *pair in zip(used, x, y, strict=True)),
+        runs=used,
     )
-    if seeds < claim.needs:
-        return replace(finding, why=f"{seeds} of the {claim.needs} seeds that it needs")
-    return replace(finding, verdict=conclusion(claim.expect, low, high, claim.margin))
+    verdict = conclusion(claim.expect, low, high, claim.margin)
+    return judged(claim, finding, len({run.record.seed for run in used}), verdict)
 
 
 def _collectives(attention: str) -> float:
@@ -220,22 +191,17 @@ COUNTS: Mapping[str, Callable[[str], float]] = {"collectives": _collectives}
 
 def _count(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the difference of two numbers that no seed varies."""
-    used = []
-    if count := COUNTS.get(claim.metric):
-        values = [count(a), count(b)]
-    else:
-        values = []
-        for text in (a, b):
-            of = selected(text, runs).runs
-            check_metric(claim.metric, of, runs)
-            found = {value[0] * value[1] for run in of if (value := metric_of(run, claim.metric, runs))}
-            if len(found) != 1:
-                raise UserError(f"{claim.metric} has {len(found)} values in the runs of '{text}'; a count has one")
-            values += found
-            used += of
+    variants = [] if claim.metric in COUNTS else [selected(text, runs).runs for text in (a, b)]
+    values = [COUNTS[claim.metric](text) for text in (a, b) if not variants]
+    for variant, text in zip(variants, (a, b)):
+        found = {*values_of(variant, claim.metric, runs)}
+        if len(found) != 1:
+            raise UserError(f"{claim.metric} has {len(found)} values in the runs of '{text}'; a count has one")
+        values += found
     effect = values[0] - values[1]
     holds = {"a > b": effect > 0, "a < b": effect < 0, "a = b": effect == 0}[claim.expect]
     verdict = SUPPORT if holds else CONTRADICTION
+    used = [run for variant in variants for run in variant]
     return Finding(means=tuple(values), effect=effect, unit=claim.metric, n="counted", verdict=verdict, runs=used)
 
 

@@ -1,7 +1,7 @@
 """What one comparison of a claim gives, and the result of a whole row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from transfer.experiments.claims import Claim
@@ -63,6 +63,13 @@ class Finding:
     detectable: float | None = None
     points: tuple[Point, ...] = ()
     runs: Sequence[Run] = ()
+
+
+def judged(claim: Claim, finding: Finding, seeds: int, verdict: str) -> Finding:
+    """Return a finding with its verdict, or with what it lacks if there are fewer seeds than the row needs."""
+    few = (f"{seeds} of {claim.seeds} seeds",) if seeds < claim.seeds else ()
+    why = f"{seeds} of the {claim.needs} seeds that it needs" if seeds < claim.needs else ""
+    return replace(finding, verdict="" if why else verdict, why=why, notes=finding.notes + few * (not why))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Metrics of a run by the names that rows of claims use: a score, a point of a curve, a cost, a token diagnostic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError
 from transfer.engine.checkpoint import history
 from transfer.records.protocol import PRETRAINING, pretraining
 from transfer.records.run_set import RunSet
@@ -53,10 +53,10 @@ def _at(run: Run, key: str, epoch: str) -> list[dict[str, Any]]:
     return [entry for entry in history(run.folder, key) if str(entry.get("epoch")) == epoch]
 
 
-def check_metric(name: str, wanted: Iterable[Run], runs: RunSet) -> None:
-    """Raise UserError if no run has a metric, with the scores that there are."""
-    wanted = list(wanted)
-    if any(metric_of(run, name, runs) for run in wanted):
-        return
-    known = dict.fromkeys(score for run in wanted for score in run.record.scores)
-    raise UserError(f"no run has the metric {name!r} (scores: {shortened(known, 8)}); see docs/guide/claims.md")
+def values_of(wanted: Sequence[Run], name: str, runs: RunSet) -> list[float]:
+    """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
+    found = [metric_of(run, name, runs) for run in wanted]
+    if lacking := [run.record for run, value in zip(wanted, found, strict=True) if value is None]:
+        known = f"scores: {', '.join(lacking[0].scores) or 'none'}"
+        raise UserError(f"{len(lacking)} of {len(wanted)} runs lack {name!r}, as {lacking[0].run_id} ({known})")
+    return [value[0] * value[1] for value in found if value]

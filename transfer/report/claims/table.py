@@ -62,9 +62,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
     }
     detail |= {"predicted hours": 3, "kind": 3, "expect": 3, "where": 3}
     columns = [Column(name, significant_digits=SIGNIFICANT, detail=detail.get(name, 0)) for name in rows[0]]
-    notes = [
-        Note(f"{note}", result.claim.id, (place,)) for place, result in enumerate(results) for note in result.notes
-    ]
+    notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in reasons(one)]
     return Table.from_rows(rows, columns, [Note(RULE), *notes]).without_empty()
 
 

@@ -1,19 +1,20 @@
 """Selects the runs of a claim's variants, checks that they can be compared, and chooses the rate of each variant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns, match
-from transfer.comparison.selection import Axis, Selection, has_value, select, selector_fields
+from transfer.comparison.selection import Selection, has_value, select
 from transfer.core.errors import UsageError, UserError
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
-from transfer.records.protocol import PRETRAINING, pretraining
+from transfer.records.protocol import pretraining
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.metrics import check_metric, metric_of
+from transfer.report.claims.metrics import values_of
 
 
 def selected(text: str, runs: RunSet, name: str = "", grid: Sequence[object] = ()) -> Selection:
@@ -80,106 +81,46 @@ def matched(variants: Sequence[Selection], runs: RunSet, *varied: str) -> Matche
     return found.matches[0]
 
 
-Seed = tuple[int | None, int]
-"""Seed of the training that the weights come from, if it is known, and of the run."""
-
-
-def seed_of(run: Run, runs: RunSet) -> Seed:
-    """Return what tells the runs of one setting apart."""
+def seed_of(run: Run, runs: RunSet) -> tuple[int | None, int]:
+    """Return the seed of the training that a run's weights come from, if it is known, and its own."""
     parent = pretraining(run.record, runs.exports)
     return parent.seed if parent else None, run.record.seed
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The runs of a variant by the value of a field, such as the learning rate.
-
-    Attributes:
-        cells: finished runs at each value, in ascending order.
-        seeds: seeds at each value, with those whose training failed.
-        failed: values at which a training failed.
-    """
-
-    cells: Mapping[object, list[Run]]
-    seeds: Mapping[object, frozenset[object]]
-    failed: frozenset[object]
-
-    @classmethod
-    def of(cls, variant: Sequence[Run], text: str, name: str, runs: RunSet, wanted: Sequence[object] = ()) -> "Grid":
-        """Return the grid of a field.
-
-        Args:
-            variant: runs of the variant.
-            text: its selector, by which failed pretrainings are found, which left no run.
-            name: the field.
-            runs: all runs.
-            wanted: the values that count; empty for all.
-        """
-        cells: dict[object, list[Run]] = {}
-        for run in sorted(variant, key=lambda run: order(value_of(run.record, name, runs.exports))):
-            cells.setdefault(value_of(run.record, name, runs.exports), []).append(run)
-        seeds = {
-            value: {seed_of(run, runs)[0 if name.startswith(PRETRAINING) else 1] for run in of}
-            for value, of in cells.items()
-        }
-        failed = {value for value, of in cells.items() if any(run.record.training_failed for run in of)}
-        for value, seed in _lost(variant, text, name, runs):
-            if wanted and value not in wanted:
-                continue
-            failed.add(value)
-            seeds.setdefault(value, set()).add(seed)
-        return cls(cells, {value: frozenset(of) for value, of in seeds.items()}, frozenset(failed))
-
-    def __str__(self) -> str:
-        return ", ".join(f"{value_label(value)} (seeds {_joined(of)})" for value, of in self.seeds.items())
+Grid = dict[Any, list[Run]]
+"""The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def too_few(claim: Claim, seeds: int) -> list[str]:
-    """Return the note on fewer seeds than are wanted."""
-    return [f"{seeds} of {claim.seeds} seeds"] if seeds < claim.seeds else []
-
-
-def _joined(seeds: frozenset[object]) -> str:
-    return " ".join(sorted(map(str, seeds)))
-
-
-def _lost(variant: Sequence[Run], text: str, name: str, runs: RunSet) -> list[tuple[object, int]]:
-    """Return value and seed of each pretraining of a variant that failed, for a field of the pretraining."""
-    parents = [parent for run in variant if (parent := pretraining(run.record, runs.exports))]
-    kinds = {(parent.task, parent.task_version, str(parent.dataset.get("digest"))) for parent in parents}
-    if not name.startswith(PRETRAINING) or not parents:
-        return []
-    wanted = {
-        key.removeprefix(PRETRAINING): value
-        for key, value in selector_fields(text).items()
-        if key.startswith(PRETRAINING) or key in parents[0].backbone
-    }
-    failed = [
-        run.record
-        for run in runs.known
-        if run.record.training_failed
-        and (run.record.task, run.record.task_version, str(run.record.dataset.get("digest"))) in kinds
-        and not run.record.smoke
-        and all(has_value(run.record, key, value, {}) for key, value in wanted.items())
-    ]
-    return [(value_of(record, name.removeprefix(PRETRAINING), {}), record.seed) for record in failed]
+def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
+    """Return the runs of a variant by the value of a field."""
+    values = {run.folder: value_of(run.record, name, runs.exports) for run in variant}
+    cells: Grid = {value: [] for value in sorted(values.values(), key=order)}
+    for run in variant:
+        cells[values[run.folder]].append(run)
+    return cells
 
 
 def equal_grids(
-    variants: Sequence[Sequence[Run]], texts: Sequence[str], name: str, runs: RunSet, wanted: Sequence[object] = ()
+    found: MatchedRuns, texts: Sequence[str], name: str, wanted: Sequence[object], runs: RunSet
 ) -> list[Grid]:
     """Return the grid of each variant.
 
     Raises:
         UserError: not all have the same values with the same seeds, or one lacks a wanted value.
     """
-    grids = [Grid.of(variant, text, name, runs, wanted) for variant, text in zip(variants, texts, strict=True)]
+    grids = [grid_of(variant, name, runs) for variant in found.variants]
     for grid, text in zip(grids, texts, strict=True):
-        if missing := [value for value in wanted if value not in grid.seeds]:
+        if missing := [value for value in wanted if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {' '.join(map(value_label, missing))}")
-    if any(grid.seeds != grids[0].seeds for grid in grids):
-        shown = "; ".join(f"'{text}': {grid}" for text, grid in zip(texts, grids, strict=True))
-        raise UserError(f"the grids of {name} differ: {shown}")
+    seeds = [
+        {value: sorted(map(str, {seed_of(run, runs)[1] for run in of})) for value, of in grid.items()} for grid in grids
+    ]
+    if any(of != seeds[0] for of in seeds):
+        shown = [
+            ", ".join(f"{value_label(value)} (seeds {' '.join(of)})" for value, of in one.items()) for one in seeds
+        ]
+        told = "; ".join(f"'{text}': {one}" for text, one in zip(texts, shown, strict=True))
+        raise UserError(f"the grids of {name} differ: {told}")
     return grids
 
 
@@ -191,27 +132,14 @@ def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
     Raises:
         UserError: grids differ, or a run has no validation metric.
     """
-    grids = equal_grids(found.variants, texts, claim.choose, runs, claim.grid)
     variants, notes = [], []
-    for grid, text in zip(grids, texts, strict=True):
-        means = {}
-        for value, of in grid.cells.items():
-            if value not in grid.failed:
-                check_metric(claim.chosen_by, of, runs)
-                values = [metric_of(run, claim.chosen_by, runs) for run in of]
-                if None in values:
-                    raise UserError(f"{value_label(value)} of '{text}': some runs have no {claim.chosen_by}")
-                means[value] = fmean(one[0] for one in values if one)
-        if not means:
+    for grid, text in zip(equal_grids(found, texts, claim.choose, claim.grid, runs), texts, strict=True):
+        whole = {value: of for value, of in grid.items() if not any(run.record.training_failed for run in of)}
+        if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
+        means = {value: fmean(values_of(of, claim.chosen_by, runs)) for value, of in whole.items()}
         best = max(means, key=lambda value: means[value])
-        variants.append(grid.cells[best])
-        edge = " (an end of the grid)" if best in (next(iter(grid.seeds)), list(grid.seeds)[-1]) else ""
+        variants.append(grid[best])
+        edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
     return replace(found, variants=variants), notes
-
-
-def corners_of(claim: Claim, runs: RunSet, axes: Sequence[Axis]) -> list[str]:
-    """Return the selectors of the four corners of an interaction."""
-    (f, values_f), (g, values_g) = axes
-    return [claim.selector(f"{f}={one},{g}={other}") for one in values_f for other in values_g]
