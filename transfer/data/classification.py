@@ -140,7 +140,8 @@ def open_classification(
         splits = {name: select_by_content(split, lambda _: subset, skip=drop_corrupt) for name, split in splits.items()}
     if "train" in splits:
         if spec.held_out:
-            splits["train"], splits["held_out"] = hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
+            rest, held = hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
+            splits = {"train": rest, "held_out": held} | {name: splits[name] for name in splits if name != "train"}
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable = splits
     if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:

@@ -64,6 +64,7 @@ def test_held_out_images_are_a_share_of_each_class_and_train_nothing(root):
     held, part, whole = (*(open_classification(told, None, label_fraction=share) for share in (1, 0.5)), opened(root))
     split = {"train": {"images": 9, "classes": 3}, "held_out": {"images": 6, "classes": 3}}
     assert held.counts == whole.counts | split
+    assert [*held.counts] == ["train", "held_out", "val", "ignored"]  # the last split with classes is the one scored
     assert sorted([*held.train.names, *held.held_out.names]) == sorted(whole.train.names)
     assert (list(held.val.names), whole.held_out) == (list(whole.val.names), None)
     assert held.digest != whole.digest
