@@ -63,4 +63,5 @@ def conclusion(
     two_sided = expect == "a = b"
     if inner_low > -size and (inner_high < size or not two_sided):
         return SUPPORT
-    return CONTRADICTION if high < -size or (two_sided and low > size) else UNDECIDED
+    reach = size * (1 - ROUNDING)  # an effect of the size itself is relevant, as a step of a grid of rates
+    return CONTRADICTION if high <= -reach or (two_sided and low >= reach) else UNDECIDED

@@ -11,7 +11,13 @@ from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, MeanInterval, Note, Table
 from transfer.statistics.effects import VERDICTS
 
-RULE = "verdicts are by the rule of each row, stated before its runs, and are not corrected for the number of rows"
+RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
+
+
+DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
+DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
+DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where"), 3)
+"""How soon a narrow terminal does without a column."""
 
 
 def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
@@ -50,18 +56,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 RUN: tuple(sorted({run.record.run_id for one in result.findings for run in one.runs})),
             }
         )
-    detail = {
-        "claim": -1,
-        "verdict": -1,
-        "comparison": 2,
-        "comparisons": 3,
-        "unit": 1,
-        "margin": 2,
-        "detectable": 2,
-        "registered": 3,
-    }
-    detail |= {"predicted hours": 3, "kind": 3, "expect": 3, "where": 3}
-    columns = [Column(name, significant_digits=SIGNIFICANT, detail=detail.get(name, 0)) for name in rows[0]]
+    columns = [Column(name, significant_digits=SIGNIFICANT, detail=DETAIL.get(name, 0)) for name in rows[0]]
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in reasons(one)]
     return Table.from_rows(rows, columns, [Note(RULE), *notes]).without_empty()
 

@@ -1,0 +1,85 @@
+"""Files of claims are read whole, and everything wrong with them is said with file, row and fix."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transfer.core.errors import UsageError
+from transfer.core.files import ROOT
+from transfer.core.settings import write_yaml
+from transfer.experiments.claims import EXPECTED, Claims, claim_names, read_claims
+
+ROW: dict[str, Any] = {
+    "id": "P1", "claim": "a is better", "where": "Table 1", "kind": "difference", "expect": "a > b",
+    "runs": "task=knn", "a": "stem=conv", "b": ["stem=patchify", "stem=other"], "metric": "top1", "margin": 1,
+}  # fmt: skip
+
+
+def write(folder: Path, *rows: dict[str, Any], **top: Any) -> Path:
+    file = folder / "claims.yaml"
+    file.write_text(write_yaml({"title": "T", "about": "A.", **top, "claims": list(rows)}))
+    return file
+
+
+def read(folder: Path, *rows: dict[str, Any], **top: Any) -> Claims:
+    return read_claims(str(write(folder, *rows, **top)))
+
+
+def test_every_shipped_file_of_claims_is_read() -> None:
+    for name in claim_names():
+        assert read_claims(name).claims
+
+
+def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_path: Path) -> None:
+    pairs = {key: value for key, value in ROW.items() if key not in "ab"} | {"pairs": [["lr=1", "lr=2"]], "id": "P2"}
+    missing = {"id": "X", "claim": "c", "where": "w", "not_run": {"why": "no", "gpu_hours": 3, "command": "x"}}
+    one, two, three = read(tmp_path, ROW, pairs, missing).claims
+    assert one.arms == [("task=knn,stem=conv", f"task=knn,stem={other}") for other in ("patchify", "other")]
+    assert two.arms == [("task=knn,lr=1", "task=knn,lr=2")]
+    assert three.not_run["gpu_hours"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrc": "top1"}, "unknown key 'metrc'; did you mean 'metric'?"),
+        ({"kind": "differences"}, "`kind` must be one of difference, equivalence"),
+        ({"expect": "a = b"}, "`expect` must be one of a > b, a < b, not 'a = b'"),
+        ({"margin": None}, "a row of kind 'difference' needs `margin`"),
+        ({"margin": "one"}, "`margin` must be a number from 0 on, not 'one'"),
+        ({"seeds": 2.5}, "`seeds` must be a whole number from 1 on"),
+        ({"seeds": 2, "needs": 3}, "`needs` 3 seeds, but `seeds` has 2; raise `seeds`"),
+        ({"choose": "lr"}, "`choose` and `chosen_by` belong together"),
+        ({"choose": "lr", "chosen_by": "top1"}, "must be a validation metric, not the `metric` 'top1' itself"),
+        ({"grid": [0.1]}, "`grid` needs `choose` or `over`"),
+        ({"broken_below": 0.5}, "`broken_below` needs `over`"),
+        ({"pairs": [["lr=1", "lr=2"]]}, "use `pairs`, or `a` and `b`"),
+        ({"a": None, "b": None, "pairs": [["lr=1"]]}, "a list of two selectors, not ['lr=1']"),
+        ({"reading": {"yes": "no"}}, "unknown key 'yes'"),
+        ({"changed": [{"date": "soon", "what": "all"}]}, "'soon' is not a date; write 2030-12-31"),
+        ({"not_run": {"why": "no"}}, "`gpu_hours` is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_said_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read(tmp_path, {"id": "X", "claim": "c", "where": "w"}, ROW | change)
+    lines = str(error.value).splitlines()
+    assert any(f"{tmp_path}/claims.yaml: row 2 (P1)" in line and said in line for line in lines), lines
+    assert any("row 1 (X): `kind` must be" in line for line in lines)  # all rows at once
+
+
+def test_a_missing_key_a_double_id_and_an_unknown_name_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="row 1: `id` is missing"):
+        read(tmp_path, {"claim": "c", "where": "w"})
+    with pytest.raises(UsageError, match=r"row 2: the id 'P1' is duplicated; rename one"):
+        read(tmp_path, ROW, ROW)
+    with pytest.raises(UsageError, match="unknown key 'titel'"):
+        read(tmp_path, ROW, titel="x")
+    with pytest.raises(UsageError, match=r"unknown file of claims 'nothing'.*or a YAML file"):
+        read_claims("nothing")
+
+
+def test_every_kind_is_documented() -> None:
+    text = (ROOT / "docs/guide/claims.md").read_text()
+    assert [kind for kind in EXPECTED if f"\n| {kind} |" not in text] == []
