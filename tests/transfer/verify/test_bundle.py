@@ -58,6 +58,21 @@ def made(
     return Run(store.folder(mine.run_id), store.write(mine, options, outcomes))
 
 
+def test_a_bundle_keeps_one_in_so_many_steps_and_all_validations_however_often_it_is_made(tmp_path: Path) -> None:
+    run = made(tmp_path / "runs")
+    steps = [json.dumps({"step": step, "epoch": step / 4, "loss": 2.0}) for step in range(1, 9)]
+    lines = [*steps[:4], '{"step": 4, "epoch": 1, "top1": 0.5}', *steps[4:]]
+    (run.folder / "history.jsonl").write_text("\n".join(lines))
+    run = Run(run.folder, Store(tmp_path / "runs").write(replace(run.record, files={}), "# x\n{}", ranked()))
+    for name in ("one", "two"):
+        bundle([run], tmp_path / f"{name}.zip", every=3)
+        assert import_bundle(tmp_path / f"{name}.zip", Store(tmp_path / name)).added == [run.record.run_id]
+        run = Store(tmp_path / name).runs()[0][0]
+        kept = [json.loads(line) for line in (run.folder / "history.jsonl").read_text().splitlines()]
+        assert [(line["step"], "top1" in line) for line in kept] == [(1, False), (4, False), (4, True), (7, False)]
+    assert verify([str(tmp_path / "two")]) == 0
+
+
 CODE = {"file": f"{HOME}/my_task.py:TASK", "sha256": 64 * "b"}
 
 
