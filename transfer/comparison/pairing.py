@@ -122,9 +122,6 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
     from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
     chosen = {name for variant in variants for name in variant.fields}
-    shares = {run.record.options.get("label_fraction") for variant in variants for run in variant.runs}
-    if "label_fraction" in chosen and len(shares) > 1:  # other shares of a training set are other images
-        chosen.add("dataset_digest")
     by_label: dict[str, list[list[_Candidate]]] = {}
     for index, variant in enumerate(variants):
         for run in variant.runs:
