@@ -1,6 +1,7 @@
 """Which runs are compared with which, and what tells the rows apart."""
 
 import csv
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,19 @@ def test_settings_name_what_differs_in_the_pretraining() -> None:
     methods = [(one.setting["pretraining.task"], one.setting["pretraining.lr"]) for one in found]
     assert methods == [("pretrain-dino", 0.05), ("pretrain-dino", 0.1), ("pretrain-supervised", 0.05)]
     assert all(one.setting.keys() == {"pretraining.task", "pretraining.lr"} for one in found)
+
+
+@pytest.mark.parametrize(("shares", "matches"), [((1.0, 0.5), 1), ((1.0, 1.0), 0)])
+def test_shares_of_a_training_set_are_compared_though_they_are_other_images(
+    tmp_path: Path, shares: tuple[float, float], matches: int
+) -> None:
+    """Other images under the same share are not."""
+    runs = []
+    for name, share in zip(("a", "b"), shares, strict=True):
+        run = tuned(tmp_path / name, VIT | {"stem": name}, label_fraction=share)
+        runs.append(replace(run, record=replace(run.record, dataset={**run.record.dataset, "digest": name * 64})))
+    texts = (f"stem={name},label_fraction={share:g}" for name, share in zip(("a", "b"), shares, strict=True))
+    assert len(paired(runs, [], *texts).matches) == matches
 
 
 @pytest.fixture(scope="module")
