@@ -15,6 +15,9 @@ from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, displ
 from transfer.records.record import digest_of
 from transfer.records.store import Record, Run
 
+FRACTION = "label_fraction"
+"""The option that changes the training images of a dataset and leaves the others."""
+
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -122,6 +125,9 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
     from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
     chosen = {name for variant in variants for name in variant.fields}
+    shares = {run.record.options.get(FRACTION) for variant in variants for run in variant.runs}
+    if FRACTION in chosen and len(shares) > 1:  # another share of the training images is other data
+        chosen.add("dataset_digest")
     by_label: dict[str, list[list[_Candidate]]] = {}
     for index, variant in enumerate(variants):
         for run in variant.runs:

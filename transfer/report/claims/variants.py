@@ -103,7 +103,7 @@ def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
 def equal_grids(
     found: MatchedRuns, texts: Sequence[str], name: str, wanted: Sequence[object], runs: RunSet
 ) -> list[Grid]:
-    """Return the grid of each variant.
+    """Return the grid of each variant; of registered values with the seeds that all have at all of them.
 
     Raises:
         UserError: not all have the same values with the same seeds, or one lacks a wanted value.
@@ -112,6 +112,13 @@ def equal_grids(
     for grid, text in zip(grids, texts, strict=True):
         if missing := [value for value in wanted if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {' '.join(map(value_label, missing))}")
+    if wanted:
+        of_all = [{seed_of(run, runs)[1] for run in of} for grid in grids for of in grid.values()]
+        if common := set.intersection(*of_all):
+            grids = [
+                {value: [run for run in of if seed_of(run, runs)[1] in common] for value, of in grid.items()}
+                for grid in grids
+            ]
     seeds = [
         {value: sorted(map(str, {seed_of(run, runs)[1] for run in of})) for value, of in grid.items()} for grid in grids
     ]
