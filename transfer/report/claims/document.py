@@ -5,20 +5,20 @@ The same records and claims give the same text and the same data of figures, on 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from transfer.core.files import check_writable, write_atomic
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claims
 from transfer.records.run_set import RunSet
-from transfer.report import formats
 from transfer.report.claims.figures import claim_plot
 from transfer.report.claims.findings import NO_VERDICT, NOT_RUN, Result
-from transfer.report.claims.table import claim_sections, claim_table, comparison_rows, interval, reasons, verdict_text
+from transfer.report.claims.table import claim_table, comparison_rows, interval, reasons, verdict_text
 from transfer.report.figures.svg import on_white
 from transfer.report.page.section_types import Section
-from transfer.report.tables.table import RUN, Table, cell_text
-from transfer.report.tables.text import markdown, without_tags
+from transfer.report.tables.table import RUN, Table, cell_text, with_numbers
+from transfer.report.tables.text import csv, markdown, without_tags
 from transfer.statistics.effects import VERDICTS
 
 SHOWN = ("id", "claim", "effect", "verdict", "n", "hours")
@@ -40,14 +40,23 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
             contents[folder / f"{name}.svg"] = on_white(plot)
             contents[folder / f"{name}.csv"] = plot.csv.encode()
             figures[result.claim.id] = f"{folder.name}/{name}.svg"
-    frame = formats.data_frame([*claim_sections("claims", results, runs)])
-    digits = {str(name): frame[name].map("{:.6g}".format, "ignore") for name in frame.select_dtypes("float64")}
-    contents[folder / "claims.csv"] = formats.file_content(frame.assign(**digits), "csv")
+    contents[folder / "claims.csv"] = _data(claim_table(results, runs))
+    compared = [{"id": one.claim.id, **row} for one in results if one.findings for row in comparison_rows(one).rows]
+    contents[folder / "comparisons.csv"] = _data(Table.from_rows(compared))
     contents[file] = ("\n\n".join(without_tags(part) for part in _parts(read, results, runs, figures)) + "\n").encode()
     check_writable(folder, "--document")
     for path, content in contents.items():
         write_atomic(path, content, flag="--document")
     return [*contents]
+
+
+def _data(table: Table) -> bytes:
+    """Return a table as CSV, floats with six digits, in which no machine's rounding shows."""
+    table = with_numbers(table)
+    rows = [
+        {key: f"{cell:.6g}" if isinstance(cell, float) else cell for key, cell in row.items()} for row in table.rows
+    ]
+    return f"{csv(replace(table, rows=rows))}\n".encode()
 
 
 def _parts(read: Claims, results: Sequence[Result], runs: RunSet, figures: dict[str, str]) -> Iterator[str]:

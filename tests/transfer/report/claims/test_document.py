@@ -45,10 +45,10 @@ def test_the_document_and_its_data_are_the_same_every_time(study: tuple[str, str
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         texts.append({path.relative_to(tmp_path / name).as_posix(): path.read_bytes() for path in files})
     assert texts[0] == texts[1]
-    names = ("p1", "p1-pairs", "p2", "p3")
+    names = ("p1", "p1-pairs", "p2", "p3", "p4")
+    tables = ("study.md", "study/claims.csv", "study/comparisons.csv")
     assert {*texts[0]} == {
-        "study.md",
-        "study/claims.csv",
+        *tables,
         *(f"study/{name}.{kind}" for name in names for kind in ("csv", "svg")),
     }
     text = texts[0]["study.md"].decode()
