@@ -148,6 +148,7 @@ def _estimate(
 def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
     """Return the rank correlation of two metrics over runs of one protocol, whose backbones may differ."""
     selections = [selected(claim.selector(text), runs) for text in claim.a]
+    texts = {run.folder: one.text for one in selections for run in one.runs}
     everyone = list({run.folder: run for one in selections for run in one.runs}.values())
     fields = {name for one in selections for name in one.fields}
     if differing := distinguishing_fields(displayed_fields(run.record, fields) for run in everyone):
@@ -169,7 +170,7 @@ def _correlation(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
         unit="rho",
         n=f"{len(used)} runs",
         notes=(f"completed runs only: {failed} failed",) * bool(failed),
-        points=tuple(Point("", run.record.run_id, *pair) for run, *pair in zip(used, x, y, strict=True)),
+        points=tuple(Point(texts[run.folder], run.record.run_id, *at) for run, *at in zip(used, x, y, strict=True)),
         runs=used,
     )
     verdict = conclusion(claim.expect, low, high, claim.margin)

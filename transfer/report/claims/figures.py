@@ -28,7 +28,9 @@ def claim_plot(result: Result) -> Plot | None:
     text = csv_text([[*Point._fields], *rows]) + "\n"
     if result.claim.kind == kinds.CORRELATION:
         with canvas(6, 3.4) as (figure, (axes,)):
-            axes.scatter([one.x for one in points], [one.y for one in points], s=18, color=COLORS[0])
+            for place, variant in enumerate(dict.fromkeys(one.variant for one in points)):
+                x, y = zip(*((one.x, one.y) for one in points if one.variant == variant), strict=True)
+                axes.scatter(x, y, s=18, color=COLORS[place % len(COLORS)], label=plain(variant))
             axes.set_xlabel(result.claim.metric)
             axes.set_ylabel(result.claim.against)
             finish(figure, [axes])
@@ -57,6 +59,10 @@ def _values(axes: Any, result: Result, points: list[Point], variants: list[str])
             axes.plot(one.x, y, "o", markersize=4.5, color=COLORS[0] if full else "none", markeredgecolor=COLORS[0])
     if of_rates:
         logarithmic(axes.xaxis, [one.x for one in points])
+        axes.set_xticks(sorted({one.x for one in points}))
+        axes.set_xticks([], minor=True)
+    elif claim.kind == kinds.FAILURES:
+        axes.set_xlim(-5, 105)
     names = {kinds.STABLE: f"{claim.over}; filled where the run trains", kinds.FAILURES: "failed runs in %"}
     _rows(axes, variants, names.get(claim.kind, claim.metric))
 

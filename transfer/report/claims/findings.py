@@ -19,7 +19,7 @@ class Point(NamedTuple):
     """A value behind an effect, for the figure of a claim.
 
     Attributes:
-        variant: name of the variant; empty for a correlation.
+        variant: name of the variant.
         setting: seed, rule, or run.
         x: value of the metric, share of failures in percent, or rate.
         y: second metric of a correlation; of a rate 1 where the run trained, 0 where it failed.
