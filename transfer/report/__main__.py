@@ -40,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
 def command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the name of the command that the arguments name, or stand for, and its arguments."""
     if argv and argv[0] in COMMANDS:
+        words = [*takewhile(lambda word: word[:1] != "-", argv)]
+        if argv[0] == "claims" and len(words) > 1 and "--claims" not in argv:  # the last one is its file
+            argv = [*words[:-1], "--claims", words[-1], *argv[len(words) :]]
         return argv[0], argv[1:]
     first = next(iter(argv), "-")
     if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):
@@ -59,9 +62,6 @@ def _main(argv: list[str]) -> int:
         having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
             raise UsageError(f"--{flag.replace('_', '-')} is of `report {'`, `'.join(having)}`, not of `report {name}`")
-    if name == "claims" and "--claims" not in argv:  # RUNS FILE
-        words = [*takewhile(lambda word: word[:1] != "-", argv)]
-        argv = [*words[:-1], *argv[len(words) :], *(("--claims", words[-1]) if words else ())]
     options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
