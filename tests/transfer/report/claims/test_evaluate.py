@@ -142,7 +142,7 @@ def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand
     runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.0), "patchify": (0.8, 0.0, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
     assert (found.effect, found.low, found.high, found.verdict) == pytest.approx((2, 2, 2, "support"))
-    assert "largest lr at which most runs train: 0.2, 0.1" in found.notes
+    assert "largest lr at which most runs train, by the suite's rule: 0.2, 0.1" in found.notes
     assert judged(tmp_path, runs, **change | {"expect": "a < b"}).verdict == "contradiction"
     assert judged(tmp_path, runs, **change | {"expect": "a = b"}).verdict == "contradiction"  # a step is relevant
     assert judged(tmp_path, runs, **change | {"expect": "a = b", "margin": 2.5}).verdict == "support"
@@ -156,7 +156,7 @@ def test_a_rate_that_no_training_fails_at_bounds_nothing(tmp_path: Path) -> None
     runs = grid(tmp_path / "one", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
     assert (found.effect, found.low, found.high, found.verdict) == (2, 2, float("inf"), "support")
-    assert "largest lr at which most runs train: at least 0.4, 0.2" in found.notes
+    assert "largest lr at which most runs train, by the suite's rule: at least 0.4, 0.2" in found.notes
     runs = grid(tmp_path / "two", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.8)})
     assert judged(tmp_path, runs, **change).verdict == "undecided"
     runs = grid(tmp_path / "three", {"conv": (0.0, 0.0, 0.0), "patchify": (0.0, 0.0, 0.0)})
