@@ -69,11 +69,16 @@ def interval(finding: Finding, result: Result) -> MeanInterval | None:
     return MeanInterval(finding.effect, finding.low, finding.high, digits=digits)
 
 
+def verdict_counts(results: Sequence[Result | Finding]) -> str:
+    """Return how many claims, or comparisons of one, have each verdict."""
+    counts = Counter(one.verdict or NO_VERDICT for one in results)
+    return ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])
+
+
 def verdict_text(result: Result) -> str:
     """Return the verdict, with those of the comparisons where they differ."""
-    counts = Counter(one.verdict or NO_VERDICT for one in result.findings)
-    several = f" ({', '.join(f'{counts[name]} {name}' for name in (*VERDICTS, NO_VERDICT) if counts[name])})"
-    return result.verdict + several * (len(counts) > 1)
+    differ = len({one.verdict for one in result.findings}) > 1
+    return result.verdict + f" ({verdict_counts(result.findings)})" * differ
 
 
 def reasons(result: Result) -> list[str]:
@@ -86,9 +91,7 @@ def reasons(result: Result) -> list[str]:
 def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
     """Yield the table of all claims, then the comparisons of each that has several, and with `plots` their figures."""
     table = claim_table(results, runs)
-    counts = Counter(result.verdict for result in results)
-    told = ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])
-    yield Section(title=title, table=table, note=f"{len(results)} claims: {told}.")
+    yield Section(title=title, table=table, note=f"{len(results)} claims: {verdict_counts(results)}.")
     for result in results:
         rows = comparison_rows(result) if len(result.findings) > 1 else None
         plot = claim_plot(result) if plots else None
