@@ -4,14 +4,15 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UsageError, errors_together, kept, unknown
+from transfer.core.errors import UsageError, errors_together, kept, reject, unknown
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.experiments.step import as_list
 from transfer.statistics.effects import VERDICTS
 
 DIFFERENCE, EQUIVALENCE, INTERACTION = "difference", "equivalence", "interaction"
@@ -40,6 +41,7 @@ NEEDED = {
 """Keys that a row of each kind needs besides those of all, and `a` and `b`, or `pairs`, where variants are compared."""
 CHOOSING = (DIFFERENCE, EQUIVALENCE, INTERACTION)
 NOT_RUN_KEYS = ("why", "gpu_hours", "command")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,73 +131,54 @@ def read_claims(name: str) -> Claims:
 
 def _claim(row: dict[str, Any], where: str) -> Claim:
     where = f"{where} ({row['id']})" if "id" in row else where
+    row = {key: value for key, value in row.items() if value is not None}  # null unsets a key of an anchor
     check_keys(row, KEYS, where, needed=REQUIRED)
-    values: dict[str, Any] = dict(row)
-    for key in ("a", "b", "commands", "changed", "pairs", "grid"):
-        values[key] = tuple(_as_list(row.get(key)))
-    values["reading"] = _reading(row.get("reading"), where)
-    values["not_run"] = mapping(row.get("not_run", {}), f"{where}: not_run")
+    reading = row.get("reading") or {}
+    values: dict[str, Any] = {**row, "reading": reading if isinstance(reading, dict) else {"": str(reading)}}
+    values |= {key: tuple(as_list(row.get(key))) for key in ("a", "b", "commands", "changed", "pairs", "grid")}
     with errors_together():
-        for one in values["changed"]:
-            with kept():
-                check_keys(mapping(one, f"{where}: changed"), ("date", "what"), where, needed=("date", "what"))
-                if not re.fullmatch(r"\d{4}-\d\d-\d\d", str(one["date"])):
-                    raise UsageError(f"{where}: changed: {one['date']!r} is not a date; write 2030-12-31")
-        for key, (kinds, low) in _NUMBERS.items():
-            with kept():
-                _check_number(values, key, kinds, low, where)
-        with kept():
-            if values["not_run"]:
-                check_keys(values["not_run"], NOT_RUN_KEYS, f"{where}: not_run", needed=NOT_RUN_KEYS)
-            else:
-                _check_kind(values, where)
-    values["pairs"] = tuple(map(tuple, values["pairs"]))
+        for text in _faults(values):
+            reject(f"{where}: {text}")
     return Claim(**values)
 
 
-_NUMBERS: Mapping[str, tuple[tuple[type, ...], float]] = {
-    **dict.fromkeys(("margin", "broken_below", "detectable", "hours"), ((int, float), 0)),
-    **dict.fromkeys(("seeds", "needs"), ((int,), 1)),
-}
+def _faults(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield everything that is wrong with the values of a row."""
+    for key in ("margin", "broken_below", "detectable", "hours", "seeds", "needs"):
+        value, whole = row.get(key, 1), key in ("seeds", "needs")
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value < whole:
+            yield f"`{key}` must be {'a whole number from 1' if whole else 'a number from 0'} on, not {value!r}"
+    for one in row["changed"]:
+        if not isinstance(one, dict) or {*one} != {"date", "what"} or not _DATE.fullmatch(str(one["date"])):
+            yield f"`changed` must be a list of {{date: 2030-12-31, what: TEXT}}, not of {one!r}"
+    if unknown_keys := [key for key in row["reading"] if key not in (*VERDICTS, "")]:
+        yield f"`reading` must have {', '.join(VERDICTS)}, or be one text, not {unknown_keys[0]!r}"
+    if missing := row.get("not_run"):
+        if not isinstance(missing, dict) or {*missing} != {*NOT_RUN_KEYS}:
+            yield f"`not_run` must have {', '.join(NOT_RUN_KEYS)}, not {missing!r}"
+    elif (kind := row.get("kind", "")) not in EXPECTED:
+        yield f"`kind` must be one of {', '.join(EXPECTED)}, not {kind!r}"
+    else:
+        yield from _faults_of_kind(row, kind)
 
 
-def _check_number(row: Mapping[str, Any], key: str, kinds: tuple[type, ...], low: float, where: str) -> None:
-    if key in row and (not isinstance(row[key], kinds) or isinstance(row[key], bool) or row[key] < low):
-        what = "a whole number" if kinds == (int,) else "a number"
-        raise UsageError(f"{where}: `{key}` must be {what} from {low} on, not {row[key]!r}")
-
-
-def _check_kind(row: Mapping[str, Any], where: str) -> None:
-    kind, expect = row.get("kind", ""), row.get("expect")
-    if kind not in EXPECTED:
-        raise UsageError(f"{where}: `kind` must be one of {', '.join(EXPECTED)}, not {kind!r}")
-    if expect not in EXPECTED[kind]:
-        raise UsageError(f"{where}: `expect` must be one of {', '.join(EXPECTED[kind])}, not {expect!r}")
+def _faults_of_kind(row: Mapping[str, Any], kind: str) -> Iterator[str]:
+    if row.get("expect") not in EXPECTED[kind]:
+        yield f"`expect` must be one of {', '.join(EXPECTED[kind])}, not {row.get('expect')!r}"
     needed = NEEDED[kind] if row["pairs"] or "a" in NEEDED[kind] else ("a", "b", *NEEDED[kind])
     if missing := [key for key in needed if not row.get(key)]:
-        raise UsageError(f"{where}: a row of kind {kind!r} needs `{missing[0]}`")
+        yield f"a row of kind {kind!r} needs `{missing[0]}`"
     if row["pairs"] and (row["a"] or row["b"]):
-        raise UsageError(f"{where}: use `pairs`, or `a` and `b`")
+        yield "use `pairs`, or `a` and `b`"
     if bad := [pair for pair in row["pairs"] if not isinstance(pair, list) or len(pair) != 2]:
-        raise UsageError(f"{where}: each of `pairs` must be a list of two selectors, not {bad[0]!r}")
+        yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
     if bool(row.get("choose")) != bool(row.get("chosen_by")) or (row.get("choose") and kind not in CHOOSING):
-        raise UsageError(f"{where}: `choose` and `chosen_by` belong together, in a row of kind {' or '.join(CHOOSING)}")
-    if row.get("choose") and row["chosen_by"] == row["metric"]:
-        raise UsageError(f"{where}: `chosen_by` must be a validation metric, not the `metric` {row['metric']!r} itself")
+        yield f"`choose` and `chosen_by` belong together, in a row of kind {' or '.join(CHOOSING)}"
+    if row.get("choose") and row.get("chosen_by") == row.get("metric"):
+        yield f"`chosen_by` must be a validation metric, not the `metric` {row['metric']!r} itself"
     if row.get("broken_below") is not None and not row.get("over"):
-        raise UsageError(f"{where}: `broken_below` needs `over`, over whose values the best score is taken, as lr")
+        yield "`broken_below` needs `over`, over whose values the best score is taken, as lr"
     if row["grid"] and not (row.get("choose") or row.get("over")):
-        raise UsageError(f"{where}: `grid` needs `choose` or `over`, whose values it lists")
+        yield "`grid` needs `choose` or `over`, whose values it lists"
     if row.get("needs", 1) > row.get("seeds", 1):
-        raise UsageError(f"{where}: `needs` {row['needs']} seeds, but `seeds` has {row.get('seeds', 1)}; raise `seeds`")
-
-
-def _reading(value: Any, where: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {"": str(value)} if value else {}
-    check_keys(value, VERDICTS, f"{where}: reading")
-    return {key: str(text) for key, text in value.items()}
-
-
-def _as_list(value: Any) -> Sequence[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
+        yield f"`needs` {row['needs']} seeds, but `seeds` has {row.get('seeds', 1)}; raise `seeds`"

@@ -56,9 +56,12 @@ def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_p
         ({"broken_below": 0.5}, "`broken_below` needs `over`"),
         ({"pairs": [["lr=1", "lr=2"]]}, "use `pairs`, or `a` and `b`"),
         ({"a": None, "b": None, "pairs": [["lr=1"]]}, "a list of two selectors, not ['lr=1']"),
-        ({"reading": {"yes": "no"}}, "unknown key 'yes'"),
-        ({"changed": [{"date": "soon", "what": "all"}]}, "'soon' is not a date; write 2030-12-31"),
-        ({"not_run": {"why": "no"}}, "`gpu_hours` is missing"),
+        (
+            {"reading": {"yes": "no"}},
+            "`reading` must have support, contradiction, undecided, or be one text, not 'yes'",
+        ),
+        ({"changed": [{"date": "soon", "what": "all"}]}, "must be a list of {date: 2030-12-31, what: TEXT}"),
+        ({"not_run": {"why": "no"}}, "`not_run` must have why, gpu_hours, command"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_said_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
