@@ -20,9 +20,10 @@ from transfer.report.claims.breakdowns import failures, largest_stable
 from transfer.report.claims.findings import POINTS, Finding, Point, Result, judged
 from transfer.report.claims.metrics import is_score, metric_of, values_of
 from transfer.report.claims.variants import chosen, matched, selected
+from transfer.report.tables.comparison_text import FEW, NO_MORE, notes_of_match
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.effects import CONTRADICTION, SUPPORT, conclusion, rank_correlation
-from transfer.statistics.intervals import Estimate, Scores
+from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
 
 CONTRAST = (1, -1)
 
@@ -128,7 +129,8 @@ def _estimate(
         if row and row.at_chance:
             raise UserError("no variant scores above chance")
         if row and row.estimate:
-            return row.estimate, row.means, row.scale, []
+            told = [note.text for note in notes_of_match(compared, ()) if not note.text.startswith(NO_MORE)]
+            return row.estimate, row.means, row.scale, told
         notes = [f"over seeds alone: {why}" for why in dict.fromkeys(compared.without_interval.values())]
     for one in units:
         factor = (metric_of(one.runs[0], metric, runs) or (0.0, 1.0))[1]
@@ -142,6 +144,7 @@ def _estimate(
         estimate = contrast(kept, scale, paired=paired)
     except ValueError as error:
         raise UserError(f"{metric}: {error}") from None
+    notes += [f"{min(estimate.seeds)} {FEW}"] * (min(estimate.seeds) <= FEW_SEEDS)
     return estimate, [float(one.values.mean()) for one in kept], factor, notes
 
 

@@ -52,6 +52,12 @@ def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> No
     )
     assert (found.verdict, found.unit, found.n) == ("support", "points", "3 in pairs")
     assert (found.a, found.b) == ("stem=conv", "stem=patchify")  # without the conditions of all runs
+    assert "3 seeds are few: coverage of the interval may be as low as 85 %" in found.notes
+    (found,) = judged(tmp_path, runs[:-1], needs=2).findings
+    assert (found.n, "excluded: seed 2 of a, which the other variant does not have" in found.notes) == (
+        "2 in pairs",
+        True,
+    )
     assert judged(tmp_path, runs, expect="a < b").verdict == "contradiction"
     assert judged(tmp_path, runs, kind="equivalence", expect="a = b").verdict == "contradiction"
     assert judged(tmp_path, runs, kind="equivalence", expect="a >= b").verdict == "support"
