@@ -63,7 +63,7 @@ def _text(read: Claims, results: Sequence[Result], runs: RunSet, figures: dict[s
     rows = [row | {"id": f"[{row['id']}](#{_anchor(row['id'])})"} for row in table.rows]
     used = {run.record.run_id: run.record for result in results for one in result.findings for run in one.runs}
     made = {
-        "commit": {str(record.environment.get("git"))[:12] for record in used.values()},
+        "commit": {str(record.environment.get("git") or "not recorded")[:12] for record in used.values()},
         "device": {str(record.environment.get("device")) for record in used.values()},
         "task version": {f"{record.task} {record.task_version}" for record in used.values()},
     }
