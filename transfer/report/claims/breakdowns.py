@@ -99,7 +99,7 @@ def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
             alive = [run for run in variant if own[run.record.run_id] in (TRAINED, NOT_JUDGED)]
             for run, score in zip(alive, _scores(claim, alive, runs), strict=True):
                 below[run.record.run_id] = TRAINED if score >= least else SCORE_AT_CHANCE
-        rules[f"the row's (below {claim.broken_below:g} of the best score)"] = below
+        rules[f"the row's rule (below {claim.broken_below:g} of the best score)"] = below
     return rules
 
 
