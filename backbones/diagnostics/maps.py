@@ -3,6 +3,7 @@
 Shapes: B images, h x w grid of patch tokens, N queries, L keys.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,8 +19,13 @@ SHARE = 0.65
 """Of the map where it is blended with the image."""
 
 
-def token_maps(backbone: Backbone, images: Tensor) -> dict[str, Tensor]:
+def token_maps(
+    backbone: Backbone, images: Tensor, maps_of: Callable[[Tensor], list[Tensor]] | None = None
+) -> dict[str, Tensor]:
     """Return maps [B, h, w] of images [B, 3, H, W].
+
+    `maps_of` gives maps [B, D, h, w] of the images, the last block's last; None: the backbone's own. It may leave out
+    the class token.
 
     `attention`: the weights of the last block on patch tokens, mean over heads; those of the class token, or else the
     mean over all queries. It is missing where the block's weights are unknown. `similarity`: the cosine of each patch
@@ -31,10 +37,11 @@ def token_maps(backbone: Backbone, images: Tensor) -> dict[str, Tensor]:
     attention = getattr([*getattr(backbone.model, "blocks", [None])][-1], "attn", None)
     received: list[Tensor] = []
     with nullcontext() if why_no_weights(attention) else weights_shown(attention, received.append):
-        tokens = backbone.maps(images, [-1])[0].float()
+        tokens = (maps_of(images) if maps_of else backbone.maps(images, [-1]))[-1].float()
     maps = {"similarity": nn.functional.cosine_similarity(tokens, tokens.mean((2, 3), keepdim=True), dim=1)}
-    if received:
-        weights, prefix = received[-1].float().mean(1), backbone.model.num_prefix_tokens
+    prefix = received[-1].shape[-1] - tokens[0, 0].numel() if received else -1
+    if prefix in (0, getattr(backbone.model, "num_prefix_tokens", 0)):  # else the block attends within windows
+        weights = received[-1].float().mean(1)
         rows = weights[:, 0] if prefix else weights.mean(1)
         maps["attention"] = rows[:, prefix:].unflatten(1, tokens.shape[2:])
     return maps

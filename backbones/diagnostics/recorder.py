@@ -44,6 +44,13 @@ def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
             yield
         return
     core = attention.core
+    if isinstance(core, nn.Module):
+        with core.register_forward_pre_hook(
+            lambda core, inputs, options: receive(weights_of(partial(core.forward, **options), *inputs[:2])),
+            with_kwargs=True,
+        ):
+            yield
+        return
 
     def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         receive(weights_of(partial(core, **options), q, k))
@@ -73,6 +80,7 @@ def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
 
 def sums_values(core: Core, attention: Attention) -> bool:
     """Return whether a function of (q, k, v) sums values with weights independent of them; the shipped ones do."""
+    core = getattr(core, "inner", core)  # of relative positions, which weigh otherwise and sum alike
     if core in ATTENTIONS.values():
         return True
     generator = torch.Generator().manual_seed(0)

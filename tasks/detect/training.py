@@ -20,7 +20,7 @@ from tasks.detect import mmlab
 from tasks.detect.coco.averages import evaluate, resampled, scores
 from tasks.detect.coco.matching import PREFIX, Kind, Matches
 from tasks.detect.detectors import build_detector
-from tasks.detect.feature_maps import MapOptions, is_plain, make_maps, quarters
+from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
@@ -148,6 +148,11 @@ def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions
     for number, result in enumerate(found, 1):
         result |= {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0}
     return {"coco": data.as_coco(data.val) | {"annotations": found}}
+
+
+def maps(learner: DetectionLearner) -> VitMaps | StageMaps:
+    """Return the module that computes the maps of images, with windows and relative positions, for features."""
+    return learner.maps
 
 
 def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:

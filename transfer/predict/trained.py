@@ -2,7 +2,8 @@
 
 A task says how by functions of its module, all optional: `restore(spec, options, context)` gives the model, else it is
 the backbone; `predict(model, images, options, context)` what `Prediction` holds; `features` likewise rows [M, D];
-`draw(images, found, folder)` pictures. Shapes: M images, D channels.
+`maps(model)` a function of images to maps [M, D, h, w], the last of which, and its mean as features, stand for the
+backbone's; `draw(images, found, folder)` pictures. Shapes: M images, D channels, h x w token grid.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.metrics.pairwise import cosine_similarity
+from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.diagnostics.maps import save_maps, token_maps
@@ -107,6 +109,7 @@ class Trained:
         model = restore(spec, self.options, context) if restore else create(spec, img_size=size)
         self.model = model.eval().to(context.device)
         self.backbone = next(part for part in self.model.modules() if isinstance(part, Backbone))
+        self.maps = own(self.model) if (own := self.task.function("maps")) else None
         if spec.weights == record.backbone["weights"] and self.backbone.weights_id != record.weights_id:
             raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
         if isinstance(size, tuple):
@@ -122,8 +125,11 @@ class Trained:
         if own:
             return {"features": own(self.model, images, self.options, self.context).numpy()}
         view, batch = SplitDataset(images, self.view), self.options.eval_batch_size
-        rows = extract(self.backbone.pooled, view, self.context, batch_size=batch, label="features")
+        rows = extract(self._pooled, view, self.context, batch_size=batch, label="features")
         return {"features": rows.numpy()}
+
+    def _pooled(self, images: Tensor) -> Tensor:
+        return self.maps(images)[-1].mean((2, 3)) if self.maps else self.backbone.pooled(images)
 
     @torch.inference_mode()
     def save_maps(self, images: FileSplit, folder: Path) -> None:
@@ -132,7 +138,7 @@ class Trained:
         for index, name in enumerate(images.names):
             pixels = view[index][0][None]
             with self.context.scoring():
-                maps = token_maps(self.backbone, to_floats(pixels.to(self.context.device)))
+                maps = token_maps(self.backbone, to_floats(pixels.to(self.context.device)), self.maps)
             save_maps(maps, pixels, folder, name)
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from backbones.backbone import create
+from backbones.diagnostics.maps import token_maps
 from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
 
 
@@ -18,6 +19,23 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
         found = make_maps(backbone(pool="gap", **given), MapOptions(out_indices=(1, -1)))(images)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "relu"])
+def test_attention_is_drawn_with_relative_positions_and_not_of_windows(attention: str) -> None:
+    images = torch.rand(2, 3, 96, 64)
+    plain, relative, windowed = (
+        VitMaps(backbone(attention=attention), MapOptions(out_indices=(-1,), grid=(4, 4), **given))
+        for given in ({}, {"relative": True}, {"relative": True, "window": 2, "global_blocks": (0,)})
+    )
+    with torch.no_grad():
+        expected, same, without = (token_maps(maps.backbone, images, maps) for maps in (plain, relative, windowed))
+        torch.nn.init.normal_(relative.backbone.model.blocks[-1].attn.core.rel_pos_h)
+        moved = token_maps(relative.backbone, images, relative)
+    assert expected["attention"].shape == (2, 6, 4)
+    torch.testing.assert_close(same, expected)  # tables begin at zero
+    assert not torch.allclose(moved["attention"], expected["attention"], atol=1e-4)
+    assert without.keys() == {"similarity"}
 
 
 def test_a_windowed_block_sees_its_window_alone() -> None:

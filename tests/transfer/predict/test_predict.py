@@ -16,6 +16,8 @@ from tasks.ranking.metrics import rank
 from transfer import Run, load
 from transfer.core.errors import UserError
 from transfer.core.options import from_plain
+from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.images import to_floats
 from transfer.data.spec import resolve_dataset
 from transfer.predict.__main__ import main
 from transfer.run import main as run
@@ -87,6 +89,19 @@ def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nea
     table = near.to_frame(top=3)
     assert table["score"].tolist() == np.sort(near.arrays["similarity"])[:, :-4:-1].ravel().tolist()
     assert table["nearest"][0] == near.arrays["gallery"][near.arrays["similarity"][0].argmax()]
+
+
+def test_features_and_maps_of_a_detector_are_those_of_its_maps(tmp_path: Path) -> None:
+    words = ["--detector", "faster_rcnn_light", "--subset", "4", "--relative", "--window", "3"]
+    assert run(["detect", *WORDS, *SHORT, *words, "--out", str(tmp_path / "runs")]) == 0
+    trained = run_of(tmp_path, "detect")
+    image = data_of(trained).val.paths()[0]
+    assert main([str(trained.folder), image, "--to", str(tmp_path / "x.npz"), "--maps", str(tmp_path / "maps")]) == 0
+    learner: Any = trained.model()
+    pixels = to_floats(eval_transform(224)(Image.open(image).convert("RGB"))[None])
+    with torch.inference_mode(), np.load(tmp_path / "x.npz") as arrays:
+        np.testing.assert_allclose(arrays["features"], learner.maps(pixels)[-1].mean((2, 3)), rtol=1e-5, atol=1e-6)
+    assert len([*(tmp_path / "maps").iterdir()]) == 2
 
 
 @pytest.mark.nightly
