@@ -189,7 +189,7 @@ def _of_counts(clusters: int, more: int, fewer: int) -> list[Scores]:
 
 def cautioned(cell: Cell, estimate: Estimate) -> bool:
     """Whether the row says that its interval may be too short, or is not about other seeds."""
-    few = estimate.method == "t" and estimate.discordant is not None and estimate.discordant < SKEWED
+    few = estimate.method == "t" and estimate.most_discordant < SKEWED
     seeds = min(estimate.seeds)
     return few or estimate.borrowed or 1 < seeds <= FEW_SEEDS or (seeds == 1 and max(cell.vary) > 0)
 

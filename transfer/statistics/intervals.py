@@ -72,7 +72,12 @@ class Estimate:
     @property
     def few(self) -> bool:
         """Return whether too few clusters disagree for "equivalent" or a smallest detectable difference."""
-        return (self.clusters if self.discordant is None else self.discordant) < FEW
+        return self.most_discordant < FEW
+
+    @property
+    def most_discordant(self) -> int:
+        """Return the clusters on which the variants differ, or all where it is not known."""
+        return self.clusters if self.discordant is None else self.discordant
 
     def within(self, margin: float) -> bool:
         """Return whether two one-sided tests at 1 - level show a difference smaller than the margin either way."""

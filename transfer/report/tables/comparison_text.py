@@ -135,7 +135,7 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
             texts.append(
                 f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
             )
-        if one.method == "t" and one.discordant is not None and one.discordant < SKEWED:
+        if one.method == "t" and one.most_discordant < SKEWED:
             few.append(f"{row.score} ({row.effect})" if row.effect else row.score)
     told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
     return [*dict.fromkeys(texts), *([told] if few else [])]
