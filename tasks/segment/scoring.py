@@ -31,9 +31,23 @@ def resampled(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     return {f"resampled_{name}": value for name, value in values.items()}
 
 
+def by_class(outcomes: Outcomes) -> NDArray[Any]:
+    """Return the intersection over union of each class [1 + B, C], first of the images, then of the resamples of
+    `resampled`; nan where no pixel has the class.
+    """
+    counts = resample_counts(outcomes["sample"])
+    right, union, labelled = _sums(outcomes, np.vstack([np.ones_like(counts[:1]), counts]))
+    return np.divide(right, union, out=np.full_like(right, np.nan), where=labelled > 0)
+
+
 def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return the scores [B] for weights [B, M] of the images."""
-    right, union, labelled = (weights @ outcomes[name].astype(np.float64) for name in COUNTS)
+    right, union, labelled = _sums(outcomes, weights)
     shares = np.divide(right, union, out=np.zeros_like(right), where=labelled > 0)
     present = (labelled > 0).sum(1)
     return {"mIoU": shares.sum(1) / present, "pixel_accuracy": right.sum(1) / labelled.sum(1)}
+
+
+def _sums(outcomes: Outcomes, weights: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return `COUNTS` [B, C] of all images for weights [B, M] of them."""
+    return [weights @ outcomes[name].astype(np.float64) for name in COUNTS]

@@ -4,6 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification
 from transfer.core.errors import reject
@@ -61,6 +64,13 @@ class Segment(Classification):
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return both scores, which are of all images together."""
         return self.rescore(outcomes)
+
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
+        """Return the intersection over union of each class by its label, under `mIoU`."""
+        from tasks.segment.scoring import by_class
+
+        columns = by_class(outcomes).T if "mIoU" in names else []
+        return {str(label): {"mIoU": column} for label, column in enumerate(columns) if np.isfinite(column[0])}
 
 
 TASK = Segment()

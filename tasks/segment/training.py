@@ -198,6 +198,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.size)
     learner = SegmentLearner(encode, dim, len(dataset.classes))
+    context.details["classes"] = {str(label): name for label, name in enumerate(dataset.classes)}
     if options.epochs:
         view = partial(random_view, options=options, fill=tuple(round(255 * x) for x in backbone.spec.mean or ()))
         batches = partial(shuffled_batches, len(dataset.training), options.batch_size, seed=context.seed)

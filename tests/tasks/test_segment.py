@@ -25,6 +25,7 @@ from transfer.data.classification import open_classification
 from transfer.data.formats.masks import IGNORED
 from transfer.data.spec import resolve_dataset
 from transfer.engine.schedule import Schedule
+from transfer.report.page.sections import ReportRequest, sections
 from transfer.run import main
 from transfer.task import load_task
 
@@ -55,6 +56,12 @@ def test_it_beats_colors_by_ten_points(tmp_path: Path) -> None:
     kept = run.per_sample()
     assert kept["labelled"].sum(0).tolist() == np.bincount(truth).tolist()
     assert run.scores["pixel_accuracy"] == kept["intersection"].sum() / len(truth)
+    (section,) = sections(transfer.load(tmp_path), ReportRequest(per_class=True))
+    assert section.table is not None
+    assert section.table["class"] == list(shapes().classes)
+    assert np.mean(section.table["mIoU"]) == pytest.approx(run.record.shown("mIoU"))
+    rows = zip(*(section.table[f"mIoU{end}"] for end in (" low", "", " high")))
+    assert all(low < value < high for low, value, high in rows)
 
 
 def test_runs_are_compared_by_paired_images(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 NO_COSTS = "report cost: none of these runs has a score"
-NO_CLASSES = "--per-class: no run has this score by class; those of detect have box_AP (python -m transfer.run detect)"
+NO_CLASSES = "--per-class: no run has this score by class; those of detect have box_AP, those of segment mIoU"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
     "cost": "Higher is better, further left is cheaper. Bars are ± one standard deviation over seeds. "

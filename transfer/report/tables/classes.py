@@ -36,13 +36,13 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
     rows: list[dict[str, Any]] = []
     notes: dict[Note, None] = {}
     for group in runs.groups:
-        scores = names or [name for name in looked_for(group.first) if name.endswith("AP")]
+        scores = names or looked_for(group.first)
         titles, classes = group.first.details.get("classes", {}), defaultdict[str, list[OfClass]](list)
         for run in (runs.by_id[record.run_id] for record in group.records if record.scores):
             for one, of_class in _of_classes(run, scores).items():
                 classes[titles.get(one, one)].append(of_class)
         if classes and (absent := sorted({*titles.values()} - {*classes})):
-            notes[Note(f"no object to find, so no score: {shortened(absent, 3)}", group.dataset)] = None
+            notes[Note(f"not in the test images, so no score: {shortened(absent, 3)}", group.dataset)] = None
         for title, members in classes.items():
             row: dict[str, Any] = {"task": group.first.task, **group_cells(group), "class": title}
             for score in scores:

@@ -29,7 +29,7 @@ def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
         assert np.mean(table[score]) == pytest.approx(run.record.shown(score))
         for value, low, high in zip(table[score], table[f"{score} low"], table[f"{score} high"], strict=True):
             assert 0 <= low < value < high < 100
-    assert note_texts(table.notes) == ["toy_market: no object to find, so no score: dog"]
+    assert note_texts(table.notes) == ["toy_market: not in the test images, so no score: dog"]
 
 
 def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
