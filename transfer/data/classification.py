@@ -6,7 +6,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,8 @@ def open_classification(
     if "train" in splits:
         if spec.held_out:
             rest, held = hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
-            splits = {"train": rest, "held_out": held} | {name: splits[name] for name in splits if name != "train"}
+            name = "val" if spec.format in MASKED else "held_out"
+            splits = {"train": rest, name: replace(held, name=name)} | {**splits, "train": rest}
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable = splits
     if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:

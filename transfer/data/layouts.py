@@ -99,6 +99,9 @@ FORMATS = {
     ),
 }
 
+UNDIVIDED = ("market1501", "msmt17", "reid_lists", "torchreid", "images", "imagenet_test", "coco")
+"""Formats that do not take `held_out`."""
+
 
 def recognise(folder: Path) -> str:
     """Return the format of a folder: by a sign, else by its trees, of which a larger one tells more, else `images`.

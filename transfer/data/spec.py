@@ -16,7 +16,7 @@ from transfer.core.files import with_home
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
-from transfer.data.layouts import FORMATS, Archive, Format, missing_entries, read_archives, recognise
+from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, missing_entries, read_archives, recognise
 
 ADAPTER = "torchreid:"
 KINDS: dict[str, tuple[Any, str]] = {
@@ -54,7 +54,7 @@ class DatasetSpec:
     """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
     held_out: float = 0.0
     """Share of each class's training images that pretraining and fine-tuning validate on; `val` is then scored once, at
-    the end."""
+    the end. Of masks: share of the training images that is the missing `val`."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
     recognised: bool = False
@@ -118,6 +118,9 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
     if not 0 < facts.get("held_out", 0.5) < 1:
         raise UsageError(f"{path}: `held_out` is {facts['held_out']}; it must be a share above 0 and below 1")
+    if "held_out" in facts and kind in UNDIVIDED:
+        takers = ", ".join(name for name in FORMATS if name not in UNDIVIDED)
+        raise UsageError(f"{path}: format {kind} does not take `held_out`; remove it; it is for {takers}")
     facts = {"name": path.stem} | facts
     if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
         raise UsageError(

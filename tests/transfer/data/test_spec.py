@@ -38,6 +38,7 @@ def test_a_users_file(tmp_path):
         ("format: market1501\nroot: x\nversion: 1.10\n", "`version` is 1.1; it must be text"),
         ("format: market1501\nroot: x\ncounts: 12\n", "`counts` is 12"),
         ("format: dtd\nroot: x\nheld_out: 0.0\n", "`held_out` is 0.0; it must be a share above 0 and below 1"),
+        ("format: coco\nroot: x\nheld_out: 0.2\n", "coco does not take `held_out`; remove it; it is for image_folder"),
         ("format: dtd\nroot: x\narchives: 1\n", "`archives` is 1; it must be a list"),
         ("format: dtd\nroot: x\nname: x/../../victim\n", "`name` is 'x/../../victim'"),
         ("format: dtd\nroot: x\nname: .hidden\n", "`name` is '.hidden'"),

@@ -85,9 +85,15 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         return tuple(form.format(name) for form in forms)
 
     usual = [name for key, names in SPLITS.items() for name in ([spec.options[key]] if key in spec.options else names)]
+    usual = usual if "{}" in "".join(forms) else usual[:1]  # all images lie in one folder
     root = generated_root(spec, GENERATORS) or find_root(spec, data, tuple(map(entries, usual)))
     held = {name: entries(name) for name in usual if not missing_entries(root, entries(name))}
     found, notes = choose_splits(spec, root, held.get, lambda *_: "", form=forms[0])
+    if spec.held_out and "val" in found:
+        raise UserError(f"{spec.name}: {found['val'][0]} is there, and `held_out` makes a val split; remove one")
+    if "val" not in found:
+        share = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
+        notes.append(share or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
     first = int(spec.options.get("first", 0))
     names = _class_names(spec, root, first)
     table = np.full(256, NO_CLASS, np.uint8)

@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,7 @@ def hold_out(split: Split, share: float, *, drop_corrupt: bool = False) -> tuple
     held = take_fraction(split, share, drop_corrupt=drop_corrupt)
     taken = set(held.names)
     rest = np.array([index for index, name in enumerate(split.names) if name not in taken], dtype=np.int64)
-    return split.select(rest), replace(held, name="held_out")
+    return split.select(rest), held
 
 
 def select_by_content(split: Split, count: Callable[[int], int], *, seed: int = 0, skip: bool = False) -> Split:

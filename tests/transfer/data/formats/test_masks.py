@@ -1,5 +1,6 @@
 """Images with masks: layouts by the keys of the YAML, and what is wrong with them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def write(root: Path, images: str = "images/{}", masks: str = "masks/{}", mask: 
 
 def opened(root: Path, **given: Any) -> Any:
     options = {key: given.pop(key) for key in ("subset", "drop_corrupt") if key in given}
-    return open_classification(spec("masks", root, **{"classes": 3, **given}), None, **options)
+    share = given.pop("held_out", 0.0)
+    told = replace(spec("masks", root, **{"classes": 3, **given}), held_out=share)
+    return open_classification(told, None, **options)
 
 
 def test_plain_folders_name_classes_by_a_file_or_by_numbers(tmp_path: Path) -> None:
@@ -57,6 +60,21 @@ def test_voc_has_lists_and_palettes(tmp_path: Path) -> None:
     data = opened(tmp_path, images="JPEGImages", masks="SegmentationClass", lists="{}.txt")
     assert list(data.training.names) == ["a0.jpg", "a2.jpg"]
     assert np.asarray(data.validation.mask(0)).tolist() == MASK
+
+
+def test_one_folder_of_pairs_is_divided_by_content(tmp_path: Path) -> None:
+    """The held-out images are scored and not trained on; a split of one's own beside them is an error."""
+    keys = {"images": "photos", "masks": "labels"}
+    write(tmp_path, **keys)
+    data = opened(tmp_path, **keys, held_out=0.3)
+    assert (len(data.training), len(data.validation), data.held_out) == (3, 2, None)
+    assert sorted([*data.training.names, *data.validation.names]) == [f"a{number}.jpg" for number in range(5)]
+    assert np.asarray(data.validation.mask(1)).tolist() == MASK
+    assert data.notes == ("0.3 of the images are held out as the val split",)
+    with pytest.raises(UserError, match=r"needs a validation split, which is missing \(`held_out: 0.2` in its YAML"):
+        opened(tmp_path, **keys).needed("val", "segment")
+    with pytest.raises(UserError, match="images/val/ is there, and `held_out` makes a val split; remove one"):
+        opened(write(tmp_path), held_out=0.3)
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

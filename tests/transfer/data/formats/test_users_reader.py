@@ -92,7 +92,7 @@ def test_objects_are_read(folder):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("held_out: 5", "held_ot: 5", "missing a required argument: 'held_out'; did you mean 'held_out'"),
+        ("every: 5", "evry: 5", "missing a required argument: 'every'; did you mean 'every'"),
         ('stem.split("_")', 'stem.splot("_")', "my_reader.py at line 5: AttributeError: 'str' object has no attribute"),
         ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
         ("(path, name))", "path)", "my_reader.py:read returned the row PosixPath("),
