@@ -69,8 +69,8 @@ class Segment(Classification):
         """Return the intersection over union of each class by its label, under `mIoU`."""
         from tasks.segment.scoring import by_class
 
-        columns = by_class(outcomes).T if "mIoU" in names else []
-        return {str(label): {"mIoU": column} for label, column in enumerate(columns) if np.isfinite(column[0])}
+        columns = enumerate(by_class(outcomes).T)
+        return {str(label): {"mIoU": column} for label, column in columns if "mIoU" in names and np.isfinite(column[0])}
 
 
 TASK = Segment()
