@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,12 +33,14 @@ from tasks.labelled_images import frozen_backbone
 from tasks.segment.scoring import COUNTS, resampled, rescore
 from tasks.segment.task import SegmentOptions
 from transfer.core.errors import UsageError
+from transfer.core.exports import weights_facts
 from transfer.core.seeding import seeded
 from transfer.data.classification import ClassificationData
 from transfer.data.formats.masks import IGNORED, MaskSplit
-from transfer.data.loading.images import Key, to_pixels
+from transfer.data.loading.images import Key, to_floats, to_pixels
 from transfer.data.loading.loader import shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
+from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows, raise_if_broken
 from transfer.engine.learner import Batch, Learner, feature_spread
@@ -46,11 +50,15 @@ from transfer.task import Result
 TRIES = 10
 CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
 """Largest changes, of which each is made in half of the images."""
+COLORS = np.random.default_rng(0).integers(256, size=768).tolist()
+"""Palette of label images."""
 DISTORT = v2.Compose([v2.RandomApply([v2.ColorJitter(**{name: most})], 0.5) for name, most in CHANGES.items()])
 
 
 class SegmentLearner(Learner):
-    """A batch norm and a linear classifier of patch tokens; the backbone behind `encode` is not a part of it."""
+    """A batch norm and a linear classifier of patch tokens; the backbone behind `encode` is not a part in training."""
+
+    backbone: Backbone
 
     def __init__(self, encode: Callable[[Tensor], Tensor], dim: int, classes: int) -> None:
         super().__init__()
@@ -77,7 +85,7 @@ class SegmentLearner(Learner):
         loss = cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum") / labels.numel()
         return {"loss": loss, "spread": feature_spread(features.movedim(1, -1).flatten(0, -2))}
 
-    def predict(self, image: Tensor, size: torch.Size, window: int, batch: int) -> Tensor:
+    def predict(self, image: Tensor, size: Sequence[int], window: int, batch: int) -> Tensor:
         """Return the logits [C, H, W] of an image [1, 3, H', W'] enlarged to a size.
 
         Those of windows are averaged where they overlap, as in mmsegmentation's `slide_inference`.
@@ -92,7 +100,7 @@ class SegmentLearner(Learner):
             for place, enlarged in zip(part, interpolate(logits, (window, window), mode="bilinear")):
                 total[place] += enlarged
                 count[place] += 1
-        return interpolate((total / count)[None], size, mode="bilinear")[0]
+        return interpolate((total / count)[None], list(size), mode="bilinear")[0]
 
     def count(self, image: Tensor, labels: Tensor, window: int, batch: int) -> Tensor:
         """Return the rows of `COUNTS` for an image, int64 [1, 3, C]; -1 if a logit is not finite."""
@@ -221,3 +229,40 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     if options.epochs:
         export_frozen(backbone, learner.state_dict(), context, classes=list(dataset.classes))
     return rescore(outcomes), outcomes
+
+
+def restore(spec: BackboneSpec, options: SegmentOptions, context: Context) -> SegmentLearner:
+    """Return the classifier with the backbone that it was trained on."""
+    backbone, classes = create(spec, img_size=options.size).eval(), weights_facts(spec.weights).get("classes", [])
+    learner = SegmentLearner(*make_encoder(backbone, options.n_last_blocks, options.size), len(classes))
+    learner.load_state_dict(read_frozen_head(spec.weights, classes, learner.state_dict(), context))
+    learner.backbone = backbone
+    return learner
+
+
+@torch.inference_mode()
+def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions, context: Context) -> dict[str, Any]:
+    """Return `labels`, the class of each pixel of every image, uint8 [H, W]; `classes` and as `scores` their shares of
+    the pixels.
+    """
+    labels = []
+    for index in context.bar(range(len(images)), "segmentation"):
+        image = images.read(index)
+        pixels = to_floats(to_pixels(_resized(image, options.size))[None].to(context.device))
+        with context.scoring():
+            logits = learner.predict(pixels, image.size[::-1], options.size, options.eval_batch_size)
+        labels.append(logits.argmax(0).byte().cpu().numpy())
+    shares = [np.bincount(one.ravel(), minlength=learner.classes) / one.size for one in labels]
+    return {
+        "labels": labels,
+        "scores": np.stack(shares),
+        "classes": np.array(weights_facts(learner.backbone.spec.weights)["classes"]),
+    }
+
+
+def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+    """Save the labels of every image as `folder`/NAME.png with a palette, and `-` for the slashes in NAME."""
+    for name, labels in zip(images.names, found["labels"]):
+        picture = Image.fromarray(labels)
+        picture.putpalette(COLORS)
+        picture.save(folder / Path(name).with_suffix(".png").as_posix().replace("/", "-").lstrip(".-"))

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score
 from torch.nn import functional as F
 
@@ -25,6 +27,7 @@ from transfer.data.classification import open_classification
 from transfer.data.formats.masks import IGNORED
 from transfer.data.spec import resolve_dataset
 from transfer.engine.schedule import Schedule
+from transfer.predict.__main__ import main as predict
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.run import main
 from transfer.task import load_task
@@ -62,6 +65,22 @@ def test_it_beats_colors_by_ten_points(tmp_path: Path) -> None:
     assert np.mean(section.table["mIoU"]) == pytest.approx(run.record.shown("mIoU"))
     rows = zip(*(section.table[f"mIoU{end}"] for end in (" low", "", " high")))
     assert all(low < value < high for low, value, high in rows)
+
+
+def test_labels_of_images_are_those_of_the_evaluation_to_the_bit(tmp_path: Path) -> None:
+    """Also of a stem with batch norm, whose statistics stay."""
+    run = transfer.evaluate("segment", out=tmp_path, stem="conv", subset=8, epochs=1, **SMOKE)[0]
+    val = open_classification(resolve_dataset("toy_masks"), None, subset=8).validation
+    words = [str(run.folder), *map(val.path, range(8)), "--to", str(tmp_path / "shares.csv")]
+    assert predict([*words, "--pictures", str(tmp_path / "labels")]) == 0
+    kept = run.per_sample()
+    for index, name in enumerate(val.names):
+        image = Image.open(tmp_path / "labels" / Path(name).with_suffix(".png").name)
+        truth, found = np.asarray(val.mask(index)), np.asarray(image)
+        assert (image.mode, image.size) == ("P", val.read(index).size)
+        table = confusion_matrix(truth[truth != IGNORED], found[truth != IGNORED], labels=range(4))
+        assert table.diagonal().tolist() == kept["intersection"][kept["sample"] == name][0].tolist()
+    assert pd.read_csv(tmp_path / "shares.csv").groupby("image")["score"].sum().tolist() == pytest.approx([1] * 8)
 
 
 def test_runs_are_compared_by_paired_images(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class RunOptions(Checked):
     checkpoint_seconds: Annotated[float, Range(0), Execution()] = 300.0
     """Seconds between two checkpoints."""
     save_weights: Annotated[Literal["last", "none"], Execution()] = "last"
-    """Trained weights that reid, linear and detect export to the run's folder `export`: those of the last step in
+    """Trained weights that reid, linear, segment and detect export to the run's folder `export`: those of the last step in
     timm's format with the head beside them, or none."""
     allow_modified: Annotated[bool, Execution()] = False
     """Accept exported weights that were changed after they were written; without it they are rejected."""

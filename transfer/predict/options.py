@@ -29,7 +29,7 @@ class PredictOptions(Checked):
     top: Annotated[int, Range(1)] = 5
     """Classes, or neighbors, of each image."""
     pictures: Path | None = None
-    """Folder for the images with the detections drawn."""
+    """Folder for the images with the detections drawn; of `segment` for label images as PNG with a palette."""
     maps: Path | None = None
     """Folder for maps of the last block as PNG: attention, and the similarity of tokens."""
     drop_corrupt: bool = False

@@ -24,8 +24,9 @@ class Prediction:
     Attributes:
         images: the images; `images.names` are their paths below `images.folder`.
         arrays: by name; of a task that classifies `logits` and `scores` [M, C] and `classes` [C]; `coco`: images,
-            annotations with a score, categories; `features` [M, D], and with a gallery `similarity` [M, G], the cosine,
-            to the images `gallery` [G].
+            annotations with a score, categories; of a segmentation `labels`, uint8 [H, W] of each image, and the
+            classes' shares of its pixels as `scores`; `features` [M, D], and with a gallery `similarity` [M, G], the
+            cosine, to the images `gallery` [G].
     """
 
     images: FileSplit

@@ -159,7 +159,7 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     lists = [open_images(one, spec, context, options.drop_corrupt) for one in given if one]
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
-        raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detections")
+        raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")
     found, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(found["features"].astype(float), gallery[0]["features"].astype(float))
