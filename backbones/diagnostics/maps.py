@@ -13,6 +13,7 @@ from torchvision.transforms.v2.functional import to_pil_image
 
 from backbones.backbone import Backbone
 from backbones.diagnostics.recorder import weights_shown, why_no_weights
+from transfer.core.pictures import file_name
 
 COLORS = ("#000004", "#fcffa4", "#bb3754")
 SHARE = 0.65
@@ -53,5 +54,5 @@ def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) 
     for kind, (rows,) in maps.items():
         shares = (rows - rows.min()) / (rows.max() - rows.min()).clamp(min=1e-12)
         shown = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
-        file = folder / f"{name.replace('/', '-').lstrip('.-')}.{kind}.png"
+        file = folder / f"{file_name(name)}.{kind}.png"
         Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(file)

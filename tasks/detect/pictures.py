@@ -7,6 +7,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from transfer.core.files import write_error
+from transfer.core.pictures import file_name
 from transfer.data.coco.dataset import CocoData
 
 Item = dict[str, Any]
@@ -39,7 +40,7 @@ def draw_detections(
 
 
 def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: int) -> None:
-    """Save `folder`/NAME.png for the first validation images, with `-` for the slashes in their names.
+    """Save `folder`/NAME.png (see `file_name`) for the first validation images.
 
     Raises:
         UserError: an image cannot be read, or its picture cannot be written.
@@ -54,8 +55,8 @@ def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: 
     try:
         folder.mkdir(exist_ok=True)
         for place, items in enumerate(of_image.values()):
-            stem = Path(data.val.images[place].file_name).with_suffix("").as_posix().replace("/", "-").lstrip(".-")
-            draw_detections(data.val.read(place), *items, names).save(folder / f"{stem}.png")
+            name = file_name(data.val.images[place].file_name)
+            draw_detections(data.val.read(place), *items, names).save(folder / f"{name}.png")
     except OSError as error:
         raise write_error(folder, error) from error
 

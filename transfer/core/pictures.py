@@ -1,4 +1,4 @@
-"""The first gallery images of every query, as a run saves them, and the names of pictures in its folder.
+"""The first gallery images of every query, as a run saves them, and the names of pictures.
 
 Shapes: Q queries, U gallery images in any of the lists, k places of a list.
 """
@@ -82,6 +82,11 @@ class RankedLists:
 def evenly(total: int, count: int) -> list[int]:
     """Return `count` indices, or all, evenly spaced over a list of `total`."""
     return [int(place) for place in np.linspace(0, total - 1, min(count, total)).round()]
+
+
+def file_name(name: str) -> str:
+    """Return an image's path as the start of a file's name, another for each path: `a/b.jpg` as `a%2Fb.jpg`."""
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def picture_name(row: int) -> str:

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from tasks.detect.pictures import ALWAYS, COLORS, OBJECT, SHOWN, draw_detections, save_pictures
-from tests.tasks.detect.scenes import data_of, scene, split_of
+from tests.tasks.detect.scenes import an_object, data_of, described_split, scene
 
 NAMES = {3: "cup", 7: "cow", 11: "牛"}
 BOX = [20.0, 30.0, 100.0, 60.0]
@@ -51,8 +51,12 @@ def test_odd_boxes_and_names_of_any_script(tmp_path, box):
     assert draw_detections(canvas(tmp_path), [found(box, category=11)], [], NAMES).size == (200, 150)
 
 
-def test_the_first_images_have_pictures(tmp_path):
-    data = data_of(split_of(tmp_path, ((200, 150), [(5, 5, 50, 50)]), ((200, 150), [(9, 9, 90, 90)])))
-    for count in (1, 2):
+def test_the_first_images_have_pictures_of_different_names(tmp_path):
+    names = ["a/b.jpg", "a-b.jpg", "a-b.png", "a%2Fb.jpg"]
+    for name in names:
+        canvas(tmp_path, name)
+    data = data_of(described_split(tmp_path, [(name, (200, 150), [an_object((9, 9, 90, 90))]) for name in names]))
+    for count in (1, 4):
         save_pictures(tmp_path / "pictures", data, [], count)
         assert len([*(tmp_path / "pictures").iterdir()]) == count
+    assert (tmp_path / "pictures" / "a%2Fb.jpg.png").is_file()
