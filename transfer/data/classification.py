@@ -209,8 +209,11 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
 
 
 def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
-    found = ((name, len(split), len(split.present())) for name, split in splits.items())
-    return {name: {"images": images, "classes": min(classes, most)} for name, images, classes in found}
+    """Return the images of each split, and the classes, which give the chance level, unless images have several."""
+    found = {name: {"images": len(split), "classes": min(len(split.present()), most)} for name, split in splits.items()}
+    for name in [name for name in found if splits[name].true_labels is not None]:
+        del found[name]["classes"]
+    return found
 
 
 def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +93,12 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             found = read_split(split, folder, classes, present=_checked_class_folders(folder, classes))
         splits[split], ignored, notes = found[0], ignored + found[1], notes + found[2]
     if (file := text_option(spec, "labels")) and "val" in splits:
-        val, note = _relabelled(splits["val"], root / file)
+        val, note = _relabelled(splits["val"], root / file, len(classes))
         splits, notes = {"val": val}, [*notes, note]
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
-def _relabelled(split: FileSplit, file: Path) -> tuple[FileSplit, str]:
+def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, str]:
     """Return the validation images that a file gives labels, of which each may have several, and a note on the others.
 
     The file is a JSON list with the labels of ILSVRC2012_val_00000001, ..._00000002 and so on: "Are we done with
@@ -107,9 +107,18 @@ def _relabelled(split: FileSplit, file: Path) -> tuple[FileSplit, str]:
     """
     if not file.is_file():
         raise MissingInput(f"{file}: not found; get it from google-research/reassessed-imagenet on GitHub")
-    listed = json.loads(file.read_text(encoding="utf-8"))
-    rows = [listed[int(Path(name).stem[-8:]) - 1] for name in split.names]
-    labels = np.array([*zip_longest(*rows, fillvalue=-1)]).T
+    try:
+        listed = json.loads(file.read_text(encoding="utf-8"))
+        numbers = [int(Path(name).stem[-8:]) for name in split.names]
+        if not 1 <= min(numbers) <= max(numbers) <= len(listed):
+            raise ValueError(f"{len(listed)} entries for the images {min(numbers)} to {max(numbers)}")
+        rows = [listed[number - 1] for number in numbers]
+        if not (used := {*chain(*rows)}) or used - {*range(classes)}:
+            raise ValueError(f"labels: {shortened(used - {*range(classes)})}; they must be from 0 to {classes - 1}")
+    except (ValueError, TypeError, KeyError) as error:
+        expected = "a list of labels for each image, which are named ILSVRC2012_val_00000001 and so on"
+        raise UserError(f"{file}: it must have {expected} in {split.folder} ({first_line(error)})") from None
+    labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
     kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
     return kept, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"

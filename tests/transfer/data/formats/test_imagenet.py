@@ -147,3 +147,23 @@ def test_images_may_have_several_reassessed_labels_or_none(tmp_path):
     assert data.val.labels.tolist() == [2, 1, 0]
     assert data.val.select(np.array([2, 0])).true_labels.tolist() == [[0, 1, 2], [2, -1, -1]]
     assert "val: 1 of 4 images without a label in real.json left out" in data.notes
+    assert data.counts["val"] == {"images": 3}  # so that no chance level is shown
+    wrong = {
+        "[[0], [1]]": "2 entries for the images 1 to 4",
+        "[[], [], [], []]": "labels: nothing; they must be from 0 to 2",
+        "[[0], [1], [2], [3]]": "they must be from 0 to 2",
+        "{}": "0 entries",
+        "[0, 1, 2, 0]": "TypeError",
+        '["0", "1", "2", "0"]': "they must be from 0 to 2",
+        "no JSON": "JSONDecodeError",
+    }
+    for text, said in wrong.items():
+        (tmp_path / "real.json").write_text(text)
+        with pytest.raises(UserError, match=rf"^\S+real\.json: it must have a list .* in \S+val \(.*{said}.*\)$"):
+            open_classification(reassessed, None)
+    shutil.rmtree(tmp_path / "val")
+    (tmp_path / "train").rename(tmp_path / "val")
+    (tmp_path / "val" / WNIDS[0] / "foo.JPEG").write_bytes(encoded(100, 1))
+    (tmp_path / "real.json").write_text("[[0]]")
+    with pytest.raises(UserError, match=r"real\.json: .*'foo'\)$"):
+        open_classification(reassessed, None)
