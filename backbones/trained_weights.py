@@ -34,13 +34,15 @@ def export_backbone(
 ) -> None:
     """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
 
+    Nothing is written with `--save-weights none`, whatever the task.
+
     Args:
         facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
         tensors: the backbone's tensors, by default its state dict.
         head: what else was trained, for a file of its own.
         trained: whether the run made the backbone's weights, so that the record names them.
     """
-    if context.folder is None or not context.ranks.first:
+    if context.folder is None or not context.ranks.first or not context.save_weights:
         return
     described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
     try:
@@ -52,7 +54,7 @@ def export_backbone(
 
 
 def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **about: Any) -> None:
-    """Write backbone and head, complete or not at all, unless the run saves no weights (`--save-weights none`).
+    """Write backbone and head, see `export_backbone`.
 
     Args:
         learner: holds the backbone at any depth.
@@ -61,8 +63,6 @@ def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **a
     Raises:
         UserError: the files cannot be written.
     """
-    if not context.save_weights:
-        return
     names = _exported_names(backbone.model)
     model = {exported: value for name, value in backbone.model.state_dict().items() if (exported := names[name])}
     export_backbone(backbone, context, EXPORT_FACTS, tensors=model, head=_head(learner, backbone), **about)
@@ -73,8 +73,7 @@ def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Conte
 
     The record names no weights that the run made, since the backbone's are others'.
     """
-    if context.save_weights:
-        export_backbone(backbone, context, EXPORT_FACTS, head=head, trained=False, **about)
+    export_backbone(backbone, context, EXPORT_FACTS, head=head, trained=False, **about)
 
 
 def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:

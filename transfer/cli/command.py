@@ -9,7 +9,7 @@ from transfer.cli.layers import combined_options, config_files, layer_values, na
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, first_line, reject
-from transfer.core.exports import CONFIG, EXPORT
+from transfer.core.exports import CONFIG, EXPORT, why_no_weights
 from transfer.core.files import parse_json
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
@@ -217,13 +217,12 @@ def weights_of_run(weights: str, out: Path) -> str:
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
     try:
         record = parse_json((run / RECORD).read_bytes())
-        status = record["outcome"]["status"]
+        status, reason = record["outcome"]["status"], why_no_weights(record["options"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({first_line(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
-    other = "its task trains no backbone, or it used --save-weights none"
-    reason = other if status in SCORED else f"its training ended as {status}"
+    reason = reason if status in SCORED else f"its training ended as {status}"
     raise MissingInput(f"--weights {weights}: the run in {run} saved no weights: {reason}")
 
 

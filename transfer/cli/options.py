@@ -53,8 +53,8 @@ class RunOptions(Checked):
     checkpoint_seconds: Annotated[float, Range(0), Execution()] = 300.0
     """Seconds between two checkpoints."""
     save_weights: Annotated[Literal["last", "none"], Execution()] = "last"
-    """Trained weights that reid, linear, segment and detect export to the run's folder `export`: those of the last step in
-    timm's format with the head beside them, or none."""
+    """Trained weights that the run exports to its folder `export`: those of the last step in timm's format with the
+    head beside them, or none."""
     allow_modified: Annotated[bool, Execution()] = False
     """Accept exported weights that were changed after they were written; without it they are rejected."""
     allow_dropped: Annotated[bool, Execution()] = False
@@ -97,6 +97,8 @@ class PretrainRunOptions(RunOptions):
         super().__post_init__()
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             reject(f"--name {self.name}: a plain name, without folders (--export-dir names the folder)")
+        if self.save_weights == "none":
+            reject("--save-weights none: a pretraining is for its weights; leave it out")
 
 
 SUBMITTED = Needs(launcher="slurm")

@@ -1,6 +1,7 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,12 @@ def is_export(folder: Path) -> bool:
     """Return whether a folder has a `config.json` of timm: one that names an architecture."""
     file = folder / CONFIG
     return file.is_file() and b'"architecture"' in file.read_bytes()
+
+
+def why_no_weights(options: Mapping[str, Any]) -> str:
+    """Say why a run with these options has no weights, if its training did not fail."""
+    kept_none = options.get("save_weights") == "none"
+    return "it was made with --save-weights none" if kept_none else "it trained no backbone"
 
 
 def export_folder(weights: str) -> Path | None:

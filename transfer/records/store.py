@@ -12,7 +12,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from transfer.core.errors import MissingInput, UserError
-from transfer.core.exports import EXPORT
+from transfer.core.exports import EXPORT, why_no_weights
 from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
@@ -35,8 +35,8 @@ class Run:
 
 def without_weights(run: Run) -> str:
     """Say that a run has no weights, and why."""
-    why = "the task trains no backbone, or the run was made with --save-weights none"
-    why = f"its training failed ({run.record.status})" if run.record.training_failed else why
+    failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
+    why = failed or why_no_weights(run.record.options)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 

@@ -12,10 +12,10 @@ from transfer.run import each_weights
 from transfer.task import load_task
 
 
-def run_folder(out: Path, status: str = "completed", *files: str) -> Path:
+def run_folder(out: Path, status: str = "completed", *files: str, **options: str) -> Path:
     folder = out / "reid-toy-tiny-0123456789ab"
     (folder / "export").mkdir(parents=True)
-    (folder / "record.json").write_text(json.dumps({"outcome": {"status": status}, "weights_id": "sha256:00"}))
+    (folder / "record.json").write_text(json.dumps({"outcome": {"status": status}, "options": options}))
     for file in files:
         (folder / "export" / file).write_text("{}")
     return folder
@@ -31,10 +31,17 @@ def test_a_run_stands_for_its_export_and_other_weights_stay(tmp_path: Path) -> N
         weights_of_run(f"{folder.name[:-1]}c", tmp_path)
 
 
-@pytest.mark.parametrize(("status", "reason"), [("diverged", "ended as diverged"), ("completed", "trains no backbone")])
-def test_a_run_without_weights_says_why(tmp_path: Path, status: str, reason: str) -> None:
-    with pytest.raises(MissingInput, match=reason):
-        weights_of_run(str(run_folder(tmp_path, status)), tmp_path)
+@pytest.mark.parametrize(
+    ("status", "kept", "reason"),
+    [
+        ("diverged", "none", "training ended as diverged"),
+        ("completed", "last", "it trained no backbone"),
+        ("completed", "none", "it was made with --save-weights none"),
+    ],
+)
+def test_a_run_without_weights_says_why(tmp_path: Path, status: str, kept: str, reason: str) -> None:
+    with pytest.raises(MissingInput, match=f"{reason}$"):
+        weights_of_run(str(run_folder(tmp_path, status, save_weights=kept)), tmp_path)
 
 
 def test_an_unfinished_run_and_a_broken_record_are_said(tmp_path: Path) -> None:

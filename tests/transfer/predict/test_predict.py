@@ -37,7 +37,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(["classify", *words, *weights]) == 0
     assert run(["linear", *words, *weights, "--subset", "40", "--epochs", "2", "--lrs", "0.01", "0.1"]) == 0
     assert run(["reid", *words, *SHORT]) == 0
-    assert run(["reid", *words, *SHORT, "--seeds", "1", "--save-weights", "none"]) == 0
+    assert run(["finetune", *words, *SHORT, "--subset", "4", "--seeds", "1", "--save-weights", "none"]) == 0
     return out
 
 
@@ -186,9 +186,9 @@ def test_maps_are_the_attention_of_the_class_token_and_the_cosine_with_the_mean_
 def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     image, finetuned = str(tmp_path / "a.png"), run_of(out, "finetune")
-    without = load(out / "runs").filter(task="reid", seed=1)[0].folder
+    without = load(out / "runs").filter(seed=1)[0].folder
     cases = {
-        "--save-weights none": [str(without), image],
+        "export; it was made with --save-weights none": [str(without), image],
         "no images found": [str(finetuned.folder), str(tmp_path / "*.jpg")],
         "must end in .json, .csv, .parquet, .npz": [str(finetuned.folder), image, "--to", "x.txt"],
         "draws nothing": [str(finetuned.folder), image, "--pictures", str(tmp_path)],
@@ -197,6 +197,8 @@ def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.C
     for said, words in cases.items():
         assert main(words) in (1, 2)
         assert said in capfd.readouterr().err.strip().splitlines()[-1]
+    with pytest.raises(UserError, match=r"export; it trained no backbone$"):
+        _ = run_of(out, "classify").weights
     weights = finetuned.folder / "export" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
     with pytest.raises(UserError, match="not the file that was exported"):
