@@ -141,12 +141,15 @@ def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> Det
 
 def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions, context: Context) -> dict[str, Any]:
     """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
+    from pycocotools.mask import area as mask_area
+
     facts = weights_facts(learner.backbone.spec.weights)
     data = CocoData.of_images(images, facts["classes"], facts["category_ids"])
     assert data.val is not None
     found = _detections(learner, data, options, context)
     for number, result in enumerate(found, 1):
-        result |= {"id": number, "area": result["bbox"][2] * result["bbox"][3], "iscrowd": 0}
+        mask, (_, _, width, height) = result.get("segmentation"), result["bbox"]
+        result |= {"id": number, "area": float(mask_area(mask)) if mask else width * height, "iscrowd": 0}
     return {"coco": data.as_coco(data.val) | {"annotations": found}}
 
 

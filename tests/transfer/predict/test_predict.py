@@ -118,6 +118,9 @@ def test_detections_are_those_of_the_evaluation_to_the_bit(tmp_path: Path) -> No
     assert [Path(image["file_name"]).name for image in found.imgs.values()] == [Path(one).name for one in val.paths()]
     rows = [{name: item[name] for name in kept[0]} for item in found.dataset["annotations"]]
     assert [row | {"image_id": ids[row["image_id"]]} for row in rows] == kept
+    assert [item["area"] for item in found.anns.values()] == [
+        found.annToMask(item).sum() for item in found.anns.values()
+    ]
     assert len([*(tmp_path / "drawn").glob("*.png")]) == len(val.paths())
     assert len(trained.predict(val.paths()).to_frame()) == len(kept)
     assert type(trained.model()).__name__ == "DetectionLearner"
