@@ -50,6 +50,9 @@ class Unfinished:
     reason: str = ""
     """The error of a failed run, or how an interrupted one resumes."""
 
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.state}{f' ({self.reason})' if self.reason else ''}"
+
 
 @dataclass(frozen=True)
 class Store:
@@ -254,6 +257,7 @@ def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
         single = has_record(folder)
         runs, wrong = store_in(folder.resolve().parent if single else folder).runs()
         finished += [run for run in runs if not single or run.folder == folder.resolve()]
-        problems += [] if single else wrong
+        left = unfinished_in(folder)
+        problems += [] if single else [*wrong, str(left)] if left else wrong
     kept, disputes = merged(finished)
     return kept, problems + disputes

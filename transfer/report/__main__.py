@@ -95,7 +95,7 @@ def _read(folders: "Sequence[Path]") -> "list[Run]":
 
     runs, messages = runs_in(folders)
     for run in (run for folder in folders for run in store_in(folder).unfinished()):
-        messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+        messages.append(str(run))
     for message in messages:
         print_safe(message, file=sys.stderr)
     return runs

@@ -15,7 +15,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe
 from transfer.core.settings import Positional
 from transfer.core.user_code import allow, is_in_file, locate
-from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
+from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in, unfinished_in
 from transfer.verify.checks import verify
 
 
@@ -54,7 +54,7 @@ def _main(argv: list[str]) -> int:
     wrong = sum(bool(verdict.wrong) for verdict in verdicts)
     print_safe(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
     for run in unfinished:
-        print_safe(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+        print_safe(f"no record  {run}")
     if lacking := sum(run.state != "under way" for run in unfinished):
         print_safe(f"exit status 1: {lacking} without a record; rerun the command, or delete the folder")
     return int(bool(wrong or disputes or lacking))
@@ -77,7 +77,8 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
         folder = folder if source.is_file() else store_in(folder).root
         folders = [run for run in Store(folder).folders() if has_record(run)]
         if not folders:
-            raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
+            neither = f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle"
+            raise UserError(str(unfinished_in(source) or neither))
         yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)
         unfinished += Store(folder).unfinished()
 

@@ -14,6 +14,8 @@ from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
 from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged, same_result
+from transfer.report.__main__ import main as report
+from transfer.verify.__main__ import main as verify_runs
 
 SCORES = ({"top1": 0.5}, {"top1": 0.5, "macro_top1": 0.4}, {"top1": 0.5, "macro_top1": 0.5})
 CONTENT = {
@@ -127,7 +129,7 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
 
 
-def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
+def test_unfinished_runs_say_how_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path)
     for name, files in {"a": ["state.pt"], "b": ["error.txt", "lock"], "c": ["options.yaml"], "notes": ["x"]}.items():
         (tmp_path / name).mkdir()
@@ -144,6 +146,9 @@ def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
     assert {name: state for name, (state, _) in found.items()} == {"a": "interrupted", "c": "interrupted"}
     assert "last checkpoint" in found["a"][1]
     assert "nothing was saved" in found["c"][1]
+    for command in (report, verify_runs):
+        assert command([str(tmp_path / "a")]) == 1
+        assert f"{tmp_path}/a: interrupted (the same command resumes" in capsys.readouterr().err
 
 
 HOLDER = """
