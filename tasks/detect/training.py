@@ -150,7 +150,9 @@ def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions
     for number, result in enumerate(found, 1):
         mask, (_, _, width, height) = result.get("segmentation"), result["bbox"]
         result |= {"id": number, "area": float(mask_area(mask)) if mask else width * height, "iscrowd": 0}
-    return {"coco": data.as_coco(data.val) | {"annotations": found}}
+    limits = learner.detector.test_cfg
+    info = {"score_threshold": limits.get("rcnn", limits).score_thr}
+    return {"coco": {"info": info, **data.as_coco(data.val), "annotations": found}}
 
 
 def maps(learner: DetectionLearner) -> VitMaps | StageMaps:

@@ -11,7 +11,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import MissingInput, print_safe
 from transfer.predict.options import PredictOptions
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Run
+from transfer.records.store import RECORD, Run, unfinished_in
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,12 +22,16 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     options = read_options(PredictOptions, argv, "python -m transfer.predict")
     if not (options.run / RECORD).is_file():
-        raise MissingInput(f"{options.run}: no {RECORD}; name the folder of a run, such as runs/RUN")
+        none = f"{options.run}: no {RECORD}; name the folder of a run, such as runs/RUN"
+        raise MissingInput(str(unfinished_in(options.run) or none))
     from transfer.predict.trained import predict
 
     run = Run(options.run.resolve(), Record.read(options.run / RECORD))
     found = predict(run, options, progress=True)
-    if not (options.to or options.pictures or options.maps):
+    folders = [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]
+    if written := [str(options.to)] * bool(options.to) + folders:
+        print_safe(f"{found}: {'; '.join(written)}")
+    else:
         print_safe(found.to_csv(options.top))
     return 0
 

@@ -24,13 +24,26 @@ class Prediction:
     Attributes:
         images: the images; `images.names` are their paths below `images.folder`.
         arrays: by name; of a task that classifies `logits` and `scores` [M, C] and `classes` [C]; `coco`: images,
-            annotations with a score, categories; of a segmentation `labels`, uint8 [H, W] of each image, and the
-            classes' shares of its pixels as `scores`; `features` [M, D], and with a gallery `similarity` [M, G], the
-            cosine, to the images `gallery` [G].
+            annotations with a score, categories, and the lowest score that is kept in `info`; of a segmentation
+            `labels`, uint8 [H, W] of each image, and the classes' shares of its pixels as `scores`; `features` [M, D],
+            and with a gallery `similarity` [M, G], the cosine, to the images `gallery` [G], nan for an image itself.
     """
 
     images: FileSplit
     arrays: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Return what it holds, in a phrase."""
+        found = {name: len(values) for name, values in self.arrays.items()}
+        if coco := self.arrays.get("coco"):
+            what = f"{len(coco['annotations'])} detections with a score of at least {coco['info']['score_threshold']}"
+        elif "gallery" in found:
+            what = f"{found['gallery']} in the gallery"
+        elif "classes" in found:
+            what = f"{found['classes']} classes"
+        else:
+            what = f"{self.arrays['features'].shape[1]} features each"
+        return f"{len(self.images)} image{'s' * (len(self.images) != 1)}, {what}"
 
     def to_frame(self, top: int = 5) -> "pd.DataFrame":
         """Return a table: a row for each detection, for each of the `top` classes or gallery images of an image, or
@@ -52,7 +65,8 @@ class Prediction:
                 image, rank = np.indices(order.shape).reshape(2, -1)
                 best = order.ravel()
                 columns = {"image": names[image], "rank": rank + 1, found: arrays[among][best]}
-                return pd.DataFrame(columns | {"score": arrays[score][image, best]})
+                frame = pd.DataFrame(columns | {"score": arrays[score][image, best]})
+                return frame.dropna(ignore_index=True) if found == "nearest" else frame
         return pd.DataFrame(arrays["features"], names).add_prefix("feature_").reset_index(names="image")
 
     def save(self, path: Path | str, top: int = 5) -> None:

@@ -163,6 +163,10 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     found, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(found["features"].astype(float), gallery[0]["features"].astype(float))
+        ours, theirs = ([os.path.realpath(of.path(index)) for index in range(len(of))] for of in lists)
+        columns = {file: column for column, file in enumerate(theirs)}
+        for row in (row for row, file in enumerate(ours) if file in columns):
+            cosine[row, columns[ours[row]]] = np.nan
         found |= {"similarity": cosine, "gallery": np.array(list(lists[1].names))}
     if maps:
         model.save_maps(lists[0], maps)

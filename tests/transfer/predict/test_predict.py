@@ -90,13 +90,25 @@ def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nea
     assert table["score"].tolist() == np.sort(near.arrays["similarity"])[:, :-4:-1].ravel().tolist()
     assert table["nearest"][0] == near.arrays["gallery"][near.arrays["similarity"][0].argmax()]
 
+    among = run.predict(paths[0][:2], gallery=paths[0][:3])  # no image is its own neighbor
+    assert np.isnan(among.arrays["similarity"]).tolist() == [[True, False, False], [False, True, False]]
+    assert among.to_frame()["rank"].tolist() == [1, 2, 1, 2]
 
-def test_features_and_maps_of_a_detector_are_those_of_its_maps(tmp_path: Path) -> None:
+
+def test_features_and_maps_of_a_detector_are_those_of_its_maps(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["--detector", "faster_rcnn_light", "--subset", "4", "--relative", "--window", "3"]
     assert run(["detect", *WORDS, *SHORT, *words, "--out", str(tmp_path / "runs")]) == 0
     trained = run_of(tmp_path, "detect")
     image = data_of(trained).val.paths()[0]
+    capfd.readouterr()
     assert main([str(trained.folder), image, "--to", str(tmp_path / "x.npz"), "--maps", str(tmp_path / "maps")]) == 0
+    assert capfd.readouterr().out == f"1 image, 64 features each: {tmp_path}/x.npz; maps: {tmp_path}/maps/\n"
+    assert main([str(trained.folder), image, "--to", str(tmp_path / "found.json"), "--pictures", str(tmp_path)]) == 0
+    count = len(json.loads((tmp_path / "found.json").read_text())["annotations"])
+    said = f"1 image, {count} detections with a score of at least 0.05: {tmp_path}/found.json; pictures: {tmp_path}/\n"
+    assert capfd.readouterr().out == said
     learner: Any = trained.model()
     pixels = to_floats(eval_transform(224)(Image.open(image).convert("RGB"))[None])
     with torch.inference_mode(), np.load(tmp_path / "x.npz") as arrays:
@@ -196,7 +208,10 @@ def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.C
         "must end in .json, .csv, .parquet, .npz": [str(finetuned.folder), image, "--to", "x.txt"],
         "draws nothing": [str(finetuned.folder), image, "--pictures", str(tmp_path)],
         "no record.json": [str(tmp_path), image],
+        "left: interrupted (the same command restarts: nothing was saved)": [str(tmp_path / "left"), image],
     }
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "options.yaml").touch()
     for said, words in cases.items():
         assert main(words) in (1, 2)
         assert said in capfd.readouterr().err.strip().splitlines()[-1]
