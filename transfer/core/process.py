@@ -7,9 +7,11 @@ wait that spins takes the core from the one that is waited for, so `wait_asleep`
 import contextlib
 import os
 import signal
+import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,43 @@ def end_with_parent() -> None:
 def exit_with(process: int) -> None:
     """End this process, which keeps nothing, as soon as the one of this number has ended."""
     _watch_for(process, lambda: os._exit(1))
+
+
+GRACE = 2.0
+"""Seconds that a process has to end by itself after a second signal."""
+
+
+@contextlib.contextmanager
+def signals_answered(numbers: Collection[int], answer: Callable[[], None], status: int) -> Iterator[None]:
+    """Answer the first of these signals at once, and end the process soon after a second one, unless the block ends.
+
+    Python's handlers wait for the operation that computes, which takes minutes in a backward pass on a CPU; so a thread
+    does both. An interactive session does not end.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    ended = threading.Event()
+
+    def watch() -> None:
+        with reader:
+            came = 0
+            while number := reader.recv(1):
+                came += number[0] in numbers
+                if number[0] in numbers and came == 1:
+                    with contextlib.suppress(OSError, ValueError):  # the terminal is closed
+                        answer()
+                elif came > 1 and not hasattr(sys, "ps1") and not ended.wait(GRACE):
+                    os._exit(status)
+
+    threading.Thread(target=watch, daemon=True, name="signals").start()
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        ended.set()
+        writer.shutdown(socket.SHUT_RDWR)  # ends the thread, even if a fork has a copy
+        writer.close()
 
 
 def _watch_for(number: int, end: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from types import FrameType
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
-from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, usable_cores
+from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, signals_answered, usable_cores
 from transfer.data.loading.loader import RunLoader
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
@@ -210,7 +211,8 @@ class Context:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Let SIGTERM, SIGINT and SIGHUP ask the run to save its state and stop; a second signal stops it at once.
+        """Let SIGTERM, SIGINT and SIGHUP ask the run to save its state and stop, which is said at once; a second signal
+        stops it at once.
 
         SIGHUP, which comes when a terminal is closed, stays ignored where it is, as under nohup.
         """
@@ -225,8 +227,10 @@ class Context:
 
         hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
+        said = partial(self.say, "stopping after this step (again: at once)")
         try:
-            yield
+            with signals_answered(before.keys(), said, Stopped.exit_status):
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -1,6 +1,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -70,6 +72,22 @@ def test_the_first_signal_asks_and_the_second_leaves() -> None:
         with pytest.raises(Stopped):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+COMPUTES = """
+import hashlib, os, signal, threading
+from tests.support import context
+
+with context().signals():
+    for seconds in (0.1, 1.0):
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # one long operation, in which no handler of Python runs
+"""
+
+
+def test_signals_are_answered_within_an_operation() -> None:
+    done = subprocess.run([sys.executable, "-c", COMPUTES], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (Stopped.exit_status, "stopping after this step (again: at once)\n")
 
 
 def test_rates_are_of_what_was_trained() -> None:

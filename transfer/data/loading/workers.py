@@ -142,6 +142,7 @@ def _prepare_worker(parent: int, worker: int) -> None:
     """Ignore signals, which the parent answers, end with the parent, and use one thread."""
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
     # that died of it would make torch raise in the parent at any point, within the saving of its state too.
+    signal.set_wakeup_fd(-1)  # of the parent, see `signals_answered`
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
