@@ -7,7 +7,7 @@ archives:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -114,7 +114,7 @@ def recognise(folder: Path) -> str:
     if below:
         raise UsageError(
             f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
-            "a YAML file with `format: images`, which reads all images without labels"
+            f"a YAML file with `format: images`, which reads all images without labels{keys_for(folder, FORMATS)}"
         )
     if not kinds and holds_images(folder):
         kinds = ["images"]
@@ -123,6 +123,21 @@ def recognise(folder: Path) -> str:
         kind = (kinds or ["image_folder"])[0]
         raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
     return kinds[0]
+
+
+def keys_for(folder: Path, kinds: Collection[str]) -> str:
+    """Return what a folder in no known layout has for `coco` or `masks`, if wanted, and the keys of a YAML file."""
+    files = [path.relative_to(folder) for form in ("", "*/") for path in folder.glob(f"{form}instances_*.json")]
+    of = {name: f": {file}" for name in SPLITS for file in sorted(files) if name in file.name}
+    parts = ", ".join(f"`{name}_annotations{of.get(name, '')}`, `{name}_images`" for name in SPLITS)
+    found = {"coco": (str(min(files)), parts)} if files else {}
+    if all((folder / name).is_dir() for name in ("images", "masks")):
+        found["masks"] = "images/ and masks/", "`images: images`, `masks: masks`, `classes`, `held_out: 0.2`"
+    return "".join(
+        f"; for its {what} use a YAML file with `format: {kind}`, `root: {folder}`, {keys}"
+        for kind, (what, keys) in found.items()
+        if kind in kinds
+    )
 
 
 def _kinds(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from tests.transfer.data.reid.layouts import market
 from transfer.core.errors import UsageError, UserError
 from transfer.data.layouts import read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
+from transfer.task import load_task
 
 
 def written(path, text):
@@ -86,6 +87,27 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         spec = resolve_dataset("~/my.set")
         assert (spec.name, spec.format, spec.root) == ("my.set", kind, (f"{tmp_path}/my.set",))
         assert find_root(spec, None) == tmp_path / "my.set"
+
+
+@pytest.mark.parametrize(
+    ("files", "task", "said"),
+    [
+        ("images/0.jpg masks/0.png", "segment", "for its images/ and masks/ use .*`format: masks`.*`held_out: 0.2`$"),
+        (
+            "a/instances_train.json x/0.jpg",
+            "detect",
+            "`train_annotations: a/instances_train.json`, `train_images`, `val_",
+        ),
+        ("a/instances_val.json images/train/0/0.jpg", "detect", "; for its a/instances_val.json use a YAML file with"),
+        ("x/0.jpg", "detect", "set --dataset to coco2017"),
+    ],
+)
+def test_a_folder_for_another_task_names_what_was_found_and_the_keys(tmp_path, files, task, said):
+    for name in files.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=said):
+        load_task(task).check_kind(resolve_dataset(str(tmp_path)))
 
 
 @pytest.mark.parametrize("entry", ["~/images", "$HOME/images", "[elsewhere, ~/images]"])

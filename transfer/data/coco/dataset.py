@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
 from transfer.data.coco.regions import REGIONS, with_regions
@@ -216,10 +216,14 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
             file or f"annotations/instances_{name}2017.json",
             dataset_spec.text_option(spec, f"{name}_images") or usual,
         )
-    files, folders = zip(*((file, f"{folder}/") for file, folder in layout.values()), strict=True)
+    named = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
+    files, folders = zip(*((file, f"{folder}/") for file, folder in named), strict=True)
     trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
     root = dataset_spec.generated_root(spec, GENERATORS) or dataset_spec.find_root(spec, data, tuple(trees))
     if any((root / file).is_file() for file in files):
+        for name in (name for name, (file, _) in layout.items() if not (root / file).is_file()):
+            fix = f"set `{name}_annotations` and `{name}_images`, or `{name}_annotations: null`"
+            raise MissingInput(f"{spec.name}: no {WORDS[name]} split: {root / layout[name][0]} not found; {fix}")
         return root, layout, []
 
     def exported(name: str) -> tuple[str, str] | None:

@@ -45,6 +45,11 @@ def test_names_of_ones_own(tmp_path):
     data = open_coco(spec(root, options=options), None)
     assert data.train.path(0) == f"{root}/pictures/train1.jpg"
     assert data.val.file == root / "labels" / "val.json"
+    del options["val_annotations"]
+    with pytest.raises(
+        UserError, match=r"tiny: no validation split: .*_val2017.json not found; set `val_annotations` and"
+    ):
+        open_coco(spec(root, options=options), None)
 
 
 def test_an_export_of_roboflow(tmp_path):
