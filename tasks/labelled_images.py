@@ -113,7 +113,7 @@ class Classification(Task):
         resize = options.resize and options.resize * height // options.size
         return {"size": (height, "image size of the weights"), "resize": (resize, "in proportion to --size")}
 
-    def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
         """Return a batch size that fits a small training split, where the task trains by batches of it."""
         return batch_for(len(dataset.train or ()), options)
 

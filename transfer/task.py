@@ -121,7 +121,7 @@ class Task:
         """
         return {}
 
-    def defaults_for_data(self, dataset: Any, options: Any) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: Any, options: Any) -> Defaults:
         """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""
         return {}
 

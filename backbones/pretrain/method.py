@@ -118,7 +118,7 @@ class PretrainingMethod(Task):
         chosen = {"label_fraction": options.label_fraction, "fraction_seed": options.fraction_seed}
         return open_classification(spec, root, **chosen, subset=subset, drop_corrupt=drop_corrupt)
 
-    def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
         """Return a batch size that fits a small training split."""
         return batch_for(len(dataset.train or ()), options)
 

@@ -190,7 +190,7 @@ class Detect(Task):
         reason = f"backbone {spec.name} has an attention of timm" if plain else f"{spec.arch} is not a plain ViT"
         return {"relative": (False, reason), "window": (window, reason)}
 
-    def defaults_for_data(self, dataset: CocoData, options: DetectOptions) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions) -> Defaults:
         """Return a batch size that fits few training images, and what keeps regions to be ignored out of training."""
         iof = {"ignore_iof": (IGNORE_IOF, f"the YAML of {dataset.name} names regions to ignore")}
         defaults: Defaults = iof if dataset.regions and options.epochs else {}

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones.spec import BackboneSpec
 from tasks.fewshot.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.errors import reject
@@ -78,7 +79,7 @@ class Fewshot(Classification):
         """Return the metric of any number of shots: of an accuracy, the mean over datasets is reported."""
         return Metric(averaged=name.startswith("accuracy"))
 
-    def defaults_for_data(self, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
         """Return the shots that the largest class has, and those of the primary score."""
         largest = int(np.bincount(dataset.training.labels).max())
         shots = tuple(k for k in options.shots if k <= largest or f"accuracy_{k}shot" == self.primary)

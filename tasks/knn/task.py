@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.options import Common, Range
 from transfer.data.classification import ClassificationData
@@ -30,7 +31,7 @@ class Knn(Classification):
     name, version, options = "knn", 1, KnnOptions
     metrics = Classification.metrics | {name: Metric() for name in ("top1_k10", "top1_k100", "top1_k200")}
 
-    def defaults_for_data(self, dataset: ClassificationData, options: KnnOptions) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions) -> Defaults:
         """Return the numbers of neighbors that the training split has."""
         images = len(dataset.train or ())
         others, reason = tuple(k for k in options.other_k if k <= images), f"there are {images} training images"

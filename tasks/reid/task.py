@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones.spec import BackboneSpec
 from transfer.core.errors import reject
 from transfer.core.options import Added, Common, Execution, Needs, Range, check_pad
 from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
@@ -113,7 +114,7 @@ class Reid(Task):
         """Return what is trained on, and as query and gallery what is validated on, if anything is."""
         return split_off(dataset, options.validation_share, seed) if options.epochs and options.validate_at else dataset
 
-    def defaults_for_data(self, dataset: ReidData, options: ReidOptions) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions) -> Defaults:
         """Return the largest power of 2 as identities per batch where there are fewer than the recipe's."""
         identities = len({sample.identity for sample in self.training_split(dataset, options, 0).train})
         if not options.epochs or not 2 <= identities < options.num_identities:

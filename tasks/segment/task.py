@@ -1,7 +1,7 @@
 """Segmentation by a linear layer on frozen patch tokens: options, metrics, version; see `tasks.segment.training`."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from transfer.core.options import Common, Execution, Range
 from transfer.data.classification import MASKED, ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric, Outcomes, Scores
+
+LOOKED_AT = 20
+"""Images whose sides are looked at for `--size`."""
 
 
 @dataclass(kw_only=True)
@@ -56,6 +59,16 @@ class Segment(Classification):
         """Return the next size that the patch divides."""
         patch = spec.patch or 1
         return {"size": (-(-options.size // patch) * patch, f"a multiple of the patch size {patch}")}
+
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions) -> Defaults:
+        """Return a batch size that fits few images, and at most twice the shorter side of the largest of the first
+        validation images as size.
+        """
+        val = dataset.validation
+        side = max(min(val.read(index).size) for index in range(min(len(val), LOOKED_AT)))
+        size, _ = self.defaults_for_backbone(spec, replace(options, size=min(2 * side, options.size)), ())["size"]
+        reason = f"twice the shorter side of the images, {side} pixels"
+        return {**super().defaults_for_data(spec, dataset, options), "size": (size, reason)}
 
     def content(self, dataset: ClassificationData, options: SegmentOptions) -> dict[str, Any]:
         """Return the classes, which the masks know as numbers alone."""

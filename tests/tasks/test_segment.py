@@ -201,6 +201,16 @@ def test_what_cannot_work_is_said_before_training() -> None:
         load_task("segment").check_words(resolve("tiny", in_chans=4), smoke_options("segment"))
 
 
+def test_small_images_have_a_smaller_size_in_whole_patches() -> None:
+    """The shapes have 96 pixels."""
+    task, options = load_task("segment"), command("segment", "--backbone", "tiny").options
+    for patch, size in ((16, 192), (14, 196)):
+        found = task.defaults_for_data(resolve("tiny", patch=patch), shapes(), options)
+        assert found["size"] == (size, "twice the shorter side of the images, 96 pixels")
+    small = replace(options, size=64)
+    assert task.defaults_for_data(resolve("tiny"), shapes(), small)["size"][0] == 64
+
+
 def test_the_rate_falls_on_a_line() -> None:
     options = command("segment", "--backbone", "tiny").options
     schedule = Schedule(options)

@@ -114,9 +114,10 @@ class Command:
         grid = f"--size {size[0]} {size[1]}: {size[0] // patch} x {size[1] // patch} tokens of {patch} pixels"
         return f"{grid}; the weights were trained at {trained[0]} x {trained[1]}; use --size to change it"
 
-    def fit_data(self, task: "Task", dataset: Any) -> "Command":
+    def fit_data(self, task: "Task", spec: "BackboneSpec", dataset: Any) -> "Command":
         """Return the command with the defaults that fit a dataset, and with the lines that report them alone."""
-        options, lines = fitted_options(self.options, task.defaults_for_data(dataset, self.options), self.given)
+        defaults = task.defaults_for_data(spec, dataset, self.options)
+        options, lines = fitted_options(self.options, defaults, self.given)
         return replace(self, options=options, fitted=lines)
 
     def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:

@@ -182,7 +182,7 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
     What identifies them is settled now: files may be replaced before the last one begins.
     """
     runs = [
-        PlannedRun(command.fit_data(task, dataset), task, inputs, arguments, dataset, seed, *precisions)
+        PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *precisions)
         for arguments, dataset in inputs.datasets
         for seed in command.run.seeds
     ]

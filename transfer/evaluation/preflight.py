@@ -227,7 +227,7 @@ def check_inputs(command: Command, task: Task, context: "Context", inputs: Resol
         inputs.deliver(context.say, context.note)
         for _, dataset in inputs.datasets:
             with kept():
-                task.check(inputs.spec, dataset, command.fit_data(task, dataset).options, context)
+                task.check(inputs.spec, dataset, command.fit_data(task, inputs.spec, dataset).options, context)
 
 
 def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task) -> None:

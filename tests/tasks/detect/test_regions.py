@@ -2,6 +2,7 @@
 
 import pytest
 
+from backbones.spec import resolve
 from tasks.detect.coco.averages import evaluate, scores
 from tasks.detect.task import TASK
 from tests.tasks.detect.coco.cases import official
@@ -60,7 +61,7 @@ def test_unknown_words_of_regions_are_named(tmp_path):
 def test_defaults_and_images_that_are_trained_on(tmp_path):
     data = opened(tmp_path, ignore_flag="region")
     drop, keep = (smoke_options("detect", *words) for words in ([], ["--empty-images", "keep"]))
-    assert TASK.defaults_for_data(data, drop)["ignore_iof"][0] == 0.7
-    assert "ignore_iof" not in TASK.defaults_for_data(opened(tmp_path), drop)
+    assert TASK.defaults_for_data(resolve("tiny"), data, drop)["ignore_iof"][0] == 0.7
+    assert "ignore_iof" not in TASK.defaults_for_data(resolve("tiny"), opened(tmp_path), drop)
     assert [options.trains_on(data.train).sum() for options in (drop, keep)] == [3, 4]
     assert [TASK.epoch_steps(data, options) for options in (drop, keep)] == [3 // drop.batch_size, 4 // keep.batch_size]
