@@ -1,6 +1,6 @@
 """Images with a mask each, the class of every pixel: ADE20k, VOC 2012 and plain folders, by keys of the YAML.
 
-images, masks   folders; `{}` stands for the name of the split (images/{}, masks/{})
+images, masks   folders; `{}` stands for the name of the split (images/{}, masks/{}); without it all is to train on
 train, val      names of the splits
 lists           list of the names of a split's images, without suffix, as ImageSets/{}.txt; else all in the folder
 classes         names, or their number; else `classes.txt` has a name a line
