@@ -204,11 +204,11 @@ def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
 
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
-    """Return the note on the families of tests over which p values are adjusted."""
+    """Return the note on the families of tests over which p values are adjusted; a single test has none."""
     families = []
     for name in FAMILIES:
         tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
-        families += [f"{tests} {name} scores"] if tests else []
+        families += [f"{tests} {name} scores"] if tests > 1 else []
     if not families:
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
