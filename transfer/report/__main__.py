@@ -199,10 +199,7 @@ def _in_format(
         from transfer.report.page.html import page
 
         return page(title, parts, runs).encode()
-    if options.format == "terminal":
-        return formats.as_terminal(parts, ids=ids).encode()
-    write = formats.as_latex if options.format == "latex" else formats.as_markdown
-    return visible_lines(write(parts, ids=ids)).encode()
+    return visible_lines(formats.as_text(parts, options.format or "terminal", ids=ids)).encode()
 
 
 def _print(content: bytes, output: Path | None) -> None:

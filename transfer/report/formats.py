@@ -22,38 +22,29 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 """The type of a column, by that of its values; any other is of texts."""
 
 
-def as_terminal(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """Return the tables of a report in lines of at most 100 characters; with `ids` they have the columns of run ids."""
+def as_text(parts: Sequence[Section], form: str, *, ids: bool = False) -> str:
+    """Return the tables of a report as text under their titles, with their paragraphs.
+
+    Args:
+        parts: sections; those of a figure alone are left out.
+        form: terminal (lines of at most 100 characters), markdown, or latex (for booktabs; titles and notes are
+            comments, and sections without a table are left out).
+        ids: whether tables have the columns of run ids.
+    """
     texts = []
     for part in parts:
-        if part.table is None and part.plot is not None:
+        if part.table is None and (part.plot is not None or form == "latex"):
             continue
-        texts.append(visible(f"## {part.title}"))
-        if part.table is not None:
-            texts.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS))))
-        lines = (broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")) for line in part.paragraphs)
-        told = "\n\n".join(map("\n".join, lines)).replace("\n\n- ", "\n- ")
-        texts += [told] if told else []
-    return "\n\n".join(texts)
-
-
-def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """Return the tables of a report as Markdown, under titles; with `ids` they have the columns of run ids."""
-    texts = []
-    for part in parts:
-        if part.table is not None or part.plot is None:
-            table = [markdown(part.table.without(*(() if ids else RUN_COLUMNS)))] if part.table is not None else []
-            texts += [f"## {without_tags(part.title)}", *table, *map(without_tags, part.paragraphs)]
-    return "\n\n".join(texts)
-
-
-def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
-    """Return the tables of a report in LaTeX for booktabs; titles and notes are comments."""
-    texts = []
-    for part in parts:
-        if part.table is not None:
-            title, *notes = (f"% {visible(line)}" for line in (part.title, *part.paragraphs))
-            texts.append("\n".join([title, latex(part.table.without(*(() if ids else RUN_COLUMNS))), *notes]))
+        tables = [] if part.table is None else [part.table.without(*(() if ids else RUN_COLUMNS))]
+        if form == "latex":
+            comments = [f"% {visible(line)}" for line in (part.title, *part.paragraphs)]
+            texts.append("\n".join([comments[0], *map(latex, tables), *comments[1:]]))
+        elif form == "markdown":
+            texts += [f"## {without_tags(part.title)}", *map(markdown, tables), *map(without_tags, part.paragraphs)]
+        else:
+            lines = (broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")) for line in part.paragraphs)
+            told = "\n\n".join(map("\n".join, lines)).replace("\n\n- ", "\n- ")
+            texts += [visible(f"## {part.title}"), *map(terminal, tables), *filter(None, [told])]
     return "\n\n".join(texts)
 
 

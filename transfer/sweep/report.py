@@ -11,7 +11,7 @@ from transfer.core.files import write_atomic
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.report.formats import as_terminal
+from transfer.report.formats import as_text
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
@@ -75,7 +75,7 @@ class SweepReport:
         means = [Section(title="Means", table=table) for table in pivot_tables(self.runs)] if len(self.runs) else []
         if self.sweep.vary is None:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
-            return "\n\n".join([as_terminal(shown), *self.missing])
+            return "\n\n".join([as_text(shown, "terminal"), *self.missing])
         told = [part.note.splitlines() for part in parts if part.lead]
         sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost:")]
         tables = [terminal(part.table) for part in means if part.table]
