@@ -22,8 +22,6 @@ _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 
 NAMED_BY_VALUE = ("stem", "attention", "ffn", "name")
 """Parts of a backbone that readers know by their value alone."""
-MEANINGS = {"resize none": "resize none (size / 0.875)"}
-"""Texts of options whose value does not say what it does."""
 
 
 def value_label(value: Any) -> str:
@@ -41,8 +39,7 @@ def value_label(value: Any) -> str:
 def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return some fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
     values = {name: content.get(name, NOT_RECORDED) for name in names}
-    texts = (f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
-    return ", ".join(MEANINGS.get(text, text) for text in texts)
+    return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
 
 
 def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:

@@ -72,13 +72,11 @@ class OwnRuns:
         records: records of the runs.
         reasons: reasons why their scores cannot be compared; empty where they can.
         reading: reading of the row's printed options that they have.
-        others: number of configurations of the same cell that are not shown, none of them comparable.
     """
 
     records: Sequence[Record]
     reasons: tuple[str, ...]
     reading: Reading = ()
-    others: int = 0
 
 
 def _rank(runs: OwnRuns) -> tuple[int, int, str]:
@@ -126,8 +124,7 @@ class Matcher:
         shown = []
         for reading in dict.fromkeys(runs.reading for runs in found):
             of_reading = [runs for runs in found if runs.reading == reading]
-            kept = [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
-            shown += [replace(runs, others=len(of_reading) - len(kept)) for runs in kept]
+            shown += [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
         return shown
 
     def broken_before(self, row: Row, step: Step) -> list[OwnRuns]:

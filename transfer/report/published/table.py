@@ -43,22 +43,17 @@ COLUMNS = (
     Column("gmacs", significant_digits=SIGNIFICANT),
     *map(Column, ("device_hours", "pretraining_hours")),
     Column(REASONS, detail=-1),
-    *map(Column, ("others", "runs")),
+    Column("runs"),
 )
 """Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
 own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,
-`device_hours` and `pretraining_hours` totals over the runs, `others` the number of configurations that are not shown,
-and `runs` the ids of the runs."""
+`device_hours` and `pretraining_hours` totals over the runs, and `runs` the ids of the runs."""
 
 AGREES = (
     "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that, half the last printed "
     "digit counted (docs/concepts/statistics.md); the printed number has no seeds"
 )
-OTHERS = (
-    "further configurations of the same cell that are not comparable; without a comparable one, the one with the "
-    "fewest reasons is shown"
-)
-"""How verdicts are made, and what the column of other configurations counts."""
+"""How verdicts are made."""
 
 _read_sweep = lru_cache(read_sweep)
 
@@ -67,7 +62,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     """Return the cells of a published table, one row each, with the user's own numbers; of a figure its claims.
 
     A cell has a row for each reading of its printed options that was run, and for each comparable configuration. If
-    none is comparable, the configuration that differs least from the table's is shown; `others` counts the rest.
+    none is comparable, the configuration that differs least from the table's is shown.
 
     Args:
         margin: largest difference at which numbers agree, in points; by default `MARGIN`.
@@ -91,7 +86,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
                 for note in notes:
                     places.setdefault(note, []).append(len(rows))
                 rows.append(cells)
-    rules = [Note(AGREES, f"agrees within {margin:g}"), Note(OTHERS, "others")]
+    rules = [Note(AGREES, f"agrees within {margin:g}")]
     of_rows = [replace(note, rows=tuple(of_note)) for note, of_note in places.items()]
     return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *of_rows])
 
@@ -123,7 +118,7 @@ def _cell_row(
     cells: Row = {column.name: None for column in COLUMNS}
     mark = "in doubt" if value.doubt else "for reference" if row.reference else ""
     printed = f"{value.printed} ({mark})" if mark else value.printed
-    cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed, "others": 0}
+    cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed}
     if runs is None:
         return cells | _blocked(row, value, matcher, judge=not mark), []
     estimate, problem = None, ""
@@ -142,7 +137,6 @@ def _cell_row(
         "device_hours": _hours(runs.records),
         "pretraining_hours": _hours(pretrainings.values()) if pretrainings else None,
         REASONS: runs.reasons,
-        "others": runs.others,
         "runs": tuple(record.run_id for record in runs.records),
     }
     if problem:

@@ -5,7 +5,6 @@ import pytest
 
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.core.errors import UsageError
-from transfer.records.fields import content_label
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
 from transfer.report.tables.terminal import terminal
@@ -72,7 +71,6 @@ def test_unlike_protocols_have_tables_of_their_own() -> None:
     for table, (variants, columns, protocol) in zip(pivot_tables(run_set(runs)), expected, strict=True):
         assert (table["variant"], len(table.names)) == (variants, columns)
         assert Note(f"{protocol}; other protocols have tables of their own", "knn mAP on toy_market") in table.notes
-    assert content_label({"resize": None}, ["resize"]) == "resize none (size / 0.875)"
 
 
 def test_variants_are_named_by_what_differs() -> None:
