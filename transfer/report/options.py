@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from transfer.core.errors import UsageError
+from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
 Format = Literal["terminal", "markdown", "csv", "parquet", "latex", "html"]
@@ -42,8 +43,6 @@ class OutputOptions(RunsOptions):
         suffix = self.output.suffix.lower() if self.output else ""
         if self.format is None and suffix and suffix not in SUFFIXES:
             raise UsageError(f"--output {self.output}: end it in one of {', '.join(SUFFIXES)}, or set --format")
-        if self.format and SUFFIXES.get(suffix, self.format) != self.format:
-            raise UsageError(f"--output {self.output}: {suffix} is of --format {SUFFIXES[suffix]}, not {self.format}")
         self.format = self.format or SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
         if self.format == "parquet" and self.output is None:
             raise UsageError("--format parquet: a binary file; name it with --output")
@@ -171,17 +170,13 @@ class FiguresOptions(EverythingOptions, RunsOptions):
 
 
 @dataclass(kw_only=True)
-class BundleOptions(RunsOptions):
+class BundleOptions(Checked, RunsOptions):
     """Runs packed into a file, without images, weights and paths of this machine."""
 
     output: Path
     """File to write."""
-    every: int = 1
+    every: Annotated[int, Range(1)] = 1
     """Keep one in so many steps of the training curves, and all validations."""
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UsageError("--every: a number of steps, 1 or more")
 
 
 @dataclass(kw_only=True)
