@@ -43,9 +43,7 @@ READING = {
     "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
 }
 """How to read the sections of a page."""
-MOST_OTHERS = 20
-"""Differences in other metrics than the primary ones that a terminal shows."""
-IN_FULL = "Means, p values and the numbers of seeds and clusters: --format markdown or csv."
+IN_FULL = "Means, p values, other metrics and the numbers of seeds and clusters: --format markdown or csv."
 NORMS = "weights, scale and shift of the stem's last activation"
 """Title of the norms of the first theorem of arXiv 2109.03810."""
 
@@ -170,19 +168,16 @@ class _Report:
                 yield Section(title=name, note="\n".join(one.rates), plot=plot, reading=reading)
 
     def differences(self, comparison: Comparison) -> Iterator[Section]:
-        """Yield all differences; in brief those in primary scores, then those in other metrics if they are few.
+        """Yield all differences; in brief those in primary scores.
 
         Raises:
             UserError: there are none.
         """
         name, table = versus(comparison, self.runs), comparison_table(comparison, self.runs)
-        if not self.request.brief:
+        if self.request.brief:
+            yield Section(title=name, table=in_brief(comparison, table), note=IN_FULL)
+        else:
             yield Section(title=f"{name}: all metrics", table=table.without_empty())
-            return
-        primary, others = in_brief(comparison, table)
-        yield Section(title=name, table=primary, note=IN_FULL)
-        if 0 < len(others) <= MOST_OTHERS:
-            yield Section(title=f"{name}: other metrics", table=others)
 
     def tables(self) -> Iterator[Section]:
         """Yield a table of scores for each task."""
@@ -215,7 +210,7 @@ class _Report:
         if fields := self.request.interaction:
             comparison = crossed(self.runs, *fields, self.request.margin)
             table = comparison_table(comparison, self.runs).without_empty()
-            table = in_brief(comparison, table)[0] if self.request.brief else table
+            table = in_brief(comparison, table) if self.request.brief else table
             yield Section(title=f"Interaction of {' and '.join(fields)}", table=table)
 
     def asked_maps(self) -> list[Section]:

@@ -21,8 +21,6 @@ from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Rati
 from transfer.statistics.intervals import FEW_SEEDS, Estimate
 from transfer.statistics.verdicts import Kind
 
-SHOWN = 8
-"""Scores of one verdict that are told one by one."""
 COUNTED = (
     "primary scores on other datasets than the pretraining's",
     "primary scores on the dataset of the pretraining, as there are no others",
@@ -110,8 +108,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     effects = [key] * any(row.estimate is not None for row in rows)
     for word, found in by_word.items():
         ending = f", {word}" * (len(by_word) > 1)
-        effects += [f"- {_effect(row, tests)}{ending}" for row in found[:SHOWN]]
-        effects += [f"- {len(found) - SHOWN} more{ending}"] * (len(found) > SHOWN)
+        effects += [f"- {_effect(row, tests)}{ending}" for row in found]
     variants = zip((a, b), zip(*(row.matched.variants for row in rows), strict=True), strict=True)
     random = [name for name, of_rows in variants if any(is_untrained(run.record) for of in of_rows for run in of)]
     caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)

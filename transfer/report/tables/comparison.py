@@ -22,7 +22,6 @@ from transfer.report.tables.comparison_text import (
     differing_note,
     notes_of_match,
     unjudged_notes,
-    verdict_in_short,
     without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
@@ -150,16 +149,15 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
 
-def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
-    """Return the differences of a comparison's table in primary scores, and those in the others, without notes."""
+def in_brief(comparison: Comparison, table: Table) -> Table:
+    """Return the differences of a comparison's table in primary scores."""
     settings = dict.fromkeys(name for row in comparison.rows for name in row.matched.setting)
     wanted = ("task", "dataset", *settings, "score", "effect", "means", *NUMBERS, "verdict")
     names = [name for name in wanted if name in table]
     notes = [note for note in table.notes if comparison.effects or not note.in_summary]
     columns = [replace(column, detail=-1) for column in table.columns]
     primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family == FAMILIES[0]]
-    others = [row | {"verdict": verdict_in_short(row["verdict"])} for row in table.rows if row not in primary]
-    return Table(columns, primary, notes).select(names), Table(columns, others).select(names)
+    return Table(columns, primary, notes).select(names)
 
 
 def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
