@@ -57,11 +57,6 @@ class Arm:
         return sum(not runs for runs in self.units.values())
 
     @property
-    def statuses(self) -> tuple[list[str], list[str]]:
-        """How the runs ended, and the lost pretrainings."""
-        return [record.status for record in self.records], [record.status for record in self.lost]
-
-    @property
     def above_chance(self) -> bool:
         """Whether some run of the variant scores above chance, or may."""
         may = ("completed", "not_judged")

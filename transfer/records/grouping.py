@@ -149,20 +149,15 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
     parents = [parent for record in records for parent in lineage(record, exports)]
-    origin_marks = [mark for record in (*records, *parents) for mark in record.origin_marks]
-    labels = []
-    for mark, is_marked in (("smoke", lambda record: record.smoke), ("dirty", lambda record: record.dirty)):
-        if any(map(is_marked, records)):
-            labels.append(mark)
-        elif any(map(is_marked, parents)) or mark in origin_marks:
-            labels.append(f"pretraining {mark}")
-    labels += ["weights modified"] * ("modified" in origin_marks)
+    own = {mark for record in records for mark in record.marks}
+    before = dict.fromkeys(mark for parent in parents for mark in parent.marks)
+    before |= dict.fromkeys(mark for record in (*records, *parents) for mark in record.origin_marks)
+    labels = [mark if mark in own else f"pretraining {mark}" for mark in ("smoke", "dirty") if mark in {*own, *before}]
+    labels += ["weights modified"] * ("modified" in before)
     labels += [OF_PRETRAINING] * (nearness_to_pretraining(records, exports) == 1)
-    subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
-    subsets += [mark for mark in origin_marks if mark.startswith("subset")]
     if any(record.details.get("resumed") for record in records):
         labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
-    return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
+    return labels + [f"pretraining {mark}" for mark in before if mark.startswith("subset")]
 
 
 def nearness_to_pretraining(records: Iterable[Record], exports: Mapping[str, Record]) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -177,13 +177,16 @@ class Record:
         return bool(self.environment.get("dirty"))
 
     @property
+    def marks(self) -> list[str]:
+        """Why its scores are no results: "smoke", "dirty", "subset 8"."""
+        return _marks({"smoke": self.smoke, "dirty": self.dirty, "subset": self.subset})
+
+    @property
     def origin_marks(self) -> list[str]:
         """The marks of the trainings that the weights come from, and of the weights: "smoke", "dirty", "modified" after
         their export, "subset 8".
         """
-        subset = self.origin.get("subset")
-        marks = [mark for mark in ("smoke", "dirty", "modified") if self.origin.get(mark)]
-        return marks + ([f"subset {subset}"] if subset is not None else [])
+        return _marks(self.origin)
 
     @classmethod
     def read(cls, path: Path, *, edited: bool = False) -> "Record":
@@ -223,6 +226,12 @@ class Record:
                 "Put the old file back, or delete its folder to run it again"
             )
         return record
+
+
+def _marks(facts: Mapping[str, Any]) -> list[str]:
+    subset = facts.get("subset")
+    marks = [mark for mark in ("smoke", "dirty", "modified") if facts.get(mark)]
+    return marks + ([f"subset {subset}"] if subset is not None else [])
 
 
 def _refuse(text: str) -> float:

@@ -10,6 +10,7 @@ from backbones.archs import ARCHS
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import rendered
 from transfer.data.spec import dataset_names, resolve_dataset
+from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
 from transfer.report.tables.text import without_tags
@@ -78,9 +79,8 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
 
 def _marks(record: Record) -> list[str]:
     """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
-    own = {"smoke": record.smoke, "dirty": record.dirty, f"subset {record.subset}": record.subset is not None}
-    names = [*(name for name, applies in own.items() if applies), *record.origin_marks]
-    return [_MARKS.get(name, name) for name in names] + ["a failed training run"] * record.training_failed
+    marks = [_MARKS.get(mark, mark) for mark in (*record.marks, *record.origin_marks)]
+    return marks + ["a failed training run"] * record.training_failed
 
 
 def _model(record: Record, weights: str) -> Rows:
@@ -98,33 +98,28 @@ def _pretraining(record: Record) -> Rows:
     recipe = {name: record.options.get(name) for name in _RECIPE}
     counts = record.dataset.get("counts", {}).items()
     splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
-    facts = {"recipe": record.task, "data": _data(record), "images": splits, "seed": record.seed, "outcome": outcome}
-    return _known(facts | recipe | {"started from": record.weights_id, "run": record.run_id})
+    facts = {"recipe": record.task, "data": dataset_label([record], {}), "images": splits, "seed": record.seed}
+    facts |= {"outcome": outcome, **recipe, "started from": record.weights_id, "run": record.run_id}
+    return _known(facts)
 
 
 def _scores(group: list[Record]) -> Rows:
     """Return a row for each score that all runs of a protocol have."""
     trained = [record for record in group if not record.training_failed]
     rows: Rows = []
+    first, data = group[0], dataset_label(group[:1], {})
     ended = ", ".join(f"{count} {status}" for status, count in Counter(record.status for record in group).most_common())
     for name in trained[0].scores if trained else ():
         if all(name in record.scores for record in trained):
             mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
             percent = f"{mean:.2f}" + f" ± {deviation:.2f}" * (len(trained) > 1)
-            rows.append((group[0].task, _data(group[0]), name, percent, [record.seed for record in group], ended))
+            rows.append((first.task, data, name, percent, [record.seed for record in group], ended))
     return rows
 
 
 def _in_code(text: str) -> str:
     """Return a text that cannot end the code in which it stands."""
     return visible(text).replace("`", "'")
-
-
-def _data(record: Record) -> str:
-    version = record.dataset.get("version")
-    remarks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
-    remarks += [f"subset {record.subset}"] * (record.subset is not None)
-    return str(record.dataset["name"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _known(facts: dict[str, Any]) -> Rows:

@@ -150,10 +150,8 @@ def _text(name: str, value: Any) -> _Cell:
 
 def marks_of(record: Record) -> list[str]:
     """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
-    subset = [f"subset {record.subset}"] if record.subset is not None else []
-    broken = [record.status] if record.status != "completed" else []
-    marks = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
-    return marks + [f"pretraining {mark}" for mark in record.origin_marks if mark not in marks] + broken
+    before = [f"pretraining {mark}" for mark in record.origin_marks if mark not in record.marks]
+    return [*record.marks, *before, *[record.status] * (record.status != "completed")]
 
 
 def run_facts(runs: Sequence[Run]) -> dict[str, Any]:

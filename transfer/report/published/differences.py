@@ -79,12 +79,8 @@ def _differs(name: str, own: Any, published: Any, mark: str = "") -> str:
 def run_marks(records: Iterable[Record]) -> list[str]:
     """Return the marks of runs and of their pretrainings, unreadable images, and untrained parameters."""
     records = list(records)
-    origins = [mark for record in records for mark in record.origin_marks]
-    names = ["smoke"] * ("smoke" in origins or any(record.smoke for record in records))
-    names += ["dirty"] * ("dirty" in origins or any(record.dirty for record in records))
-    names += ["weights modified"] * ("modified" in origins)
-    names += [f"subset {record.subset}" for record in records if record.subset is not None]
-    names += [mark for mark in origins if mark.startswith("subset")]
+    marks = [mark for record in records for mark in (*record.marks, *record.origin_marks)]
+    names = ["weights modified" if mark == "modified" else mark for mark in marks]
     names += [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
     return names + [f"left untrained: {', '.join(record.untrained)}" for record in records if record.untrained]
 
