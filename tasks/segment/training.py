@@ -34,6 +34,7 @@ from tasks.segment.scoring import COUNTS, resampled, rescore
 from tasks.segment.task import SegmentOptions
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
+from transfer.core.pictures import file_name
 from transfer.core.seeding import seeded
 from transfer.data.classification import ClassificationData
 from transfer.data.formats.masks import IGNORED, MaskSplit
@@ -261,8 +262,8 @@ def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions,
 
 
 def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
-    """Save the labels of every image as `folder`/NAME.png with a palette, and `-` for the slashes in NAME."""
+    """Save the labels of every image as `folder`/NAME.png (see `file_name`) with a palette."""
     for name, labels in zip(images.names, found["labels"]):
         picture = Image.fromarray(labels)
         picture.putpalette(COLORS)
-        picture.save(folder / Path(name).with_suffix(".png").as_posix().replace("/", "-").lstrip(".-"))
+        picture.save(folder / f"{file_name(name)}.png")

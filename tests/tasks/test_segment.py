@@ -75,7 +75,7 @@ def test_labels_of_images_are_those_of_the_evaluation_to_the_bit(tmp_path: Path)
     assert predict([*words, "--pictures", str(tmp_path / "labels")]) == 0
     kept = run.per_sample()
     for index, name in enumerate(val.names):
-        image = Image.open(tmp_path / "labels" / Path(name).with_suffix(".png").name)
+        image = Image.open(tmp_path / "labels" / f"{Path(name).name}.png")
         truth, found = np.asarray(val.mask(index)), np.asarray(image)
         assert (image.mode, image.size) == ("P", val.read(index).size)
         table = confusion_matrix(truth[truth != IGNORED], found[truth != IGNORED], labels=range(4))
