@@ -27,7 +27,7 @@ from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
 from transfer.report.tables.stability_map import largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
-from transfer.report.tables.text import note_text, note_texts
+from transfer.report.tables.text import note_text
 from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
@@ -151,21 +151,21 @@ class _Report:
 
     def comparisons(self, comparisons: Sequence[Comparison]) -> Iterator[Section]:
         """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
-        told = [(versus(one, self.runs), answer(one, self.runs, self.request.ratios)) for one in comparisons]
-        shared = [limit for limit in told[0][1].limits if all(limit in one.limits for _, one in told)]
-        limits = [Note(limit, "" if limit in shared else name) for name, one in told for limit in one.limits]
+        told = [answer(one, self.runs, self.request.ratios) for one in comparisons]
         said: set[str] = set()
         blocks = []
-        for _, one in told:
-            new = [line for line in (*one.caveats, *one.effects) if line not in said or line.startswith("- ")]
-            blocks.append("\n".join([one.headline, *new, "Same cost as above." if one.cost in said else one.cost]))
-            said |= {*new, one.cost} - {""}
-        yield Section(title="Summary", note="\n\n".join(blocks), reading="\n".join(note_texts(limits)), lead=True)
-        for comparison, (name, one) in zip(comparisons, told, strict=True):
+        for one in told:
+            lines = [*one.caveats, *one.effects, *one.cost.splitlines(), *one.limits]
+            new = [line for line in lines if line not in said or line.startswith("- ")]
+            blocks.append("\n".join([one.headline, *new]))
+            said |= {*new}
+        yield Section(title="Summary", note="\n\n".join(blocks), lead=True)
+        for comparison, one in zip(comparisons, told, strict=True):
             plot = forest_plot(comparison, self.runs, self.names)
             if plot or one.rates:
                 reading = READING["forest"] if plot else ""
-                yield Section(title=name, note="\n".join(one.rates), plot=plot, reading=reading)
+                title = versus(comparison, self.runs)
+                yield Section(title=title, note="\n".join(one.rates), plot=plot, reading=reading)
 
     def differences(self, comparison: Comparison) -> Iterator[Section]:
         """Yield all differences; in brief those in primary scores.

@@ -205,20 +205,13 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
-    """Yield how many training runs of each variant failed, for each match, and how many were not checked."""
-    unjudged = dict.fromkeys(names, 0)
+    """Yield how many training runs of each variant failed, for each match."""
     for matched in {id(row.matched): row for row in rows}.values():
         where = matched.matched.label
         for variant in matched.breakdowns:
-            unjudged[variant.variant] += variant.not_judged
             if variant.broken:
                 of = count(variant.of, "training run")
                 yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
-    if any(unjudged.values()):
-        told = " and ".join(
-            f"{count(number, 'training run')} of {names[variant]}" for variant, number in unjudged.items() if number
-        )
-        yield f"{told} not checked for failure; the notes of `report --per-run` say why."
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:

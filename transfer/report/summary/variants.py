@@ -51,14 +51,8 @@ def why_no_arms(runs: RunSet) -> str:
             f"{len(runs):,} runs are too many to be compared unasked. Name two variants: "
             "python -m transfer.report page RUNS --compare stem=conv stem=patchify"
         )
-    if not runs.records:
-        return "No finished run: there is nothing to show but what was asked for."
-    record = runs.records[0]
-    name, task = record.backbone.get("name"), record.task
-    run = "pretrain RECIPE" if task.startswith("pretrain") else f"run {task}"
     return (
-        f"One variant, {name}: there is nothing to compare it with. Add another: "
-        f"python -m transfer.{run} --backbone {name} with another --stem or --attention, or another --backbone; "
+        "There are no two variants to compare. Add runs with another --stem, --attention or --backbone; "
         "the same options and --seeds pair the runs."
     )
 

@@ -92,7 +92,7 @@ def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
     """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
     records = {record.run_id: record for row in rows for record in row.matched.records}
     places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
-    return [replace(note, rows=places, in_summary=True) for note in unjudged_note([*records.values()])]
+    return [replace(note, rows=places) for note in unjudged_note([*records.values()])]
 
 
 def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -> list[Note]:
