@@ -27,7 +27,7 @@ from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
 from transfer.report.tables.stability_map import largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
-from transfer.report.tables.text import note_text
+from transfer.report.tables.text import note_texts
 from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
@@ -160,12 +160,9 @@ class _Report:
             blocks.append("\n".join([one.headline, *new]))
             said |= {*new}
         yield Section(title="Summary", note="\n\n".join(blocks), lead=True)
-        for comparison, one in zip(comparisons, told, strict=True):
-            plot = forest_plot(comparison, self.runs, self.names)
-            if plot or one.rates:
-                reading = READING["forest"] if plot else ""
-                title = versus(comparison, self.runs)
-                yield Section(title=title, note="\n".join(one.rates), plot=plot, reading=reading)
+        for comparison in comparisons:
+            if plot := forest_plot(comparison, self.runs, self.names):
+                yield Section(title=versus(comparison, self.runs), plot=plot, reading=READING["forest"])
 
     def differences(self, comparison: Comparison) -> Iterator[Section]:
         """Yield all differences; in brief those in primary scores.
@@ -203,7 +200,7 @@ class _Report:
     def paper(self) -> Iterator[Section]:
         if paper := self.request.paper:
             table = paper_table(self.runs, *paper, margin=self.request.margin)
-            note = "\n".join(map(note_text, table.notes))  # paragraphs: they say what the table is, as its cells do not
+            note = "\n".join(note_texts(table.notes))  # paragraphs: they say what the table is, as its cells do not
             yield Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
     def interaction(self) -> Iterator[Section]:

@@ -13,7 +13,6 @@ from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.summary.stability import rate_sentences
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
@@ -55,7 +54,6 @@ class Answer:
         headline: how often the first variant is better, worse, or neither.
         caveats: what the reader must know before using the verdict.
         effects: a line for each score with means, difference and interval, below the line that explains them.
-        rates: up to which rates the variants train, where several were tried and some failed.
         cost: what the first variant costs beside the second; empty where nothing is known.
         limits: which runs are counted.
     """
@@ -63,15 +61,12 @@ class Answer:
     headline: str
     caveats: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
-    rates: tuple[str, ...] = ()
     cost: str = ""
     limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return a paragraph for each part."""
-        return "\n".join(
-            filter(None, [self.headline, *self.caveats, *self.effects, *self.rates, self.cost, *self.limits])
-        )
+        return "\n".join(filter(None, [self.headline, *self.caveats, *self.effects, self.cost, *self.limits]))
 
 
 def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> Answer:
@@ -79,17 +74,16 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
 
     Args:
         comparison: of two variants.
-        runs: among which they were compared, for the rates at which the variants train.
+        runs: among which they were compared.
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
-    rates = tuple(rate_sentences(comparison, runs))
     excluded = count(len(comparison.exclusions), "group")
     limits = [f"{excluded} of runs not compared: see the notes below the table."] * bool(comparison.exclusions)
     primary = [row for row in comparison.rows if row.primary and row.effect is None]
     rows = [row for row in primary if row.family == FAMILIES[0]]
     a, b = compared_names(comparison, runs)
     if not rows:
-        return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(limits))
+        return Answer(f"{a} vs. {b}: not compared.", limits=tuple(limits))
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: [*WORDS].index(row.verdict.kind)):
         word = WORDS[row.verdict.kind].format(a=a, b=b) + " (completed runs only)" * bool(row.verdict.breakdowns)
@@ -117,7 +111,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *limits]
     cost = _cost(primary, a, b, ratios or CostRatios())
-    return Answer(headline, tuple(caveats), tuple(effects), rates, cost, tuple(limits))
+    return Answer(headline, tuple(caveats), tuple(effects), cost, tuple(limits))
 
 
 def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:

@@ -1,43 +1,20 @@
-"""Up to which rates variants train, in a sentence for each task or map. Imports no torch."""
+"""Up to which rates variants train, in a sentence for each map. Imports no torch."""
 
 import math
-from collections.abc import Iterator, Sequence
 
-from transfer.comparison.compare_arms import Comparison
-from transfer.core.errors import UsageError
 from transfer.records.fields import value_label
-from transfer.records.run_set import RunSet
-from transfer.report.summary.variants import compared_names
-from transfer.report.tables.stability_map import StabilityMap, largest_stable, stability_map
+from transfer.report.tables.stability_map import StabilityMap, largest_stable
 from transfer.report.tables.table import is_missing, is_number
 
 AXES = ("lr", "warmup_epochs")
 
 
-def rate_sentences(comparison: Comparison, runs: RunSet) -> Iterator[str]:
-    """Yield a sentence for each task of which a variant has trainings at several rates."""
-    for task in runs.tasks:
-        maps = []
-        for name, variant in zip(compared_names(comparison, runs), comparison.variants, strict=True):
-            try:
-                of_arm = stability_map(runs.select(run for run in variant.runs if run.record.task == task), *AXES)
-            except UsageError:  # a task without rates, or a variant without the task
-                break
-            maps.append((name, of_arm))
-        if len(maps) == len(comparison.variants) and any(len({*rows[AXES[0]]}) > 1 for _, rows in maps):
-            yield f"{task}: {_sentence(maps)}"
-
-
 def map_sentence(rows: StabilityMap) -> str:
     """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
-    return _sentence(rows.panels()) if all(map(is_number, rows[rows.x])) else ""
-
-
-def _sentence(maps: Sequence[tuple[str, StabilityMap]]) -> str:
-    """Return the sentence on maps with their names."""
-    seeds = max(max(rows["seeds"]) for _, rows in maps)
-    told = "; ".join(f"{name} {_limit(rows)}" for name, rows in maps)
-    return f"{told}{' (where more than half of the seeds train)' * (seeds > 1 and 'trains' in told)}."
+    if not all(map(is_number, rows[rows.x])):
+        return ""
+    told = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
+    return f"{told}{' (where more than half of the seeds train)' * (max(rows['seeds']) > 1 and 'trains' in told)}."
 
 
 def _limit(rows: StabilityMap) -> str:

@@ -163,17 +163,3 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
 )
 def test_variants_are_named_by_what_differs(selectors: list[str], names: list[str]) -> None:
     assert names_of(selectors) == names
-
-
-def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path: Path) -> None:
-    def at(stem: str, lr: float, broke: bool = False) -> list[Run]:
-        options = {"lr": lr, "warmup_epochs": 5.0}
-        return [made(tmp_path, stem, seed=seed, lr=lr, broke=broke, options=options) for seed in range(2)]
-
-    runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
-    told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
-    expected = "conv trains at all 2 learning rates tried, up to 0.2; patchify trains up to 0.1, not at 0.2"
-    assert told.rates == (f"knn: {expected} (where more than half of the seeds train).",)
-    fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
-    (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify"), RunSet.of(fine)).rates
-    assert told_fine.count("trains at all 2 learning rates tried, up to 0.4") == 2
