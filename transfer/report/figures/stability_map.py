@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transfer.records.fields import order
+from transfer.records.fields import order, value_label
 from transfer.report.figures.svg import (
     SMALL,
     Plot,
@@ -66,10 +66,6 @@ def _value(value: Any) -> Any:
     return None if is_missing(value) else value
 
 
-def _label(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
-
-
 def _panel(
     axes: Any, cells: Sequence[Row], values: Mapping[str, list[Any]], scores: Mapping[str, list[float]], inches: float
 ) -> None:
@@ -83,9 +79,9 @@ def _panel(
     x, y = values
     for cell in cells:
         place = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
-        _cell(axes, place, cell, f"{x} {_label(cell[x])}, {y} {_label(cell[y])}", scores, inches)
+        _cell(axes, place, cell, f"{x} {value_label(cell[x])}, {y} {value_label(cell[y])}", scores, inches)
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
-        labels = [plain(_label(value), 14) for value in values[name]]
+        labels = [plain(value_label(value), 14) for value in values[name]]
         level = name == y or all(fits(label, inches, 10) for label in labels)
         put(range(len(labels)), labels, rotation=0 if level else 90)
         limit(-0.5, len(labels) - 0.5)

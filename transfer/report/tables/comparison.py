@@ -25,7 +25,7 @@ from transfer.report.tables.comparison_text import (
     without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
-from transfer.report.tables.text import note_text
+from transfer.report.tables.text import note_texts
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Breakdowns
 
@@ -72,7 +72,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
     what = "'{}' and '{}' cannot be compared" if not comparison.effects else "no interaction in {}, {}, {}, {}"
     if not comparison.rows:
-        reasons = "; ".join(map(note_text, excluded)) or "no task has all under one protocol"
+        reasons = "; ".join(note_texts(excluded)) or "no task has all under one protocol"
         raise UserError(f"{what.format(*(variant.text for variant in comparison.variants))}: {reasons}")
     notes = [
         Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)

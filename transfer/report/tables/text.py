@@ -44,11 +44,6 @@ def notes_of_row(table: Table, row: int) -> list[str]:
     return note_texts(note for note in table.notes if not note.rows or row in note.rows)
 
 
-def note_text(note: Note) -> str:
-    """Return the sentence of a note, after the rows or settings it is about."""
-    return f"{note.about}: {note.text}" if note.about else note.text
-
-
 def values(table: Table, name: str) -> list[Any]:
     """Return the values of a column for display; if some are floats or missing, integers become floats."""
     column = [None if tables.is_missing(value) and not isinstance(value, str) else value for value in table[name]]

@@ -25,7 +25,7 @@ from transfer.records.store import Run, Store
 from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.tables.table import cell_text
-from transfer.report.tables.text import note_text
+from transfer.report.tables.text import note_texts
 
 PROBED = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
 """A row of table 2 whose steps are `dino` and `linear`."""
@@ -110,7 +110,7 @@ def shown_table(runs: Sequence[Run], paper: str, table: str) -> tuple[list[dict[
     """The rows of a table and its notes as a reader sees them: all but whole numbers as texts."""
     made = paper_table(RunSet.of(runs), paper, table)
     rows = [{name: _text(name, value) for name, value in row.items()} for row in made.rows]
-    return rows, [note_text(note) for note in made.notes]
+    return rows, note_texts(made.notes)
 
 
 def _text(name: str, value: Any) -> str | int:
