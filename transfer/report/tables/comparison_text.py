@@ -125,12 +125,20 @@ def _no_interval(match: ComparedMatch) -> Iterator[str]:
         yield f"no interval{' of ' * any(names)}{', '.join(names)}: {reason}"
 
 
-def _few_clusters(match: ComparedMatch) -> Iterator[str]:
-    """Yield the text on estimates with too few discordant clusters."""
-    estimates = [(row, row.estimate) for row in match.rows if row.estimate is not None]
-    rows = [row for row, one in estimates if one.method == "t" and one.most_discordant < SKEWED]
-    if few := [f"{row.score} ({row.effect})" if row.effect else row.score for row in rows]:
-        yield f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
+def _few_clusters(match: ComparedMatch) -> list[str]:
+    """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
+    texts, few = list[str](), list[str]()
+    for row in match.rows:
+        if (one := row.estimate) is None:
+            continue
+        if 2 * one.effective_clusters < one.clusters:
+            texts.append(
+                f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
+            )
+        if one.method == "t" and one.most_discordant < SKEWED:
+            few.append(f"{row.score} ({row.effect})" if row.effect else row.score)
+    told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
+    return [*dict.fromkeys(texts), *([told] if few else [])]
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
