@@ -79,22 +79,11 @@ def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
     return variants
 
 
-def selector_fields(text: str) -> dict[str, str]:
-    """Return the fields of a selector FIELD=VALUE[,FIELD=VALUE] with their values."""
+def _by_fields(text: str, runs: RunSet) -> Selection:
     values = {}
     for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
         name, _, value = part.partition("=")
         values[name.strip()] = value.strip()
-    return values
-
-
-def selector_of(fields: Mapping[str, str]) -> str:
-    """Return the selector of fields with their values."""
-    return ",".join(f"{name}={value}" for name, value in fields.items())
-
-
-def _by_fields(text: str, runs: RunSet) -> Selection:
-    values = selector_fields(text)
     check_fields(values, runs.records, runs.exports)
     remaining = list(runs)
     for name, value in values.items():

@@ -19,13 +19,12 @@ search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
 from transfer.core.options import check_keys, mapping
-from transfer.core.settings import CONFIGS, config_names, read_value, read_yaml
+from transfer.core.settings import config_names, config_path, read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
 from transfer.experiments.step import (
@@ -124,7 +123,7 @@ def read_sweep(
     Raises:
         UsageError: lists every unknown name, key, value and tier with its place and the fix.
     """
-    path = _path(name)
+    path = config_path("sweeps", "sweep", name)
     content, where = read_yaml(path), str(path)
     check_keys(content, KEYS, where)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
@@ -218,15 +217,6 @@ def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
         if not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{EXAMPLES[key]}], not {values!r}")
     return given | {"by": as_list(parts.get("by"))}
-
-
-def _path(name: str) -> Path:
-    """Return the path of a shipped sweep or of a user's file. Raises UsageError for an unknown name."""
-    if Path(name).suffix in (".yaml", ".yml"):
-        return Path(name)
-    if name not in sweep_names():
-        raise unknown("sweep", name, sweep_names(), "; or a YAML file")
-    return CONFIGS / "sweeps" / f"{name}.yaml"
 
 
 def _tier(content: dict[str, Any], tier: str | None, where: str) -> dict[str, Any]:

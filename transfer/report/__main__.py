@@ -151,14 +151,12 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
 
 def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
     from transfer.experiments.claims import read_claims
+    from transfer.report.claims.document import claim_sections, write_document
     from transfer.report.claims.evaluate import evaluate
-    from transfer.report.claims.table import claim_sections
 
     read = read_claims(options.claims)
     results = [evaluate(claim, runs) for claim in read.claims]
     if options.document:
-        from transfer.report.claims.document import write_document
-
         files = write_document(options.document, read, results, runs)
         print_safe(f"{options.document}: {len(files)} files", file=sys.stderr)
     parts = [*claim_sections(read.title, results, runs, plots=options.format == "html")]

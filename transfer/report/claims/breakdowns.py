@@ -1,138 +1,131 @@
 """Failed training runs of a claim's variants: their share, and the largest rate at which runs train."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from transfer.comparison.pairing import MatchedRuns
-from transfer.comparison.selection import selector_fields, selector_of
 from transfer.core.errors import UserError
 from transfer.experiments.claims import Claim
 from transfer.records.evidence import SCORE_AT_CHANCE, ending
+from transfer.records.fields import value_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.findings import POINTS, Finding, Point, judged
-from transfer.report.claims.metrics import values_of
-from transfer.report.claims.variants import equal_grids, grid_of, matched, seed_of, selected
-from transfer.report.tables.stability_map import Edges, edges
+from transfer.report.claims.findings import POINTS, Finding, Point
+from transfer.report.claims.variants import equal_grids, grid_of, matched, values_of
+from transfer.report.tables.stability_map import edges
+from transfer.report.tables.table import MeanInterval
 from transfer.statistics.effects import conclusion, newcombe
 
 TRAINED, NOT_JUDGED = "completed", "not_judged"
 Statuses = dict[str, str]
-"""The status of each run by its id: `completed`, `not_judged`, or how it failed."""
+"""The status of each run that was checked for failure by its id: `completed`, or how it failed."""
 
 
-def failures(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
+def failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
-    if claim.over and claim.over not in selector_fields(a):
-        equal_grids(found, (a, b), claim.over, claim.grid, runs)
-    rules = _rules(claim, found, (a, b), runs)
-    counts = {name: [_failed(variant, statuses) for variant in found.variants] for name, statuses in rules.items()}
-    texts = {name: ", ".join(f"{failed} of {of}" for failed, of in counted) for name, counted in counts.items()}
-    *_, (deciding, ((failed_a, of_a), (failed_b, of_b))) = counts.items()
-    if not of_a or not of_b:
-        raise UserError(f"{of_a} and {of_b} runs were checked for failure")
-    low, high = (100 * end for end in newcombe(failed_a, of_a, failed_b, of_b))
-    means = 100 * failed_a / of_a, 100 * failed_b / of_b
-    points = [Point(text, name, 100 * k / of) for name in counts for text, (k, of) in zip((a, b), counts[name]) if of]
-    finding = Finding(
-        means=means,
-        effect=means[0] - means[1],
-        low=low,
-        high=high,
+    found, notes, points = matched(claim, arms, runs), list[str](), list[Point]()
+    if claim.over and _without_over(claim, arms[0]) == arms[0]:
+        equal_grids(claim, found, arms, runs)
+    for rule, statuses in _rules(claim, found, arms, runs):  # the last one decides
+        judged = [_judged(variant, statuses) for variant in found.variants]
+        counts = [(sum(status != TRAINED for status in of), len(of)) for of in judged]
+        points += [Point(text, rule, 100 * k / of) for text, (k, of) in zip(arms, counts, strict=True) if of]
+        notes.append(f"by {rule}: {', '.join(f'{k} of {of}' for k, of in counts)}")
+    if not all(judged):
+        raise UserError(f"{' and '.join(str(of) for _, of in counts)} runs were checked for failure")
+    low, high = (100 * end for end in newcombe(*counts[0], *counts[1]))
+    shares = [100 * k / of for k, of in counts]
+    seeds = [
+        {(value_of(run.record, "pretraining.seed", runs.exports), run.record.seed) for run in variant}
+        for variant in found.variants
+    ]
+    return Finding(
+        means=shares,
+        effect=MeanInterval(shares[0] - shares[1], low, high, digits=".2f"),
         unit=POINTS,
-        n=texts.pop(deciding),
-        notes=tuple(f"by {name}: {text}" for name, text in texts.items()),
-        points=tuple(points),
-        runs=[run for variant in found.variants for run in variant],
+        n=notes.pop().partition(": ")[2],
+        seeds=min(map(len, seeds)),
+        verdict=conclusion(claim.expect, low, high, claim.margin),
+        notes=notes,
+        points=points,
+        records=found.records,
     )
-    seeds = min(len({seed_of(run, runs) for run in variant}) for variant in found.variants)
-    return judged(claim, finding, seeds, conclusion(claim.expect, low, high, claim.margin))
 
 
-def largest_stable(claim: Claim, a: str, b: str, runs: RunSet) -> Finding:
+def largest_stable(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
-    found = matched([selected(text, runs, claim.over, claim.grid) for text in (a, b)], runs, claim.over)
-    grids = equal_grids(found, (a, b), claim.over, claim.grid, runs)
-    top, ends, texts, points = float(max(grids[0])), list[Edges](), dict[str, str](), list[Point]()
-    for name, statuses in _rules(claim, found, (a, b), runs).items():  # the last one decides
-        checked = [[(float(value), _judged(of, statuses)) for value, of in grid.items()] for grid in grids]
-        ends = [edges([(value, of) for value, of in one if of]) for one in checked]
-        largest = (f"{'at least ' * (one.largest == top)}{max(one.largest, 0):g}" for one in ends)
-        texts[name] = f"largest {claim.over} at which most runs train, by {name}: {', '.join(largest)}"
-        points = [
-            Point(text, f"seed {run.record.seed}", float(value), float(statuses[run.record.run_id] == TRAINED))
-            for text, grid in zip((a, b), grids, strict=True)
-            for value, of in grid.items()
-            for run in of
-        ]
-    means = max(ends[0].largest, 0.0), max(ends[1].largest, 0.0)
+    found, notes = matched(claim, arms, runs), list[str]()
+    grids = equal_grids(claim, found, arms, runs)
+    top = float(max(grids[0]))  # what trains at the largest rate tried may train at any
+    for rule, statuses in _rules(claim, found, arms, runs):  # the last one decides
+        judged = [{float(value): _judged(of, statuses) for value, of in grid.items()} for grid in grids]
+        ends = [edges([(value, of) for value, of in cells.items() if of]) for cells in judged]
+        means = [max(one["largest_stable"], 0.0) for one in ends]
+        told = ", ".join(f"{'at least ' * (mean == top)}{mean:g}" for mean in means)
+        notes.append(f"largest {claim.over} at which most runs train, by {rule}: {told}")
     if not max(means):
         raise UserError("no rate trains")
-    # what trains at the largest rate tried may train at any
-    (low_a, high_a), (low_b, high_b) = ((max(one.low, 0.0), math.inf if one.high == top else one.high) for one in ends)
-    low, high = _log_ratio(low_a, high_b), _log_ratio(high_a, low_b)
+    low_a, low_b = (max(one["largest_low"], 0.0) for one in ends)
+    high_a, high_b = (math.inf if one["largest_high"] == top else one["largest_high"] for one in ends)
+    low, high = _ratio(low_a, high_b), _ratio(high_a, low_b)
+    points = [
+        Point(text, f"seed {run.record.seed}", float(value), float(statuses.get(run.record.run_id) == TRAINED))
+        for text, grid in zip(arms, grids, strict=True)
+        for value, of in grid.items()
+        for run in of
+    ]
     seeds = min(len(of) for grid in grids for of in grid.values())
-    finding = Finding(
+    return Finding(
         means=means,
-        effect=means[0] / means[1] if means[1] else math.inf,
-        low=math.exp(low),
-        high=math.exp(high),
+        effect=MeanInterval(means[0] / means[1] if means[1] else math.inf, low, high, digits=".3g"),
         unit="times",
         n=f"{seeds} at each of {len(grids[0])}",
-        notes=tuple(texts.values()),
-        points=tuple(points),
-        runs=[run for variant in found.variants for run in variant],
+        seeds=seeds,
+        verdict=conclusion(claim.expect, _log(low), _log(high), _log(claim.margin or 1)),
+        notes=notes,
+        points=points,
+        records=found.records,
     )
-    return judged(claim, finding, seeds, conclusion(claim.expect, low, high, math.log(claim.margin or 1)))
 
 
-def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> dict[str, Statuses]:
-    """Return the statuses of all runs by the name of each rule; the last rule decides."""
+def _ratio(a: float, b: float) -> float:
+    """Return a / b, where 0 is a rate below all that were tried, and infinity one above them."""
+    return 0.0 if a <= 0 or b == math.inf else a / b if b > 0 else math.inf
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if ratio > 0 else -math.inf
+
+
+def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> Iterator[tuple[str, Statuses]]:
+    """Yield the name of each rule and the statuses of the runs by it."""
     own = {record.run_id: ending(record) for record in found.records}
-    rules = {"the suite's rule": own}
-    if claim.broken_below is not None:
-        below = dict(own)
-        for variant, text in zip(found.variants, texts, strict=True):
-            least = claim.broken_below * _best(claim, variant, text, runs)
-            alive = [run for run in variant if own[run.record.run_id] in (TRAINED, NOT_JUDGED)]
-            for run, score in zip(alive, _scores(claim, alive, runs), strict=True):
-                below[run.record.run_id] = TRAINED if score >= least else SCORE_AT_CHANCE
-        rules[f"the row's rule (below {claim.broken_below:g} of the best score)"] = below
-    return rules
+    yield "the suite's rule", {run: status for run, status in own.items() if status != NOT_JUDGED}
+    if claim.broken_below is None:
+        return
+    for variant, text in zip(found.variants, texts, strict=True):
+        least = claim.broken_below * _best(claim, text, runs)
+        alive = [run for run in variant if own[run.record.run_id] in (TRAINED, NOT_JUDGED)]
+        for run, score in zip(alive, values_of(alive, claim.metric), strict=True):
+            own[run.record.run_id] = TRAINED if score >= least else SCORE_AT_CHANCE
+    yield f"the row's rule (below {claim.broken_below:g} of the best score)", own
 
 
-def _scores(claim: Claim, variant: Sequence[Run], runs: RunSet) -> list[float]:
-    return values_of(variant, claim.metric or variant[0].record.primary, runs) if variant else []
-
-
-def _best(claim: Claim, variant: Sequence[Run], text: str, runs: RunSet) -> float:
+def _best(claim: Claim, text: str, runs: RunSet) -> float:
     """Return the best mean score of a variant over the values of `over`, also those that its selector leaves out."""
-    fields = selector_fields(text)
-    if fields.pop(claim.over, None):
-        wide = selected(selector_of(fields), runs, claim.over, claim.grid)
-        (variant,) = matched([wide], runs, claim.over).variants
-    scored = ([run for run in of if run.record.scored] for of in grid_of(variant, claim.over, runs).values())
-    means = [fmean(_scores(claim, of, runs)) for of in scored if of]
-    if not means:
+    (variant,) = matched(claim, [_without_over(claim, text)], runs).variants
+    scored = grid_of([run for run in variant if run.record.scored], claim.over, runs)
+    if not scored:
         raise UserError(f"no run of '{text}' has a score at any {claim.over}")
-    return max(means)
+    return max(fmean(values_of(of, claim.metric)) for of in scored.values())
+
+
+def _without_over(claim: Claim, text: str) -> str:
+    """Return a selector without its condition on the field `over`."""
+    return re.sub(rf"(^|,){claim.over}=[^,]*", "", text).strip(",")
 
 
 def _judged(variant: Sequence[Run], statuses: Statuses) -> list[str]:
-    found = (statuses[run.record.run_id] for run in variant)
-    return [status for status in found if status != NOT_JUDGED]
-
-
-def _failed(variant: Sequence[Run], statuses: Statuses) -> tuple[int, int]:
-    """Return how many runs failed, and of how many that were judged."""
-    found = _judged(variant, statuses)
-    return sum(status != TRAINED for status in found), len(found)
-
-
-def _log_ratio(a: float, b: float) -> float:
-    """Return log(a / b); 0 is a rate below all that were tried, infinity one above them."""
-    if a <= 0 or math.isinf(b):
-        return -math.inf
-    return math.inf if b <= 0 or math.isinf(a) else math.log(a / b)
+    return [statuses[run.record.run_id] for run in variant if run.record.run_id in statuses]

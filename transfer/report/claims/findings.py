@@ -1,18 +1,20 @@
 """What one comparison of a claim gives, and the result of a whole row."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from transfer.experiments.claims import Claim
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
 from transfer.report.tables.costs import hours
-from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED
+from transfer.report.tables.table import MeanInterval
+from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, VERDICTS
 
 POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
-WEAKEST = (CONTRADICTION, UNDECIDED, SUPPORT)
+WEAKEST = (NO_VERDICT, CONTRADICTION, UNDECIDED, SUPPORT)
 
 
 class Point(NamedTuple):
@@ -38,38 +40,36 @@ class Finding:
     Attributes:
         a, b: what is compared.
         means: value of each variant.
-        effect, low, high: effect with its 95 % interval.
+        effect: effect with its 95 % interval; None without one.
         unit: its unit; empty without one.
         n: number of seeds, runs, or failures.
-        verdict: conclusion by the row's rule; empty without one.
+        seeds: number of seeds with a value, of the variant with the fewest; None where seeds do not matter.
+        verdict: conclusion by the row's rule.
         why: reason why there is no verdict.
         notes: what a reader should know besides.
         detectable: true effect that such runs show four times in five; None where it is not known.
         points: values behind the effect.
-        runs: runs that were compared.
+        records: records of the runs that were compared.
     """
 
     a: str = ""
     b: str = ""
-    means: tuple[float, ...] = ()
-    effect: float | None = None
-    low: float | None = None
-    high: float | None = None
+    means: Sequence[float] = ()
+    effect: MeanInterval | None = None
     unit: str = ""
     n: str = ""
-    verdict: str = ""
+    seeds: int | None = None
+    verdict: str = NO_VERDICT
     why: str = ""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     detectable: float | None = None
-    points: tuple[Point, ...] = ()
-    runs: Sequence[Run] = ()
+    points: Sequence[Point] = ()
+    records: Sequence[Record] = ()
 
-
-def judged(claim: Claim, finding: Finding, seeds: int, verdict: str) -> Finding:
-    """Return a finding with its verdict, or with what it lacks if there are fewer seeds than the row needs."""
-    few = (f"{seeds} of {claim.seeds} seeds",) if seeds < claim.seeds else ()
-    why = f"{seeds} of the {claim.needs} seeds that it needs" if seeds < claim.needs else ""
-    return replace(finding, verdict="" if why else verdict, why=why, notes=finding.notes + few * (not why))
+    @property
+    def name(self) -> str:
+        """What is compared, as one text."""
+        return f"{self.a} vs. {self.b}" if self.b else self.a
 
 
 @dataclass(frozen=True)
@@ -77,39 +77,50 @@ class Result:
     """A claim with all comparisons of its row."""
 
     claim: Claim
-    findings: tuple[Finding, ...]
-
-    @property
-    def why(self) -> str:
-        """Reason why there is no verdict; empty with one."""
-        return next((one.why for one in self.findings if one.why), "")
+    findings: Sequence[Finding]
 
     @property
     def verdict(self) -> str:
         """Support if every comparison supports the claim, contradiction if one contradicts it, else undecided."""
-        if self.claim.not_run:
-            return NOT_RUN
-        return NO_VERDICT if self.why else self.shown.verdict
+        return NOT_RUN if self.claim.not_run else self.shown.verdict
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, with those of the comparisons where they differ."""
+        differ = len({one.verdict for one in self.findings}) > 1
+        return self.verdict + f" ({verdict_counts(self.findings)})" * differ
 
     @property
     def shown(self) -> Finding:
         """The comparison that supports the claim least."""
         sign = -1 if "<" in self.claim.expect else 1
 
-        def place(one: Finding) -> tuple[bool, int, float]:
-            least = one.high if sign < 0 else one.low
-            return not one.why, WEAKEST.index(one.verdict or CONTRADICTION), sign * (least or 0.0)
+        def place(one: Finding) -> tuple[int, float]:
+            least = one.effect and (one.effect.high if sign < 0 else one.effect.low)
+            return WEAKEST.index(one.verdict), sign * (least or 0.0)
 
         return min(self.findings, key=place) if self.findings else Finding()
 
     @property
-    def notes(self) -> list[str]:
-        """Notes of all comparisons, each once."""
-        return list(dict.fromkeys(note for one in self.findings for note in one.notes))
+    def remarks(self) -> list[str]:
+        """Why there is no verdict, or what the row would cost; then the notes of the comparisons, each once."""
+        if missing := self.claim.not_run:
+            return [f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"]
+        why = [f"{NO_VERDICT}: {one.why}" for one in self.findings if one.why]
+        return list(dict.fromkeys([*why, *(note for one in self.findings for note in one.notes)]))
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """The records of all comparisons by their runs' ids."""
+        return {record.run_id: record for one in self.findings for record in one.records}
 
     def hours(self, runs: RunSet) -> float:
         """Return the hours of the runs and of the trainings that their weights come from, each once."""
-        records = {run.record.run_id: run.record for one in self.findings for run in one.runs}
-        for record in list(records.values()):
-            records |= {parent.run_id: parent for parent in runs.evidence.lineage(record)}
-        return sum(map(hours, records.values()))
+        parents = [parent for record in self.records.values() for parent in runs.evidence.lineage(record)]
+        return sum(map(hours, (self.records | {parent.run_id: parent for parent in parents}).values()))
+
+
+def verdict_counts(results: Sequence[Result | Finding]) -> str:
+    """Return how many claims, or comparisons of one, have each verdict."""
+    counts = Counter(one.verdict for one in results)
+    return ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])

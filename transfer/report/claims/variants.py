@@ -1,94 +1,69 @@
-"""Selects the runs of a claim's variants, checks that they can be compared, and chooses the rate of each variant."""
+"""Selects the runs of a claim's variants, checks that they can be compared, chooses rates, and reads metrics."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns, match
-from transfer.comparison.selection import Selection, has_value, select
+from transfer.comparison.selection import Selection, select
 from transfer.core.errors import UsageError, UserError
+from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
-from transfer.records.protocol import pretraining
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.metrics import values_of
+
+Grid = dict[Any, list[Run]]
+"""The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def selected(text: str, runs: RunSet, name: str = "", grid: Sequence[object] = ()) -> Selection:
-    """Return the runs of a selector.
-
-    Args:
-        text: the selector.
-        runs: all runs.
-        name: field in which the runs of a variant may differ, too, such as the learning rate; empty for none.
-        grid: its values that count; empty for all.
+def selected(claim: Claim, text: str, runs: RunSet) -> Selection:
+    """Return the runs of a variant, at the values of the claim's grid.
 
     Raises:
-        UserError: it names no run, or only runs that do not count, as smoke runs.
+        UserError: there are none, or only such as do not count, as smoke runs.
     """
     if not runs.known:
         raise UserError("there are no runs")
     try:
-        found = select(text, runs)
+        found = select(claim.selector(text), runs)
     except UsageError:
-        hidden = list[Run]()
-        with suppress(UsageError):
-            hidden = select(text, runs.select(run for run in runs.known if run.record.run_id not in runs.by_id)).runs
-        if not hidden:
-            raise
-        smoke = sum(run.record.smoke for run in hidden)
-        kinds = [f"{smoke} smoke runs"] * (smoke > 0) + [f"{len(hidden) - smoke} by changed files"] * (
-            smoke < len(hidden)
-        )
-        raise UserError(f"'{text}' selects only runs that do not count: {', '.join(kinds)}") from None
-    kept = [run for run in found.runs if not grid or _in_grid(run, name, grid, runs)]
+        select(claim.selector(text), runs.select(runs.known))  # raises where these have none, either
+        raise UserError(f"'{text}' selects only smoke runs, or runs by changed files, which do not count") from None
+    values = {run.folder: value_of(run.record, claim.varied, runs.exports) for run in found.runs if claim.grid}
+    kept = [run for run in found.runs if not claim.grid or values[run.folder] in claim.grid]
     if not kept:
-        raise UserError(f"'{text}' selects no run at {name} {' '.join(map(str, grid))}")
-    return replace(found, runs=kept, fields=tuple(dict.fromkeys([*found.fields, *filter(None, [name])])))
+        raise UserError(f"'{text}' selects no run at {claim.varied} {' '.join(map(str, claim.grid))}")
+    if smoke := sum(run.record.smoke or "smoke" in run.record.origin_marks for run in kept):
+        raise UserError(f"{smoke} smoke runs, or runs from weights of smoke runs, which do not count")
+    return replace(found, runs=kept, fields=tuple(dict.fromkeys([*found.fields, *filter(None, [claim.varied])])))
 
 
-def _in_grid(run: Run, name: str, grid: Sequence[object], runs: RunSet) -> bool:
-    return any(has_value(run.record, name, str(value), runs.exports) for value in grid)
-
-
-def matched(variants: Sequence[Selection], runs: RunSet, *varied: str) -> MatchedRuns:
-    """Return the only match of the variants, in each of which only the `varied` fields have several values.
+def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
+    """Return the only match of variants, in each of which only the seed and the field that the claim varies differ.
 
     Raises:
         UserError: their runs have different protocols, or some cannot be compared.
     """
-    apart = (*varied, "weights", "seed", "run")  # differ from seed to seed
+    variants = [selected(claim, text, runs) for text in texts]
+    apart = (claim.varied, "weights", "seed", "run")  # the last three differ from seed to seed
     for name in dict.fromkeys(name for one in variants for name in one.fields if name not in apart):
         for one in variants:
             values = {value_label(value_of(run.record, name, runs.exports)) for run in one.runs}
             if len(values) > 1:
                 raise UserError(f"'{one.text}' has several values of {name} ({', '.join(sorted(values))}); choose one")
-    for place, one in enumerate(variants):
-        for other in variants[:place]:
-            if {run.record.run_id for run in one.runs} & {run.record.run_id for run in other.runs}:
-                raise UserError(f"'{other.text}' and '{one.text}' select the same runs")
+    ids = [run.record.run_id for one in variants for run in one.runs]
+    if len({*ids}) < len(ids):
+        raise UserError(f"{' and '.join(map(repr, texts))} select the same runs")
     found = match(variants, runs.exports)
     if reasons := list(dict.fromkeys(f"{one.label}: {one.text}" for one in found.exclusions)):
         raise UserError("; ".join(reasons[:3]))
     if len(found.matches) != 1:
         labels = "; ".join(one.label for one in found.matches[:4])
         raise UserError(f"the runs have {len(found.matches)} protocols ({labels}); add conditions to `runs`")
-    if smoke := sum(record.smoke or "smoke" in record.origin_marks for record in found.matches[0].records):
-        raise UserError(f"{smoke} smoke runs, or runs from weights of smoke runs, which do not count")
     return found.matches[0]
-
-
-def seed_of(run: Run, runs: RunSet) -> tuple[int | None, int]:
-    """Return the seed of the training that a run's weights come from, if it is known, and its own."""
-    parent = pretraining(run.record, runs.exports)
-    return parent.seed if parent else None, run.record.seed
-
-
-Grid = dict[Any, list[Run]]
-"""The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
 def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
@@ -100,35 +75,28 @@ def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
     return cells
 
 
-def equal_grids(
-    found: MatchedRuns, texts: Sequence[str], name: str, wanted: Sequence[object], runs: RunSet
-) -> list[Grid]:
+def equal_grids(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[Grid]:
     """Return the grid of each variant; of registered values with the seeds that all have at all of them.
 
     Raises:
-        UserError: not all have the same values with the same seeds, or one lacks a wanted value.
+        UserError: not all have the same values with the same seeds, or one lacks a registered value.
     """
-    grids = [grid_of(variant, name, runs) for variant in found.variants]
+    name, grids = claim.varied, [grid_of(variant, claim.varied, runs) for variant in found.variants]
     for grid, text in zip(grids, texts, strict=True):
-        if missing := [value for value in wanted if value not in grid]:
+        if missing := [value for value in claim.grid if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {' '.join(map(value_label, missing))}")
-    if wanted:
-        of_all = [{seed_of(run, runs)[1] for run in of} for grid in grids for of in grid.values()]
-        if common := set.intersection(*of_all):
-            grids = [
-                {value: [run for run in of if seed_of(run, runs)[1] in common] for value, of in grid.items()}
-                for grid in grids
-            ]
-    seeds = [
-        {value: sorted(map(str, {seed_of(run, runs)[1] for run in of})) for value, of in grid.items()} for grid in grids
-    ]
-    if any(of != seeds[0] for of in seeds):
-        shown = [
-            ", ".join(f"{value_label(value)} (seeds {' '.join(of)})" for value, of in one.items()) for one in seeds
-        ]
-        told = "; ".join(f"'{text}': {one}" for text, one in zip(texts, shown, strict=True))
-        raise UserError(f"the grids of {name} differ: {told}")
+    common = set.intersection(*({run.record.seed for run in of} for grid in grids for of in grid.values()))
+    if claim.grid and common:
+        grids = [{at: [run for run in of if run.record.seed in common] for at, of in grid.items()} for grid in grids]
+    told = [", ".join(f"{value_label(at)} (seeds {_seeds(of)})" for at, of in grid.items()) for grid in grids]
+    if len({*told}) > 1:
+        shown = "; ".join(f"'{text}': {grid}" for text, grid in zip(texts, told, strict=True))
+        raise UserError(f"the grids of {name} differ: {shown}")
     return grids
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    return " ".join(sorted({str(run.record.seed) for run in runs}))
 
 
 def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[MatchedRuns, list[str]]:
@@ -140,13 +108,57 @@ def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
         UserError: grids differ, or a run has no validation metric.
     """
     variants, notes = [], []
-    for grid, text in zip(equal_grids(found, texts, claim.choose, claim.grid, runs), texts, strict=True):
+    for grid, text in zip(equal_grids(claim, found, texts, runs), texts, strict=True):
         whole = {value: of for value, of in grid.items() if not any(run.record.training_failed for run in of)}
         if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
-        means = {value: fmean(values_of(of, claim.chosen_by, runs)) for value, of in whole.items()}
+        means = {value: fmean(values_of(of, claim.chosen_by)) for value, of in whole.items()}
         best = max(means, key=lambda value: means[value])
         variants.append(grid[best])
         edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
     return replace(found, variants=variants), notes
+
+
+COST, LAYERS, HELD_OUT = "cost.", "layers.", "held_out."
+
+
+def metric_of(run: Run, name: str) -> float | None:
+    """Return a metric of a run; None if the run does not have it.
+
+    Args:
+        run: the run.
+        name: top1, top1@3 (after an epoch), held_out.top1, cost.train_seconds, layers.PLACE.MEASURE,
+            layers.PLACE.MEASURE@3.
+    """
+    base, _, epoch = name.partition("@")
+    if base.startswith(COST):
+        return run.record.cost.get(base.removeprefix(COST))
+    if base.startswith(HELD_OUT):
+        return (run.record.details.get("held_out") or {}).get(base.removeprefix(HELD_OUT))
+    if base.startswith(LAYERS):
+        place, _, measure = base.removeprefix(LAYERS).rpartition(".")
+        facts: Iterable[Mapping[str, Any]] = _at(run, "layers", epoch) if epoch else [run.record.details]
+        layers = [layer for fact in facts for layer in fact.get("layers") or () if str(layer["place"]) == place]
+        return layers[-1].get(measure) if layers else None
+    return (
+        next((entry[base] for entry in reversed(_at(run, base, epoch))), None) if epoch else run.record.scores.get(base)
+    )
+
+
+def scale_of(record: Record, name: str) -> float:
+    """Return the factor to the unit in which a metric is shown: 100 for a fraction."""
+    return 1.0 if name.startswith((COST, LAYERS)) else record.scale(name.partition("@")[0].removeprefix(HELD_OUT))
+
+
+def _at(run: Run, key: str, epoch: str) -> list[dict[str, Any]]:
+    return [entry for entry in history(run.folder, key) if str(entry.get("epoch")) == epoch]
+
+
+def values_of(wanted: Sequence[Run], name: str) -> list[float]:
+    """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
+    found = {run.record.run_id: metric_of(run, name) for run in wanted}
+    if lacking := [run.record for run in wanted if found[run.record.run_id] is None]:
+        known = f"scores: {', '.join(lacking[0].scores) or 'none'}"
+        raise UserError(f"{len(lacking)} of {len(wanted)} runs lack {name!r}, as {lacking[0].run_id} ({known})")
+    return [float(found[run.record.run_id] or 0.0) * scale_of(run.record, name) for run in wanted]

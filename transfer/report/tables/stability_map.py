@@ -237,40 +237,27 @@ def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mappi
     """Return the columns of one row of a map, whose cells are in ascending order of `x`."""
     judged = [(float(cell[x]), [one for one in endings[cell[RUN]].values() if one != "not_judged"]) for cell in cells]
     judged = [(value, statuses) for value, statuses in judged if statuses]
-    found = edges(judged)
-    ends = {"smallest_stable": found.smallest, "largest_stable": found.largest}
-    ends |= {"largest_low": found.low, "largest_high": found.high, "smallest_failed": found.failed}
+    ends = edges(judged)
+    broken = ends["smallest_failed"]
     points = [(value, commonest(statuses)) for value, statuses in judged]
     return {name: value if math.isfinite(value) else math.nan for name, value in ends.items()} | {
         "cells": len(points),
         "seeds": max((len(statuses) for _, statuses in judged), default=0),
-        "violations": tuple(value for value, status in points if status == "completed" and value > found.failed),
+        "violations": tuple(value for value, status in points if status == "completed" and value > broken),
         RUN: tuple(run for cell in cells for run in cell[RUN]),
     }
 
 
-@dataclass(frozen=True)
-class Edges:
-    """Where training runs begin to fail, see `largest_stable`; infinite where it is not known.
+def edges(judged: Sequence[tuple[float, Sequence[str]]]) -> dict[str, float]:
+    """Return where trainings begin to fail, by the names of columns of `largest_stable`; infinite where not known.
 
-    Attributes:
-        smallest, largest: the smallest and the largest value that trains below the first that fails.
-        low, high: the largest if a value trains only where all seeds do, and where any does.
-        failed: the first value that fails.
+    Args:
+        judged: values in ascending order, with the statuses of the training runs at each.
     """
-
-    smallest: float
-    largest: float
-    low: float
-    high: float
-    failed: float
-
-
-def edges(judged: Sequence[tuple[float, Sequence[str]]]) -> Edges:
-    """Return the edges of some values, in ascending order, with the statuses of the training runs at each."""
     start, largest, broken = _edge([(value, commonest(statuses)) for value, statuses in judged])
     low, high = (_edge([(value, of(statuses, key=_ORDER.index)) for value, statuses in judged])[1] for of in (max, min))
-    return Edges(start, largest, low, high, broken)
+    ends = {"smallest_stable": start, "largest_stable": largest, "largest_low": low, "largest_high": high}
+    return ends | {"smallest_failed": broken}
 
 
 def _edge(points: Sequence[Point]) -> tuple[float, float, float]:

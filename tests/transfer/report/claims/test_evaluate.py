@@ -14,7 +14,7 @@ from tests.transfer.report.tables.test_comparison import both, compare, made, ro
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.claims.evaluate import evaluate
-from transfer.report.claims.findings import NO_VERDICT, Result
+from transfer.report.claims.findings import NO_VERDICT, Finding, Result
 
 BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
 RATES = (0.1, 0.2, 0.4)
@@ -43,13 +43,17 @@ def values(runs: Sequence[Run], stem: str, lr: float, score: str = "top1") -> li
     return [100 * record.scores[score] for record in own]
 
 
+def ends(found: Finding) -> tuple[float, float, float]:
+    """The effect and the ends of its interval."""
+    assert found.effect
+    return found.effect.mean or 0.0, found.effect.low or 0.0, found.effect.high or 0.0
+
+
 def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> None:
     runs = both(tmp_path)
     (found,) = judged(tmp_path, runs).findings
     shown = row(compare(runs, "stem=conv", "stem=patchify"), score="top1")
-    assert (found.effect, found.low, found.high) == pytest.approx(
-        [shown[name] for name in ("difference", "low", "high")]
-    )
+    assert ends(found) == pytest.approx([shown[name] for name in ("difference", "low", "high")])
     assert (found.verdict, found.unit, found.n) == ("support", "points", "3 in pairs")
     assert (found.a, found.b) == ("stem=conv", "stem=patchify")  # without the conditions of all runs
     assert "3 seeds are few: coverage of the interval may be as low as 85 %" in found.notes
@@ -70,16 +74,16 @@ def test_the_rate_of_each_variant_is_chosen_on_validation_alone(tmp_path: Path) 
     choice = {"choose": "lr", "chosen_by": "held_out.top1"}
     (found,) = judged(tmp_path, runs, **choice).findings
     means = np.mean(values(runs, "conv", 0.1)), np.mean(values(runs, "patchify", 0.2))  # not those with the best test
-    assert found.means == pytest.approx(means)
+    assert found.means == pytest.approx([*means])
     assert "lr 0.1 (an end of the grid) chosen for 'stem=conv'" in found.notes
     assert "lr 0.2 chosen for 'stem=patchify'" in found.notes
     (found,) = judged(tmp_path, runs, grid=[0.2, 0.4], **choice).findings
     assert found.means[0] == pytest.approx(np.mean(values(runs, "conv", 0.2)))
-    assert "'stem=conv' has no run at lr 0.8" in judged(tmp_path, runs, grid=[0.1, 0.8], **choice).why
+    assert "'stem=conv' has no run at lr 0.8" in judged(tmp_path, runs, grid=[0.1, 0.8], **choice).shown.why
     result = judged(tmp_path, runs[:-1], **choice)
-    assert (result.verdict, "the grids of lr differ" in result.why) == (NO_VERDICT, True)
-    assert "0.4 (seeds 0 1)" in result.why
-    assert "runs lack 'held_out.top5'" in judged(tmp_path, runs, choose="lr", chosen_by="held_out.top5").why
+    assert (result.verdict, "the grids of lr differ" in result.shown.why) == (NO_VERDICT, True)
+    assert "0.4 (seeds 0 1)" in result.shown.why
+    assert "runs lack 'held_out.top5'" in judged(tmp_path, runs, choose="lr", chosen_by="held_out.top5").shown.why
 
 
 def test_a_rate_at_which_a_training_failed_is_not_chosen(tmp_path: Path) -> None:
@@ -99,8 +103,8 @@ def test_what_has_no_results_by_sample_is_compared_over_seeds(tmp_path: Path) ->
     held = [100 * run.record.details["held_out"]["top1"] for run in runs]
     (found,) = judged(tmp_path, runs, metric="held_out.top1").findings
     test = stats.ttest_rel(held[:4], held[4:])
-    assert (found.low, found.high) == pytest.approx((*test.confidence_interval(),))
-    assert found.effect == pytest.approx(np.mean(held[:4]) - np.mean(held[4:]))
+    assert ends(found)[1:] == pytest.approx((*test.confidence_interval(),))
+    assert ends(found)[0] == pytest.approx(np.mean(held[:4]) - np.mean(held[4:]))
     unpaired = (
         runs[:3]
         + runs[4:5]
@@ -109,8 +113,8 @@ def test_what_has_no_results_by_sample_is_compared_over_seeds(tmp_path: Path) ->
     held = [100 * run.record.details["held_out"]["top1"] for run in unpaired]
     (found,) = judged(tmp_path, unpaired, metric="held_out.top1").findings
     welch = stats.ttest_ind(held[:3], held[3:], equal_var=False).confidence_interval()
-    assert (found.low, found.high) == pytest.approx((*welch,))
-    assert "needs two seeds" in judged(tmp_path, [runs[0], runs[4]], metric="held_out.top1").why
+    assert ends(found)[1:] == pytest.approx((*welch,))
+    assert "needs two seeds" in judged(tmp_path, [runs[0], runs[4]], metric="held_out.top1").shown.why
 
 
 def test_metrics_come_from_the_curve_the_cost_the_layers_and_the_pretraining(tmp_path: Path) -> None:
@@ -124,49 +128,50 @@ def test_metrics_come_from_the_curve_the_cost_the_layers_and_the_pretraining(tmp
         "top1@1": 12.5, "cost.train_seconds": 7, "layers.block 3.similarity": 0.25, "layers.block 3.similarity@1": 0.25,
     }.items():  # fmt: skip
         found = judged(tmp_path, runs, kind="count", expect="a = b", metric=metric, b="stem=conv,lr=0.1").findings[0]
-        assert found.means == pytest.approx((wanted, wanted)), metric
-    counted = {"kind": "count", "expect": "a = b", "a": "stem=patchify", "b": "stem=patchify"}
-    assert judged(tmp_path, runs, metric="pretraining.top1@1", **counted).shown.means == pytest.approx((12.5, 12.5))
-    assert "(scores: top1, top5)" in judged(tmp_path, runs, metric="top1@2", kind="count", expect="a > b").why
+        assert found.means == pytest.approx([wanted, wanted]), metric
+    assert "(scores: top1, top5)" in judged(tmp_path, runs, metric="top1@2", kind="count", expect="a > b").shown.why
 
 
 def test_shares_of_failures_are_shown_by_both_rules_and_judged_by_the_row_s(tmp_path: Path) -> None:
     runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.7), "patchify": (0.8, 0.3, 0.0)})
     change = {"kind": "failure share", "over": "lr", "margin": 60, "a": "stem=patchify,lr=0.2", "b": "stem=conv,lr=0.2"}
     (own,) = judged(tmp_path, runs, **change).findings
-    assert (own.n, own.effect, own.verdict) == ("0 of 3, 0 of 3", 0, "contradiction")
+    assert (own.n, ends(own)[0], own.verdict) == ("0 of 3, 0 of 3", 0, "contradiction")
     (found,) = judged(tmp_path, runs, broken_below=0.5, **change).findings
-    assert (found.n, found.means, found.verdict) == ("3 of 3, 0 of 3", (100, 0), "support")
-    assert found.notes == ("by the suite's rule: 0 of 3, 0 of 3",)
+    assert (found.n, found.means, found.verdict) == ("3 of 3, 0 of 3", [100, 0], "support")
+    assert found.notes == ["by the suite's rule: 0 of 3, 0 of 3"]
     (whole,) = judged(tmp_path, runs, **change | {"a": "stem=patchify", "b": "stem=conv"}).findings
     assert whole.n == "3 of 9, 0 of 9"
-    assert "grids of lr differ" in judged(tmp_path, runs[:-3], **change | {"a": "stem=patchify", "b": "stem=conv"}).why
+    assert (
+        "grids of lr differ"
+        in judged(tmp_path, runs[:-3], **change | {"a": "stem=patchify", "b": "stem=conv"}).shown.why
+    )
 
 
 def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand(tmp_path: Path) -> None:
     change = {"kind": "largest stable rate", "over": "lr", "margin": 2}
     runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.0), "patchify": (0.8, 0.0, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
-    assert (found.effect, found.low, found.high, found.verdict) == pytest.approx((2, 2, 2, "support"))
+    assert (*ends(found), found.verdict) == pytest.approx((2, 2, 2, "support"))
     assert "largest lr at which most runs train, by the suite's rule: 0.2, 0.1" in found.notes
     assert judged(tmp_path, runs, **change | {"expect": "a < b"}).verdict == "contradiction"
     assert judged(tmp_path, runs, **change | {"expect": "a = b"}).verdict == "contradiction"  # a step is relevant
     assert judged(tmp_path, runs, **change | {"expect": "a = b", "margin": 2.5}).verdict == "support"
     runs[3:4] = [made(tmp_path / "more", "conv", seed=0, lr=0.2, broke=True)]  # one seed fails at 0.2
     (found,) = judged(tmp_path, runs, **change).findings
-    assert (found.effect, found.low, found.high, found.verdict) == pytest.approx((2, 1, 2, "undecided"))
+    assert (*ends(found), found.verdict) == pytest.approx((2, 1, 2, "undecided"))
 
 
 def test_a_rate_that_no_training_fails_at_bounds_nothing(tmp_path: Path) -> None:
     change = {"kind": "largest stable rate", "over": "lr", "margin": 2}
     runs = grid(tmp_path / "one", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
-    assert (found.effect, found.low, found.high, found.verdict) == (2, 2, float("inf"), "support")
+    assert (*ends(found), found.verdict) == (2, 2, float("inf"), "support")
     assert "largest lr at which most runs train, by the suite's rule: at least 0.4, 0.2" in found.notes
     runs = grid(tmp_path / "two", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.8)})
     assert judged(tmp_path, runs, **change).verdict == "undecided"
     runs = grid(tmp_path / "three", {"conv": (0.0, 0.0, 0.0), "patchify": (0.0, 0.0, 0.0)})
-    assert judged(tmp_path, runs, **change).why == "no rate trains"
+    assert judged(tmp_path, runs, **change).shown.why == "no rate trains"
 
 
 def test_a_rank_correlation_is_that_of_scipy(tmp_path: Path) -> None:
@@ -179,11 +184,11 @@ def test_a_rank_correlation_is_that_of_scipy(tmp_path: Path) -> None:
     change = {"kind": "rank correlation", "against": "held_out.top1", "expect": "> 0", "b": None, "margin": None}
     (found,) = judged(tmp_path, runs, **change | {"a": ["stem=conv", "stem=patchify"]}).findings
     wanted = stats.spearmanr([run.record.scores["top1"] for run in runs], [level for *_, level in levels]).statistic
-    assert found.effect == pytest.approx(wanted)
+    assert ends(found)[0] == pytest.approx(wanted)
     assert (found.verdict, found.n) == ("support", "12 runs")
     assert judged(tmp_path, runs, **change | {"a": ["stem=conv"], "expect": "< 0"}).verdict == "contradiction"
     runs.append(made(tmp_path, "conv", seed=20, task_version=2, details={"held_out": {"top1": 0.1}}))
-    assert "differ in task_version" in judged(tmp_path, runs, **change | {"a": ["stem=conv"]}).why
+    assert "differ in task_version" in judged(tmp_path, runs, **change | {"a": ["stem=conv"]}).shown.why
 
 
 def test_an_interaction_is_the_difference_of_two_differences(tmp_path: Path) -> None:
@@ -192,15 +197,15 @@ def test_an_interaction_is_the_difference_of_two_differences(tmp_path: Path) -> 
     change = {"kind": "interaction", "expect": "> 0", "a": "stem=conv/patchify", "b": "attention=softmax/relu"}
     (found,) = judged(tmp_path, runs, **change).findings
     means = [np.mean([100 * run.record.scores["top1"] for run in runs[3 * k : 3 * k + 3]]) for k in range(4)]
-    assert found.effect == pytest.approx(means[0] - means[1] - means[2] + means[3])
+    assert ends(found)[0] == pytest.approx(means[0] - means[1] - means[2] + means[3])
     assert found.verdict == "support"
 
 
 def test_collectives_are_counted(tmp_path: Path) -> None:
     change = {"kind": "count", "metric": "collectives", "expect": "a < b", "b": "softmax"}
     result = judged(tmp_path, [], **change | {"a": "relu"})
-    assert (result.shown.means, result.verdict) == ((2, 3), "support")
-    assert "unknown attention 'rleu'" in judged(tmp_path, [], **change | {"a": "rleu"}).why
+    assert (result.shown.means, result.verdict) == ([2, 3], "support")
+    assert "unknown attention 'rleu'" in judged(tmp_path, [], **change | {"a": "rleu"}).shown.why
 
 
 def test_of_several_comparisons_the_weakest_decides(tmp_path: Path) -> None:
@@ -221,7 +226,7 @@ def test_of_several_comparisons_the_weakest_decides(tmp_path: Path) -> None:
         ({}, {"a": "stm=conv"}, "unknown field 'stm'; did you mean 'stem'?"),
         ({}, {"seeds": 5, "needs": 4}, "3 of the 4 seeds that it needs"),
         ({}, {"metric": "top2"}, "runs lack 'top2'"),
-        ({"smoke": True}, {}, "'stem=conv' selects only runs that do not count: 3 smoke runs"),
+        ({"smoke": True}, {}, "'stem=conv' selects only smoke runs, or runs by changed files, which do not count"),
         ({"origin": {"smoke": True}}, {}, "3 smoke runs, or runs from weights of smoke runs"),
         ({"task_version": 2}, {}, "task_version"),
         ({"broke": True}, {}, "all trainings of 'stem=conv' failed"),
@@ -234,15 +239,15 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
     runs = [made(tmp_path, "conv", seed=seed, **given) for seed in range(3)]
     runs += [made(tmp_path, "patchify", seed=seed) for seed in range(3)]
     result = judged(tmp_path, [run for run in runs if not run.record.smoke], runs, **change)
-    assert said in result.why
+    assert said in result.shown.why
     assert (result.verdict == NO_VERDICT) == bool(said)
-    assert not judged(tmp_path, runs[3:], runs[3:], a="stem=conv").findings[0].verdict
+    assert judged(tmp_path, runs[3:], runs[3:], a="stem=conv").verdict == NO_VERDICT
 
 
 def test_a_field_that_is_left_open_is_no_condition(tmp_path: Path) -> None:
     runs = grid(tmp_path, {"conv": (0.6, 0.6, 0.6), "patchify": (0.3, 0.4, 0.9)})
     assert judged(tmp_path, runs).verdict == NO_VERDICT
-    why = judged(tmp_path, runs, b="stem=patchify,lr=0.1").why
+    why = judged(tmp_path, runs, b="stem=patchify,lr=0.1").shown.why
     assert why == "'stem=conv' has several values of lr (0.1, 0.2, 0.4); choose one"
 
 
