@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +39,6 @@ def main(argv: list[str] | None = None) -> int:
 def command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the name of the command that the arguments name, or stand for, and its arguments."""
     if argv and argv[0] in COMMANDS:
-        words = [*takewhile(lambda word: word[:1] != "-", argv)]
-        if argv[0] == "claims" and len(words) > 1 and "--claims" not in argv:  # the last one is its file
-            argv = [*words[:-1], "--claims", words[-1], *argv[len(words) :]]
         return argv[0], argv[1:]
     first = next(iter(argv), "-")
     if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):

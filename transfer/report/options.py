@@ -135,10 +135,16 @@ class PaperOptions(PublishedOptions, OutputOptions):
 class ClaimsOptions(OutputOptions):
     """Claims of a paper with their verdicts by rules that were stated before the runs."""
 
-    claims: str
-    """File of claims in configs/claims by its name, or a YAML file; after RUNS it needs no flag."""
+    claims: str = ""
+    """File of claims in configs/claims by its name, or a YAML file; by default the last word of RUNS."""
     document: Path | None = None
     """Markdown file of the study to write, with its figures and their data in a folder beside it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.claims:
+            *folders, file = self.runs
+            self.runs, self.claims = tuple(folders) or DEFAULT_RUNS, str(file)
 
 
 @dataclass(kw_only=True)

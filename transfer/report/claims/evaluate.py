@@ -13,7 +13,6 @@ from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claim
-from transfer.records.protocol import displayed_fields, distinguishing_fields
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, largest_stable
@@ -124,29 +123,23 @@ def _over_seeds(
 
 
 def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
-    """Return the rank correlation of two metrics over runs of one protocol, whose backbones may differ."""
-    selections = {text: selected(claim, text, runs) for text in claim.a}
-    texts = {run.record.run_id: text for text, one in selections.items() for run in one.runs}
-    fields = {name for one in selections.values() for name in one.fields}
-    everyone = [runs.by_id[name] for name in texts]
-    if differing := distinguishing_fields(displayed_fields(run.record, fields) for run in everyone):
-        told = ", ".join(differing)
-        raise UserError(f"the runs have several protocols, which differ in {told}; add conditions to `runs`")
-    used = [run for run in everyone if run.record.scored]
+    """Return the rank correlation of two metrics over the runs of several variants together."""
+    found = matched(claim, claim.a, runs)
+    texts = {run.folder: text for text, variant in zip(claim.a, found.variants, strict=True) for run in variant}
+    used = [run for variant in found.variants for run in variant if run.record.scored]
     x, y = values_of(used, claim.metric), values_of(used, claim.against)
     try:
         rho, low, high = rank_correlation(x, y)
     except ValueError as error:
         raise UserError(str(error)) from None
-    failed, seeds = len(everyone) - len(used), len({run.record.seed for run in used})
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
         unit="rho",
         n=f"{len(used)} runs",
-        seeds=seeds,
+        seeds=len({run.record.seed for run in used}),
         verdict=conclusion(claim.expect, low, high, claim.margin),
-        notes=[f"completed runs only: {failed} failed"] * bool(failed),
-        points=[Point(texts[run.record.run_id], run.record.run_id, *at) for run, *at in zip(used, x, y, strict=True)],
+        notes=[f"completed runs only: {len(texts) - len(used)} failed"] * (len(used) < len(texts)),
+        points=[Point(texts[run.folder], run.record.run_id, *at) for run, *at in zip(used, x, y, strict=True)],
         records=[run.record for run in used],
     )
 

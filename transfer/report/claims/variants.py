@@ -68,11 +68,10 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
 
 def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
     """Return the runs of a variant by the value of a field."""
-    values = {run.folder: value_of(run.record, name, runs.exports) for run in variant}
-    cells: Grid = {value: [] for value in sorted(values.values(), key=order)}
+    cells: Grid = {}
     for run in variant:
-        cells[values[run.folder]].append(run)
-    return cells
+        cells.setdefault(value_of(run.record, name, runs.exports), []).append(run)
+    return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
 
 
 def equal_grids(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[Grid]:

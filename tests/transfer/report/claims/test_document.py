@@ -23,7 +23,8 @@ ROWS = [
     ROW | {"id": "P1 pairs", "a": None, "b": None, "pairs": PAIRS},
     WHOLE | {"id": "P2", "kind": "largest stable rate", "over": "lr", "margin": 2, "broken_below": 0.5},
     ROW | {"id": "P3", "kind": "failure share", "a": "stem=patchify,lr=0.4", "b": "stem=conv,lr=0.4", "margin": 60},
-    WHOLE | {"id": "P4", "kind": "rank correlation", "against": "held_out.top1", "expect": "> 0", "a": "lr=0.1"},
+    WHOLE | {"id": "P4", "kind": "rank correlation", "against": "held_out.top1", "expect": "> 0",
+     "a": ["stem=conv,lr=0.1", "stem=patchify,lr=0.1"]},
     ROW | {"id": "P5", "a": "stem=none"},
     {"id": "P6", "claim": "c", "where": "w", "not_run": {"why": "Too large.", "gpu_hours": 12, "command": "python -m"}},
 ]  # fmt: skip
