@@ -9,9 +9,7 @@ import pytest
 
 from tests.transfer.experiments.test_claims import ROW, write
 from tests.transfer.report.claims.test_evaluate import RATES, grid
-from transfer.pretrain import main as pretrain
 from transfer.report.__main__ import main
-from transfer.verify.__main__ import main as verify
 
 TOP = {"title": "A study", "about": "What is tested & why <b>.", "limits": "Small."}
 WHOLE = ROW | {"b": "stem=patchify"}
@@ -39,27 +37,21 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "runs"), str(write(folder, *ROWS, **TOP))
 
 
-def test_the_document_and_its_data_are_the_same_every_time(study: tuple[str, str], tmp_path: Path) -> None:
+def test_the_document_and_its_data_are_the_same_every_time_and_its_links_lead_somewhere(
+    study: tuple[str, str], tmp_path: Path
+) -> None:
     texts = []
     for name in ("one", "two"):
         assert main(["claims", *study, "--document", str(tmp_path / name / "study.md")]) == 0
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         texts.append({path.relative_to(tmp_path / name).as_posix(): path.read_bytes() for path in files})
     assert texts[0] == texts[1]
-    names = ("p1", "p1-pairs", "p2", "p3", "p4")
-    tables = ("study.md", "study/claims.csv", "study/comparisons.csv")
-    assert {*texts[0]} == {
-        *tables,
-        *(f"study/{name}.{kind}" for name in names for kind in ("csv", "svg")),
-    }
+    figures = {f"study/{name}.{kind}" for name in ("p1", "p1-pairs", "p2", "p3", "p4") for kind in ("csv", "svg")}
+    assert {*texts[0]} == {"study.md", "study/claims.csv", "study/comparisons.csv"} | figures
     text = texts[0]["study.md"].decode()
-    assert [file for file in re.findall(r"\]\((study/[^)]+)\)", text) if file not in texts[0]] == []
-    anchors = {
-        re.sub(r"[^a-z0-9 -]", "", line[3:].lower()).replace(" ", "-")
-        for line in text.splitlines()
-        if line[:3] == "## "
-    }
-    assert {*re.findall(r"\]\(#([^)]+)\)", text)} <= anchors
+    assert {*re.findall(r"\]\((study/[^)]+)\)", text)} <= {*texts[0]}
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert {*re.findall(r"\]\(#([^)]+)\)", text)} <= {title.lower().replace(" ", "-") for title in titles}
 
 
 def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[str, str], tmp_path: Path) -> None:
@@ -73,33 +65,26 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
         "```sh\npython -m transfer.sweep claims\n```", "So it is.", "Changed 2030-01-31: the margin.", "2 predicted",
     ):  # fmt: skip
         assert said in section, said
-    assert "**no verdict (2 support, 1 no verdict)**" in text
-    assert "no verdict: all trainings of 'stem=patchify,lr=0.4' failed" in text
-    assert "Not run: Too large. Price: 12 GPU hours." in text
-    assert "27 runs" not in text
-    assert "18 runs stand behind these claims" in text
+    for said in (
+        "**no verdict (2 support, 1 no verdict)**", "no verdict: all trainings of 'stem=patchify,lr=0.4' failed",
+        "Not run: Too large. Price: 12 GPU hours.", "18 runs stand behind these claims",
+    ):  # fmt: skip
+        assert said in text, said
 
 
-def test_the_csv_has_every_claim_and_comparison_with_its_runs(study: tuple[str, str], tmp_path: Path) -> None:
-    assert main(["claims", *study, "--output", str(tmp_path / "claims.csv")]) == 0
+def test_csv_and_page_have_every_claim_and_the_terminal_a_table(
+    study: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("claims.csv", "claims.html"):
+        assert main(["claims", *study, "--output", str(tmp_path / name)]) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text())))
     by_id = {row["id"]: row for row in rows if row["id"]}
     assert [*by_id] == [row["id"] for row in ROWS]
     assert (by_id["P1"]["verdict"], by_id["P2"]["verdict"], by_id["P6"]["verdict"]) == ("support", "support", "not run")
     assert float(by_id["P1"]["effect low"]) < float(by_id["P1"]["effect"]) < float(by_id["P1"]["effect high"])
-    assert by_id["P1"]["changed"] == "2030-01-31: the margin"
     assert len(by_id["P2"]["run"].split()) == 18
-    assert "no run has stem=none" in by_id["P5"]["notes"]
     assert len([row for row in rows if row["table"].startswith("P1 pairs")]) == 3
-
-
-def test_the_page_has_a_figure_for_each_claim_and_the_terminal_a_table(
-    study: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["claims", *study, "--output", str(tmp_path / "claims.html")]) == 0
-    page = (tmp_path / "claims.html").read_text()
-    assert page.count("<svg") >= 4
-    assert "A study" in page
+    assert (tmp_path / "claims.html").read_text().count("<svg") >= 4
     assert main(["claims", *study]) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 100
@@ -109,44 +94,9 @@ def test_the_page_has_a_figure_for_each_claim_and_the_terminal_a_table(
 def test_without_runs_every_row_says_so_and_a_wrong_command_is_named(
     study: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "none").mkdir()
-    assert main(["claims", str(tmp_path / "none"), study[1]]) == 0
+    assert main(["claims", str(tmp_path), study[1]]) == 0
     assert "no verdict: there are no runs" in capsys.readouterr().out
     assert main(["claims", study[0], "cifra"]) == 2
     assert "unknown file of claims 'cifra'" in capsys.readouterr().err
     assert main(["table", study[0], "--document", "x.md"]) == 2
     assert "--document is of `report claims`" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_small_study_goes_from_runs_to_a_document_rebuilt_from_thin_copies(tmp_path: Path) -> None:
-    words = ["cifar_deit", "--backbone", "tiny", "--dataset", "toy_digits", "--subset", "60", "--epochs", "2"]
-    words += [
-        "--warmup-epochs",
-        "0.5",
-        "--seeds",
-        "0",
-        "1",
-        "--workers",
-        "0",
-        "--threads",
-        "1",
-        "--out",
-        str(tmp_path / "runs"),
-    ]
-    for stem in ("patchify", "conv"):
-        assert pretrain([*words, "--stem", stem, "--export-dir", str(tmp_path / stem)]) == 0
-    row = ROW | {"runs": "task=pretrain-supervised", "b": "stem=patchify", "seeds": 2, "needs": 2}
-    claims = str(write(tmp_path, row, row | {"id": "curve", "metric": "top1@1"}, **TOP))
-    assert (
-        main(["bundle", str(tmp_path / "runs"), "--dirty", "--every", "5", "--output", str(tmp_path / "thin.zip")]) == 0
-    )
-    assert main(["import", str(tmp_path / "thin.zip"), "--out", str(tmp_path / "thin")]) == 0
-    assert verify([str(tmp_path / "thin")]) == 0
-    texts = []
-    for name in ("runs", "thin"):
-        document = tmp_path / f"of_{name}" / "study.md"
-        assert main(["claims", str(tmp_path / name), claims, "--dirty", "--document", str(document)]) == 0
-        texts.append([path.read_text() for path in sorted(document.parent.rglob("*.*"))])
-    assert texts[0] == texts[1]
-    assert "no verdict" not in texts[0][0]
