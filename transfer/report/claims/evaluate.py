@@ -43,20 +43,17 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
     return Result(claim, findings)
 
 
-def _difference(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
-    """Return the difference of two variants, for a difference and an equivalence."""
-    return _contrast(claim, arms, (1, -1), "", runs)
-
-
 def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the effect of a field at one value of another less that at its other value."""
     (f, values_f), (g, values_g) = axes = [axis(text, runs) for text in arms]
     *_, (name, scale) = effects(*axes).items()
-    return _contrast(claim, [f"{f}={one},{g}={other}" for one in values_f for other in values_g], scale, name, runs)
+    return _contrast(claim, [f"{f}={one},{g}={other}" for one in values_f for other in values_g], runs, scale, name)
 
 
-def _contrast(claim: Claim, texts: Sequence[str], scale: Sequence[int], name: str, runs: RunSet) -> Finding:
-    """Return the contrast of variants with the verdict on it.
+def _contrast(
+    claim: Claim, texts: Sequence[str], runs: RunSet, scale: Sequence[int] = (1, -1), name: str = ""
+) -> Finding:
+    """Return the difference of two variants, or another contrast, with the verdict on it.
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
@@ -174,8 +171,8 @@ def _collectives(attention: str) -> float:
 
 
 _KINDS: Mapping[str, Callable[[Claim, Sequence[str], RunSet], Finding]] = {
-    kinds.DIFFERENCE: _difference,
-    kinds.EQUIVALENCE: _difference,
+    kinds.DIFFERENCE: _contrast,
+    kinds.EQUIVALENCE: _contrast,
     kinds.INTERACTION: _interaction,
     kinds.FAILURES: failures,
     kinds.STABLE: largest_stable,
