@@ -9,15 +9,10 @@ import pytest
 from transfer.statistics.effects import conclusion, newcombe, rank_correlation
 
 
-@pytest.mark.parametrize(
-    ("counts", "low", "high"),
-    [((56, 70, 48, 80), 0.0524, 0.3339), ((9, 10, 3, 10), 0.1705, 0.8090), ((10, 10, 0, 10), 0.6075, 1.0)],
-)
-def test_the_interval_of_two_rates_is_that_of_newcombe_s_table_2(
-    counts: tuple[int, int, int, int], low: float, high: float
-) -> None:
-    assert newcombe(*counts) == pytest.approx((low, high), abs=5e-5)
-    assert newcombe(*counts[2:], *counts[:2]) == pytest.approx((-high, -low), abs=5e-5)
+def test_the_interval_of_two_rates_is_that_of_newcombe_s_table_2() -> None:
+    assert newcombe(56, 70, 48, 80) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert newcombe(3, 10, 9, 10) == pytest.approx((-0.8090, -0.1705), abs=5e-5)
+    assert newcombe(10, 10, 0, 10) == pytest.approx((0.6075, 1.0), abs=5e-5)
 
 
 def test_the_interval_of_a_rank_correlation_covers_it_as_often_as_it_says() -> None:

@@ -120,12 +120,9 @@ def test_shares_of_failures_are_shown_by_both_rules_and_judged_by_the_row_s(tmp_
     (found,) = judged(tmp_path, runs, broken_below=0.5, **change).findings
     assert (found.n, found.means, found.verdict) == ("3 of 3, 0 of 3", [100, 0], "support")
     assert found.notes == ["by the suite's rule: 0 of 3, 0 of 3"]
-    (whole,) = judged(tmp_path, runs, **change | {"a": "stem=patchify", "b": "stem=conv"}).findings
-    assert whole.n == "3 of 9, 0 of 9"
-    assert (
-        "grids of lr differ"
-        in judged(tmp_path, runs[:-3], **change | {"a": "stem=patchify", "b": "stem=conv"}).shown.why
-    )
+    whole_grids = change | {"a": "stem=patchify", "b": "stem=conv"}
+    assert judged(tmp_path, runs, **whole_grids).shown.n == "3 of 9, 0 of 9"
+    assert "grids of lr differ" in judged(tmp_path, runs[:-3], **whole_grids).shown.why
 
 
 def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand(tmp_path: Path) -> None:
@@ -188,8 +185,10 @@ def test_collectives_are_counted(tmp_path: Path) -> None:
     assert "unknown attention 'rleu'" in judged(tmp_path, [], **change | {"a": "rleu"}).shown.why
 
 
-def test_of_several_comparisons_the_weakest_decides(tmp_path: Path) -> None:
+def test_of_several_comparisons_the_weakest_decides_and_a_field_left_open_is_no_condition(tmp_path: Path) -> None:
     runs = grid(tmp_path, {"conv": (0.6, 0.6, 0.6), "patchify": (0.3, 0.4, 0.9)})
+    why = judged(tmp_path, runs, b="stem=patchify,lr=0.1").shown.why
+    assert why == "'stem=conv' has several values of lr (0.1, 0.2, 0.4); choose one"
     pairs = [[f"stem=conv,lr={lr}", f"stem=patchify,lr={lr}"] for lr in RATES]
     change = {"a": None, "b": None}
     result = judged(tmp_path, runs, pairs=pairs[:2], **change)
@@ -224,20 +223,10 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
     assert judged(tmp_path, runs[3:], runs[3:], a="stem=conv").verdict == NO_VERDICT
 
 
-def test_a_field_that_is_left_open_is_no_condition(tmp_path: Path) -> None:
-    runs = grid(tmp_path, {"conv": (0.6, 0.6, 0.6), "patchify": (0.3, 0.4, 0.9)})
-    assert judged(tmp_path, runs).verdict == NO_VERDICT
-    why = judged(tmp_path, runs, b="stem=patchify,lr=0.1").shown.why
-    assert why == "'stem=conv' has several values of lr (0.1, 0.2, 0.4); choose one"
-
-
 def test_hours_count_each_run_and_its_pretraining_once(tmp_path: Path) -> None:
     cost = {"device_hours": 0.5}
     parents = [made(tmp_path, "conv", seed=seed, export=f"sha256:{seed}", cost=cost) for seed in range(2)]
-    runs = [
-        made(tmp_path, "conv", seed=5, lr=lr, weights_id=f"sha256:{k}", cost=cost)
-        for k in range(2)
-        for lr in (0.1, 0.2)
-    ]
+    settings = [{"lr": lr, "weights_id": f"sha256:{k}"} for k in range(2) for lr in (0.1, 0.2)]
+    runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
     result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
     assert result.hours(RunSet.of([*parents, *runs])) == pytest.approx(3)
