@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from backbones.backbone import Backbone
+from backbones.flops import flops
 from backbones.token_shards import Shards
 from tasks.detect.feature_maps import StageMaps, VitMaps
 from tasks.detect.mmlab import operator_dtype
@@ -54,6 +55,12 @@ class DetectionLearner(Learner):
         """Return the padded size (H, W), in pixels, of a batch of images of this size in the detector."""
         step = self.detector.data_preprocessor.pad_size_divisor
         return -(-size[0] // step) * step, -(-size[1] // step) * step
+
+    def dense_flops(self, size: tuple[int, int]) -> float:
+        """Return the operations for an image of this size, without those for each region of it."""
+        head = getattr(self.detector, "rpn_head", None) or self.detector.bbox_head
+        dense = nn.Sequential(self.detector.backbone, self.detector.neck, head)
+        return float(flops(dense, self.padded(size))["total"])
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the losses by mmdetection's names, and as `loss` their sum."""

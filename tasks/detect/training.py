@@ -25,7 +25,15 @@ from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, detect, with_trained_classes
-from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
+from tasks.detect.task import (
+    RESULTS,
+    TASK,
+    DetectOptions,
+    DetectorSpec,
+    chosen_detector,
+    lacking_masks,
+    resolve_detector,
+)
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
 from transfer.core.files import write_atomic
@@ -35,10 +43,17 @@ from transfer.data.coco.split import mask_library
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
+from transfer.engine.cost import duration, recall_speed
+from transfer.engine.device import device_name
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import NotFinite
 from transfer.engine.loop import fit
 from transfer.task import Outcomes, Result, Scores
+
+CORE_SPEED = 0.02
+"""TFLOP/s of a core where `doctor speed` measured none: Mask R-CNN around `tiny` on an AMD EPYC of two cores."""
+LONG = 10
+"""Seconds of a step from which its cost is said."""
 
 
 def build(spec: BackboneSpec, options: DetectOptions) -> None:
@@ -95,6 +110,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     learner = make_learner(spec, len(predicted.classes), detector, options)
     images = context.micro_batch(options.batch_size, options.grad_accum_steps)
     context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
+    say_cost(learner, options, TASK.epoch_steps(dataset, options), context)
     context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
     context.details["versions"] = mmlab.versions()
     context.details["classes"] = dict(zip(map(str, dataset.category_ids), dataset.classes))
@@ -128,6 +144,26 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         about["upright"] = dataset.train is not None and dataset.train.upright
         export_trained(learner, learner.backbone, context, **about)
     return rescore(outcomes), outcomes
+
+
+def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, context: Context) -> None:
+    """Say what a training on a CPU takes at least, if that is long.
+
+    Args:
+        steps: of an epoch.
+    """
+    if context.on_gpu or not options.epochs:
+        return
+    work = 3 * learner.dense_flops(options.size) * options.batch_size / context.ranks.data.world / 1e12
+    measured = recall_speed(device_name(context.device))
+    seconds = work / (measured.tflops if measured else CORE_SPEED * torch.get_num_threads())
+    if seconds > LONG:
+        number, all_steps = steps * options.epochs, duration(seconds * steps * options.epochs)
+        context.say(
+            f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} or more "
+            f"({work:.2g} TFLOP), all {number:,} about {all_steps}; for less use "
+            "--detector faster_rcnn_light and a smaller --size, --batch-size"
+        )
 
 
 def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> DetectionLearner:

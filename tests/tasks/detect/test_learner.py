@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,10 +8,12 @@ from torch import nn
 from backbones.attention import HeadNorm
 from tasks.detect.learner import collate
 from tasks.detect.pipelines import DetectionImages, train_transforms
-from tests.support import fit_options
+from tasks.detect.training import say_cost
+from tests.support import context, fit_options
 from tests.tasks.detect.scenes import a_learner, split_of
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.engine import dist
+from transfer.engine.cost import duration
 
 SIZE = (64, 96)
 CPU = torch.device("cpu")
@@ -43,6 +46,17 @@ def test_the_loss_is_the_sum_of_finite_parts(tmp_path, detector):
     assert len(losses) == {"mask_rcnn_light": 5, "faster_rcnn_light": 4, "retinanet": 2}[detector]
     assert all(math.isfinite(value.item()) and value.item() > 0 for value in losses.values())
     assert total.item() == pytest.approx(sum(value.item() for value in losses.values()), rel=1e-6)
+
+
+def test_a_training_that_takes_long_on_a_cpu_says_its_cost(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    learner = a_learner("mask_rcnn")
+    for size in ((1024, 1024), (64, 96)):
+        say_cost(learner, SimpleNamespace(size=size, batch_size=16, epochs=3), 2, context())
+    (said,) = capsys.readouterr().err.splitlines()
+    work = 3 * 16 * learner.dense_flops((1024, 1024)) / 1e12
+    assert work == pytest.approx(10.4, rel=0.1)
+    assert f"a step of 16 images takes about {duration(work / 0.02 / torch.get_num_threads())} or more" in said
 
 
 def test_images_of_different_sizes_are_padded_with_the_mean_at_the_bottom_and_right(tmp_path):
