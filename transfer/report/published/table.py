@@ -33,11 +33,6 @@ from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
 
 REASONS = "not comparable because"
 """Name of the column of reasons why numbers are not comparable."""
-FEW = {
-    1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
-    **dict.fromkeys(range(2, FEW_SEEDS + 1), "few seeds: where they vary, the interval may cover as little as 85 %"),
-}
-"""Note on an interval over few seeds, by their number."""
 COLUMNS = (
     *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
     Column("gmacs", significant_digits=SIGNIFICANT),
@@ -148,9 +143,8 @@ def _cell_row(
         f"{100 * end - value.percent:+.{value.decimals}f}" for end in (estimate.estimate, estimate.low, estimate.high)
     ]
     seeds = estimate.seeds[0]
-    about = f"({seeds} seed{'s' * (seeds > 1)})"
-    cells |= {"difference": ends[0], "interval": f"{ends[1]} to {ends[2]}" + f" {about}" * (seeds in FEW)}
-    return cells, [Note(FEW[seeds], about)] if seeds in FEW else []
+    few = f" ({seeds} seed{'s' * (seeds > 1)})" * (seeds <= FEW_SEEDS)
+    return cells | {"difference": ends[0], "interval": f"{ends[1]} to {ends[2]}{few}"}, []
 
 
 def _counts(variant: Arm, pretrained: bool) -> Counts:

@@ -132,15 +132,6 @@ def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
         assert float(interval_text(row).partition(" ")[0]) == pytest.approx(100 * found.estimate, abs=0.051)
 
 
-def test_without_outcomes_there_is_no_interval(tmp_path: Path) -> None:
-    runs = variants(tmp_path, GOOD, BAD)
-    for run in runs:
-        (run.folder / "outcomes.npz").unlink()
-    told = str(answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)))
-    assert told.startswith(f"{HEAD}: no interval (")
-    assert re.search(r"^- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %$", told, re.MULTILINE)
-
-
 def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Path) -> None:
     comparison = compared(both(tmp_path), "stem=conv", "stem=patchify")
     (row,) = [row for row in comparison.rows if row.primary]
