@@ -44,7 +44,13 @@ class Launcher(Protocol):
         """Stop the running processes after they saved their states, or leave them to the cluster and print that."""
 
 
-def python_command(process: ProcessSpec, gpus: int) -> list[str]:
-    """Return the command line of a process; it uses torchrun when the process takes several GPUs."""
-    ranks = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"] if gpus > 1 else []
-    return [sys.executable, "-m", *ranks, *process.arguments]
+def python_command(arguments: Sequence[str], ranks: int, nodes: Sequence[str] = ()) -> list[str]:
+    """Return the command line of a process; it uses torchrun for several ranks.
+
+    Args:
+        arguments: the module and its arguments.
+        ranks: processes on this machine.
+        nodes: torchrun's arguments about the nodes, if there are several.
+    """
+    torchrun = ["torch.distributed.run", *(nodes or ["--standalone"]), "--nproc-per-node", str(ranks), "-m"]
+    return [sys.executable, "-m", *(torchrun if nodes or ranks > 1 else []), *arguments]

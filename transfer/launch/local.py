@@ -72,7 +72,7 @@ class LocalLauncher:
 
     def _start(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])
-        command = python_command(spec, len(gpus))
+        command = python_command(spec.arguments, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
         environment[PARENT] = str(os.getpid())
         environment[SIDE_BY_SIDE] = str(max(1, self.shared_by // max(1, len(gpus))))

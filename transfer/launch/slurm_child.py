@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.cli.options import LaunchOptions, check_resources
 from transfer.core.files import ROOT
-from transfer.launch import ProcessSpec
+from transfer.launch import ProcessSpec, python_command
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
@@ -149,15 +149,10 @@ class Child:
         # where Slurm does not bind the job to its cores
         if cpus and "--threads" not in arguments and len(os.sched_getaffinity(0)) > cpus:
             arguments += ["--threads", str(max(1, cpus // processes))]
-        if nodes == processes == 1:
-            return [sys.executable, "-m", *arguments]
-        rendezvous = ["--standalone"]
-        if nodes > 1:
-            # static rendezvous: all nodes agree on the first one, whatever names its host has
-            rendezvous = ["--nnodes", str(nodes), "--node-rank", str(node)]
-            rendezvous += ["--master-addr", hosts[0], "--master-port", str(20000 + job_id % 20000)]
-        torchrun = ["torch.distributed.run", *rendezvous, "--nproc-per-node", str(processes), "-m"]
-        return [sys.executable, "-m", *torchrun, *arguments]
+        # static rendezvous: all nodes agree on the first one, whatever names its host has
+        rendezvous = ["--nnodes", str(nodes), "--node-rank", str(node)]
+        rendezvous += ["--master-addr", hosts[0], "--master-port", str(20000 + job_id % 20000)]
+        return python_command(arguments, processes, rendezvous if nodes > 1 else ())
 
     def _start(self, node: int) -> Process:
         from submitit.slurm.slurm import SlurmJobEnvironment

@@ -26,7 +26,7 @@ from transfer.engine.options import FitOptions
 from transfer.experiments.grid import SweepJob
 from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
-from transfer.launch import ProcessSpec, python_command
+from transfer.launch import python_command
 from transfer.sweep.earlier_results import done_file
 from transfer.task import Task, load_task
 
@@ -65,8 +65,7 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
 def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
     """Return the command line that a person would type for a job; `gpus` None means the number in its step."""
     count = job.step.resources.get("gpus", 1) if gpus is None else gpus
-    process = ProcessSpec((*job.argv(out), *extra), out)
-    return shlex.join(["python", *python_command(process, int(count))[1:]])
+    return shlex.join(["python", *python_command((*job.argv(out), *extra), int(count))[1:]])
 
 
 class Prediction:
