@@ -78,29 +78,26 @@ def scoring_of(spec: DatasetSpec) -> Scoring:
 
 def _areas(value: Any) -> bool:
     named = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
-    return named and all(isinstance(ends, list) and len(ends) == 2 and _ends(*ends) for ends in value.values())
-
-
-def _ends(low: Any, high: Any) -> bool:
-    return _rising([low, LARGEST if high is None else high]) and low >= 0
+    return named and all(
+        isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST if ends[1] is None else ends[1]])
+        for ends in value.values()
+    )
 
 
 def _rising(value: Any) -> bool:
     numbers = isinstance(value, list) and 0 < len(value) <= 32 and all(map(is_number, value))
-    return numbers and value == sorted({*value})
-
-
-def _ious(value: Any) -> bool:
-    return _rising(value) and value[0] > 0 and value[-1] < 1
-
-
-def _limits(value: Any) -> bool:
-    return _rising(value) and value[0] > 0 and all(map(is_whole, value))
+    return numbers and value == sorted({*value}) and value[0] >= 0
 
 
 SCORING: dict[str, tuple[Callable[[Any], bool], str]] = {
     "areas": (_areas, "1 to 7 names, each with [SMALLEST, LARGEST] in square pixels, null for no end"),
-    "ious": (_ious, "a list of up to 32 numbers between 0 and 1, the smallest first"),
-    "max_detections": (_limits, "a list of whole numbers from 1 on, the smallest first"),
+    "ious": (
+        lambda value: _rising(value) and value[0] > 0 and value[-1] < 1,
+        "a list of up to 32 numbers between 0 and 1, the smallest first",
+    ),
+    "max_detections": (
+        lambda value: _rising(value) and value[0] > 0 and all(map(is_whole, value)),
+        "a list of whole numbers from 1 on, the smallest first",
+    ),
 }
 """Keys of the YAML: what fits, and how to write it."""

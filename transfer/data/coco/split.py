@@ -203,17 +203,13 @@ class CocoSplit:
         """Return bool [I]: whether each image has an object to train on."""
         return np.bincount(self.image[self.trained], minlength=len(self.images)) > 0
 
-    def select_objects(self, keep: NDArray[Any]) -> "CocoSplit":
-        """Return the split with all images and only the objects where `keep`, bool [M], is true."""
-        rows = np.flatnonzero(keep)
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return replace(self, segmentations=self.segmentations.select(rows), **columns)
-
     def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with only the images where `keep`, bool [I], is true, and their objects."""
-        rest = self.select_objects(keep[self.image])
+        rows = np.flatnonzero(keep[self.image])
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns["image"] = (np.cumsum(keep) - 1)[columns["image"]]
         images = [image for image, kept in zip(self.images, keep) if kept]
-        return replace(rest, images=images, image=(np.cumsum(keep) - 1)[rest.image])
+        return replace(self, images=images, segmentations=self.segmentations.select(rows), **columns)
 
 
 Splits = dict[str, CocoSplit]

@@ -96,10 +96,8 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for part, name in (("train", "trainval.txt"), ("val", "test.txt")):
         source, rows = root / "annotations" / name, []
         for image, number, *_ in listed_fields(source, "NAME_N CLASS SPECIES BREED"):
-            label, breed = int(number) - 1, image.rpartition("_")[0]
-            if names.setdefault(label, breed) != breed:
-                raise UserError(f"{source}: {image} is of class {number}, as {names[label]} is")
-            rows.append((f"{image}.jpg", label))
+            names.setdefault(int(number) - 1, image.rpartition("_")[0])
+            rows.append((f"{image}.jpg", int(number) - 1))
         lists[part] = (source, root / "images", rows)
     return layout_from_lists(spec, [names[label] for label in sorted(names)], lists)
 

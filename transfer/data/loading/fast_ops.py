@@ -138,24 +138,14 @@ def shear_y(image: Pixels, factor: float, **given: Any) -> Pixels:
     return affine(image, (1, 0, 0, factor, 1, 0), **given)
 
 
-def translate_x(image: Pixels, pixels: float, **given: Any) -> Pixels:
-    """Move to the left by so many pixels."""
-    return affine(image, (1, 0, pixels, 0, 1, 0), **given)
-
-
-def translate_y(image: Pixels, pixels: float, **given: Any) -> Pixels:
-    """Move up by so many pixels."""
-    return affine(image, (1, 0, 0, 0, 1, pixels), **given)
-
-
 def translate_x_rel(image: Pixels, share: float, **given: Any) -> Pixels:
     """Move to the left by a share of the width."""
-    return translate_x(image, share * image.shape[1], **given)
+    return affine(image, (1, 0, share * image.shape[1], 0, 1, 0), **given)
 
 
 def translate_y_rel(image: Pixels, share: float, **given: Any) -> Pixels:
     """Move up by a share of the height."""
-    return translate_y(image, share * image.shape[0], **given)
+    return affine(image, (1, 0, 0, 0, 1, share * image.shape[0]), **given)
 
 
 def rotate(image: Pixels, degrees: float, **given: Any) -> Pixels:
@@ -211,7 +201,7 @@ def desaturate(image: Pixels, factor: float, **_: Any) -> Pixels:
 
 _FIXED = (
     *(auto_contrast, equalize, invert, rotate, solarize_add, desaturate, gaussian_blur, gaussian_blur_rand),
-    *(shear_x, shear_y, translate_x, translate_y, translate_x_rel, translate_y_rel),
+    *(shear_x, shear_y, translate_x_rel, translate_y_rel),
 )
 _GROWING = (posterize, solarize, color, contrast, brightness, sharpness)
 TIMM: dict[str, Callable[..., Pixels]] = {"PosterizeOriginal": posterize}

@@ -140,7 +140,6 @@ def test_files_that_are_missing_or_damaged(tmp_path, name, spoil, said):
         ("cub200", "image_class_labels.txt", "2 1", "do not list the same images"),
         ("dtd", "labels/train1.txt", "one/one_0099.jpg", "images/one/one_0099.jpg: No such file"),
         ("pets", "annotations/test.txt", "Zero_20 1 1", "test.txt:3: 'Zero_20 1 1' is not of the form"),
-        ("pets", "annotations/test.txt", "Zero_17 2 1 1", "test.txt: Zero_17 is of class 2, as one is"),
     ],
 )
 def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):

@@ -11,7 +11,7 @@ from torchvision.transforms import functional as F
 from transfer.data.loading import fast_ops
 from transfer.data.loading.augment import posterize
 
-MOVING = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "TranslateXRel", "TranslateYRel")
+MOVING = ("Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel")
 BLENDING = ("Color", "ColorIncreasing", "Sharpness", "SharpnessIncreasing", "Desaturate")
 FILL = (1, 2, 3)
 BLURRING = ("GaussianBlur", "GaussianBlurRand")
