@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -193,59 +194,55 @@ def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> Non
         os.waitpid(child, 0)
 
 
+@dataclass
+class Popen:
+    """In the place of `subprocess.Popen`: processes that run until `ended` names them."""
+
+    started: list[dict[str, str]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+
+    def __call__(self, words: list[str], **given: Any) -> Any:
+        assert "--threads" not in words
+        self.started.append(given["env"])
+        number = len(self.started) - 1
+        return SimpleNamespace(poll=lambda: 0 if number in self.ended else None)
+
+
+@pytest.fixture
+def popen(monkeypatch: pytest.MonkeyPatch) -> Popen:
+    popen = Popen()
+    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", popen)
+    return popen
+
+
 def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, popen: Popen
 ) -> None:
     """One that takes all GPUs runs alone."""
-    started: list[tuple[list[str], dict[str, str]]] = []
-
-    class Started:
-        pid = 0
-
-        def __init__(self, words: list[str], **given: Any):
-            started.append((words, given["env"]))
-
-        def poll(self) -> int:
-            return 0
-
-    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
     cores = str(usable_cores())
     cases = (("", None, 1, cores), ("", 3, 1, cores), ("0,1,2,3", None, 2, "2"), ("0,1", 1, 1, "2"), ("0,1", 5, 1, "2"))
     for gpus, workers, wanted, expected in cases:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         LocalLauncher(workers).start([ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
-        words, environment = started[-1]
-        assert environment["TRANSFER_SIDE_BY_SIDE"] == expected
-        assert "--threads" not in words
+        assert popen.started[-1]["TRANSFER_SIDE_BY_SIDE"] == expected
 
 
-def test_jobs_share_a_gpu_as_far_as_it_has_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_share_a_gpu_as_far_as_it_has_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, popen: Popen
+) -> None:
     """The emptier GPU first; a job of two GPUs finds none where one is full."""
-    started, ended = list[dict[str, str]](), list[int]()
-
-    class Started:
-        pid = 0
-
-        def __init__(self, words: list[str], **given: Any):
-            self.number = len(started)
-            started.append(given["env"])
-
-        def poll(self) -> int | None:
-            return 0 if self.number in ended else None
-
-    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     launcher = LocalLauncher(per_gpu=2)
     one, two, three = (ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": count}) for count in (1, 2, 3))
     for _ in range(3):
         assert launcher.fits(one)
         launcher.start([one])
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in started] == ["3", "5", "3"]
-    assert {env["TRANSFER_SIDE_BY_SIDE"] for env in started} == {"4"}
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in popen.started] == ["3", "5", "3"]
+    assert {env["TRANSFER_SIDE_BY_SIDE"] for env in popen.started} == {"4"}
     assert (launcher.fits(one), launcher.fits(two)) == (True, False)
     launcher.start([one])
     assert not launcher.fits(one)
-    ended.append(0)
+    popen.ended.append(0)
     assert launcher.fits(one)
     with pytest.raises(UserError, match="requests 3 GPUs, this machine has 2"):
         launcher.fits(three)
