@@ -1,16 +1,19 @@
 """Tables as Markdown, which terminals show too, as LaTeX and CSV."""
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from transfer.core.errors import visible
 from transfer.core.files import csv_text
 from transfer.report.tables import table as tables
-from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, cell_text, holds_number
+from transfer.report.tables.table import RUN_COLUMNS, Column, MeanInterval, Note, Table, cell_text, holds_number
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
+_PIECES = re.compile(r"\S{1,10}(?!\S)|_*[^_\s]{1,9}_?")
+"""Words of at most 10 characters; longer ones in pieces that end at an underscore."""
 
 
 def markdown(table: Table) -> str:
@@ -102,24 +105,40 @@ _SPECIAL = str.maketrans(
 def latex(table: Table) -> str:
     """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments.
 
-    What is the same in every row is one of the notes.
+    What is the same in every row is one of the notes. Three columns of means with intervals fit one column of a paper:
+    their sizes are set here, intervals stand below means, and long texts are broken.
     """
     constant = constant_columns(table)
     above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     table = table.without(*constant)
-    columns = [[_heading(column.name), *map(escaped, texts_of(table, column))] for column in table.columns]
-    alignment = "".join("r" if any(map(holds_number, table[name])) else "l" for name in table.names)
+    narrow = any(isinstance(value, MeanInterval) for row in table.rows for value in row.values())
+    columns = [_cells(table, column, narrow) for column in table.columns]
+    alignment = "".join("r" if any(map(holds_number, values(table, column.name))) else "l" for column in table.columns)
     heading, *lines = (" & ".join(row) + r" \\" for row in zip(*columns, strict=True))
-    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
+    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule"]
+    body += [*(line + "[3pt]" * narrow for line in lines), r"\bottomrule"]
+    body = [r"{\footnotesize\setlength{\tabcolsep}{3pt}%"] * narrow + [*body, r"\end{tabular}" + "}" * narrow]
     notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
     notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
-    return "\n".join([*body, r"\end{tabular}", *notes])
+    return "\n".join([*body, *notes])
 
 
-def _heading(name: str) -> str:
-    """Return the LaTeX of a column's heading, one word below the other."""
-    text = r"\\".join(map(escaped, re.split("(?<! on) ", name)))
-    return rf"\shortstack[r]{{{text}}}" if r"\\" in text else text
+def _cells(table: Table, column: Column, narrow: bool) -> list[str]:
+    """Return the heading of a column, one word below the other, and its cells."""
+    words = _PIECES.findall(column.name) if narrow else re.split("(?<! on) ", column.name)
+    cells = [_stack([*map(escaped, words)], "r")]
+    for text, value in zip(texts_of(table, column), table[column.name], strict=True):
+        lines = [escaped(line) for line in (textwrap.wrap(text, 22) if narrow else [text])]
+        if isinstance(value, MeanInterval):
+            lines = [escaped(value.texts[0]), *(rf"{{\scriptsize {escaped(end)}}}" for end in value.texts[1:] if end)]
+        cells.append(_stack(lines, "r" if isinstance(value, MeanInterval) else "l"))
+    return cells
+
+
+def _stack(lines: list[str], side: str) -> str:
+    """Return the LaTeX of lines one below the other."""
+    text = r"\\".join(lines)
+    return rf"\shortstack[{side}]{{{text}}}" if len(lines) > 1 else text
 
 
 def escaped(text: str) -> str:

@@ -82,11 +82,14 @@ def test_variants_are_named_by_what_differs() -> None:
     assert sorted(names_of_runs(both).values()) == sorted(names)
 
 
-def test_twelve_variants_and_three_tasks_fit_a_screen() -> None:
+def test_twelve_variants_and_three_tasks_fit_a_screen_and_break_long_names_in_a_paper() -> None:
     table = pivot()
     for row in table.rows:
         row |= {name: MeanInterval(40.85, 38.1, 43.6, "*") for name in table.names[1:]}
     lines = terminal(table).splitlines()
     assert max(map(len, lines)) <= 100
     assert "40.9* [38.1, 43.6]" in lines[4]
-    assert r"variant & \shortstack[r]{reid\\mAP\\on toy\_market} &" in latex(table)
+    table.rows[1]["variant"] = "LaplacianPyramidStem, squared_relu"
+    text = latex(table)
+    assert r"\shortstack[l]{LaplacianPyramidStem,\\squared\_relu} &" in text
+    assert text.startswith(r"{\footnotesize\setlength{\tabcolsep}{3pt}%")
