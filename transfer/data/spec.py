@@ -154,7 +154,9 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
 def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
     """Return the folder of a bundled set, which is written on first use; None for other sets."""
     name = text_option(spec, "generator")
-    return generators[name]() if name else None
+    if name is None:
+        return None
+    return generators[name]()
 
 
 def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
@@ -214,17 +216,10 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...]
         named_parts = {"train", "val", "classes"} & spec.options.keys()
         trees = ((),) if named_parts or spec.reader else FORMATS[spec.format].trees or ((),)
     named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
-
-    def held(paths: list[Path]) -> list[Path]:
-        return [path.resolve() for path in paths if _reason_not_held(path, trees) is None]
-
-    found = held(named)[:1] or sorted({*held(under)})
-    if len(found) > 1:
-        listed = "\n".join(f"  {path}" for path in found)
-        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
-    if not found:
+    folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
+    if folder is None:
         raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
-    return found[0]
+    return folder
 
 
 def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
@@ -238,6 +233,18 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
     named = [Path(root) for root in spec.root if Path(root).is_absolute()]
     under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
     return ([*named, base] if base and itself else named), under
+
+
+def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+    """Return the first named folder that fits, else the only one of `under`. Raises UserError if several fit."""
+    for path in named:
+        if fits(path):
+            return path.resolve()
+    found = sorted({path.resolve() for path in under if fits(path)})
+    if len(found) > 1:
+        listed = "\n".join(f"  {path}" for path in found)
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
+    return found[0] if found else None
 
 
 def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:

@@ -36,7 +36,9 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         UserError: a file is missing or corrupt, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
-    return layout_from_rows(spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files)
+    return layout_from_rows(
+        spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files, storage="parquet"
+    )
 
 
 def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Path, ...] | None:
@@ -145,7 +147,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         name: Rows(table, Source((f"{hub} {name}",), (len(table),), f"{origin}\0{name}"))
         for name, table in tables.items()
     }
-    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, origin)
+    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, storage="hub", origin=origin)
 
 
 def _snapshot(name: str, hub: str, revision: str) -> Path:

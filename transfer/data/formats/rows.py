@@ -15,6 +15,7 @@ from transfer.core.errors import UserError, first_line, shortened
 from transfer.core.files import listed_path, with_home
 from transfer.data.formats.folders import (
     FoundLayout,
+    StorageVariant,
     choose_splits,
     class_difference,
     in_order,
@@ -262,6 +263,8 @@ def layout_from_rows(
     place: object,
     find: Callable[[str], Part | None],
     read: Callable[[Part], Rows],
+    *,
+    storage: StorageVariant,
     origin: str = "",
 ) -> FoundLayout:
     """Return the splits that `choose_splits` finds.
@@ -270,7 +273,7 @@ def layout_from_rows(
         spec: with the keys `train`, `val`, `image`, `label`.
         place, find: see `choose_splits`.
         read: gives the rows of a part.
-        origin: see `FoundLayout`.
+        storage, origin: see `FoundLayout`.
 
     Raises:
         UserError: columns or labels do not serve, or the classes of the splits differ.
@@ -286,5 +289,4 @@ def layout_from_rows(
         name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
     }
     train, val = (splits.get(name) for name in SPLITS)
-    storage: Any = "hub" if origin else "parquet"
     return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)
