@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "weights" / name / "config.json").write_text("{}")
     (root / "broken").mkdir()
     (root / "broken" / "options.yaml").write_text("")
-    (root / "broken" / "record.json").write_text(json.dumps({"outcome": {"status": "diverged"}}))
+    (root / "broken" / "record.json").write_text(json.dumps({"outcome": {"status": "diverged"}, "options": {}}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         assert run.main(shlex.split(PROBE)[1:]) == 0

@@ -44,18 +44,16 @@ def write_folders(root: Path, classes=("bird", "cat", "dog"), train=5, val=2, va
     return root
 
 
-def write_parquet(path, rows, names=("bird", "cat", "dog")):
-    """Rows of (bytes, label)."""
+def write_parquet(path, rows, names=("bird", "cat", "dog"), image="image", label="label", **others):
+    """Rows of (bytes or {"bytes", "path"}, label); `others` are columns of more labels."""
     from datasets import ClassLabel, Dataset, Features
     from datasets import Image as ImageFeature
 
-    columns = {
-        "image": [content and {"bytes": content} for content, _ in rows],
-        "label": [number for _, number in rows],
-    }
+    images = [{"bytes": content} if isinstance(content, bytes) else content for content, _ in rows]
+    kinds = {label: ClassLabel(names=list(names)), **{name: ClassLabel(max(others[name]) + 1) for name in others}}
+    columns = {image: images, label: [number for _, number in rows], **others}
     path.parent.mkdir(parents=True, exist_ok=True)
-    features = Features({"image": ImageFeature(), "label": ClassLabel(names=list(names))})
-    Dataset.from_dict(columns, features=features).to_parquet(str(path))
+    Dataset.from_dict(columns, features=Features({image: ImageFeature(), **kinds})).to_parquet(str(path))
     return path
 
 
