@@ -147,7 +147,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
 
 
 def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, context: Context) -> None:
-    """Say what a training on a CPU takes at least, if that is long.
+    """Say what a training on a CPU takes about, if that is long.
 
     Args:
         steps: of an epoch.
@@ -160,7 +160,7 @@ def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, cont
     if seconds > LONG:
         number, all_steps = steps * options.epochs, duration(seconds * steps * options.epochs)
         context.say(
-            f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} or more "
+            f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} "
             f"({work:.2g} TFLOP), all {number:,} about {all_steps}; for less use "
             "--detector faster_rcnn_light and a smaller --size, --batch-size"
         )
