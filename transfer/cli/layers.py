@@ -62,6 +62,19 @@ def config_files(argv: list[str]) -> list[Path]:
     return files
 
 
+def config_path(room: str, kind: str, name: str) -> Path:
+    """Return the path of a shipped file of a folder of `configs/` by its name, or of a user's YAML file.
+
+    Raises:
+        UsageError: no shipped file has the name; `kind` says what it names.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Path(name)
+    if name not in config_names(room):
+        raise unknown(kind, name, config_names(room), "; or a YAML file")
+    return CONFIGS / room / f"{name}.yaml"
+
+
 def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
     """Return the arguments that stand for keywords of the Python interface, where every boolean has its value.
 

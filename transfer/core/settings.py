@@ -17,7 +17,7 @@ import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject, unknown
+from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject
 from transfer.core.files import ROOT, with_home
 from transfer.core.options import plain
 
@@ -116,19 +116,6 @@ _Reader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 def config_names(room: str) -> list[str]:
     """Return the sorted names of the YAML files in one folder of `configs/` ("tasks", "backbones", "datasets", ...)."""
     return sorted(path.stem for path in (CONFIGS / room).glob("*.yaml"))
-
-
-def config_path(room: str, kind: str, name: str) -> Path:
-    """Return the path of a shipped file of a folder of `configs/` by its name, or of a user's YAML file.
-
-    Raises:
-        UsageError: no shipped file has the name; `kind` says what it names.
-    """
-    if Path(name).suffix in (".yaml", ".yml"):
-        return Path(name)
-    if name not in config_names(room):
-        raise unknown(kind, name, config_names(room), "; or a YAML file")
-    return CONFIGS / room / f"{name}.yaml"
 
 
 def as_flags(layer: dict[str, Any]) -> list[str]:

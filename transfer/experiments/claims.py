@@ -9,9 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from transfer.cli.layers import config_path
 from transfer.core.errors import UsageError, errors_together, kept, reject
 from transfer.core.options import as_items, check_keys, mapping
-from transfer.core.settings import config_path, read_yaml
+from transfer.core.settings import read_yaml
 from transfer.experiments.step import as_list
 from transfer.statistics.effects import VERDICTS
 

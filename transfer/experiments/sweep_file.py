@@ -22,9 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
+from transfer.cli.layers import config_path
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
 from transfer.core.options import check_keys, mapping
-from transfer.core.settings import config_names, config_path, read_value, read_yaml
+from transfer.core.settings import config_names, read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
 from transfer.experiments.step import (

@@ -57,9 +57,7 @@ def conclusion(
         low, high, inner_low, inner_high = -high, -low, -inner_high, -inner_low
     size = math.inf if margin is None else margin
     if "=" not in expect:
-        if low > 0:
-            return SUPPORT
-        return CONTRADICTION if high < 0 or (margin is not None and high < size) else UNDECIDED
+        return SUPPORT if low > 0 else CONTRADICTION if high < (margin or 0) else UNDECIDED
     two_sided = expect == "a = b"
     if inner_low > -size and (inner_high < size or not two_sided):
         return SUPPORT
