@@ -14,7 +14,7 @@ from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, VERDI
 
 POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
-WEAKEST = (NO_VERDICT, CONTRADICTION, UNDECIDED, SUPPORT)
+WEAKEST = (CONTRADICTION, NO_VERDICT, UNDECIDED, SUPPORT)
 
 
 class Point(NamedTuple):
