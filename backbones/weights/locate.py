@@ -75,11 +75,12 @@ def find_weights(spec: BackboneSpec) -> Located:
                 + "".join(f"; use one of {', '.join(seeds)}" for seeds in [exports.seed_exports(str(path))] if seeds)
             )
         return _locate_file(file, spec)
+    recipe = next((one for one in ("dino", "deit", "volo") if spec.name.startswith(one)), "RECIPE")
     near = did_you_mean(source, ("config", "random", "timm")) or did_you_mean(f"weights/{source}", ()) or "."
     raise MissingInput(
         f"backbone {spec.name}: there are no weights at {path}{near} "
-        "Set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random; "
-        f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"
+        f"`python -m transfer.pretrain {recipe} --backbone {spec.name} --dataset imagenet1k --data FOLDER` makes them; "
+        "or set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
     )
 
 

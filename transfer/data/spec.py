@@ -262,13 +262,13 @@ def _not_found_message(
         fix = f"`format: {spec.format}`, `root: {looked[0]}` and what fits of {', '.join(FORMATS[spec.format].keys)}"
         reason = _reason_not_held(looked[0], trees)
         return f"{spec.name}: {looked[0]}: {reason}; add it, or use a YAML file with {fix}"
-    lines = [f"{spec.name}: the dataset was not found"]
+    lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
-    lines += ["  no data folder is set"] * (base is None)
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
-    lines += [f"expected in the data folder: {folder}/ with {', '.join(tree)}" for tree in trees if tree]
-    lines.append("set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
-    return "\n".join(lines + ([f"to get the dataset: {spec.how}"] if spec.how else []))
+    wanted = [tree for tree in trees if tree and not any({*tree} < {*other} for other in trees)]
+    held = f"; {folder}/ in it holds " + ", or ".join(", ".join(tree) for tree in wanted) if wanted else ""
+    how = f"; to get it: {spec.how}" if spec.how else ""
+    return "\n".join([*lines, f"  set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER{held}{how}"])
 
 
 def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:
