@@ -1,6 +1,7 @@
 """The journey of docs/guide/afternoon.md, as the page has it, with numbers checked by numpy, scipy and scikit-learn.
 
-The page's files are written to an empty folder and its commands run in order, with the smaller numbers of `SMALLER`.
+The page's files, and the task that it takes from another page, are written to an empty folder, and its commands run in
+order, with the smaller numbers of `SMALLER`.
 """
 
 import json
@@ -74,7 +75,8 @@ def smaller(text: str) -> str:
 def journey(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """The folder after the journey, and what each block of commands printed."""
     folder = tmp_path_factory.mktemp("afternoon")
-    for name, text in files_in(PAGE).items():
+    task = {"my_task.py": files_in("docs/adding-a-part.md")["my_task.py"]}
+    for name, text in (files_in(PAGE) | task).items():
         (folder / name).write_text(smaller(text))
     return folder, {script: shell(smaller(script), folder) for script in blocks(PAGE, "sh")}
 
