@@ -61,6 +61,14 @@ def test_every_page_is_in_the_menu() -> None:
     assert sorted(menu) == sorted(name.removeprefix("docs/") for name in DOCUMENTS if name.startswith("docs/"))
 
 
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("docs/")])
+def test_a_page_begins_by_saying_who_needs_it(name: str) -> None:
+    title, _, rest = read(name).partition("\n")
+    first = rest.strip().partition("\n\n")[0]
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z`]", first), first  # a paragraph before commands, tables and headings
+
+
 def test_examples_import_public_names_alone() -> None:
     text = "\n".join(block for name in DOCUMENTS for block in blocks(name, "python"))
     modules = re.findall(r"^ *(?:from|import) ((?:transfer|backbones|tasks)\b[\w.]*)", text, re.MULTILINE)
