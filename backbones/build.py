@@ -70,7 +70,9 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         apart = names if head and (head.beside or classes != "trained") else set()
         rest = load_weights(model, network, located, spec, apart)
         named = (network.layout, network.name, network.others, len(network.left_out))
-        loaded = Loaded(spec.weights, *named, positions, whose, *rest)
+        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in network.state.values()}
+        rounded = ", ".join(sorted(dtypes & {"float16", "bfloat16"}))
+        loaded = Loaded(spec.weights, *named, positions, whose, *rest, rounded)
     if head and classes == "trained":
         head.load(network.state)
     return Built(model, spec, located.weights_id, loaded, count, head)

@@ -14,7 +14,8 @@ USAGE = """usage: python -m transfer.COMMAND --help
   verify     check that records are unchanged and give their scores
   doctor     check this machine, datasets and backbones; measure speed
 
---list [KIND] lists names: tasks, recipes, backbones, datasets, stems, attentions, ffns, detectors, sweeps, steps.
+--list [KIND] lists names: tasks, recipes, backbones, weights, datasets, stems, attentions, ffns, detectors, sweeps,
+steps.
 --version prints versions."""
 
 

@@ -41,12 +41,15 @@ class Loaded:
     "modules of the file that the model has no place for; see `modules`"
     untrained: list[str]
     "modules of the model that stay as initialised, likewise"
+    rounded: str
+    "the precision of the file's tensors where it is less than float32, as float16"
 
     def __str__(self) -> str:
         its = f", its {self.network}" if self.network else ""
         others = f" (others: {', '.join(self.others)})" if self.others else ""
         parts = {
             "": self.layout and f"{self.layout}{' checkpoint' * (self.layout != PLAIN)}{its}{others}",
+            "tensors rounded to ": self.rounded,
             "positions ": self.positions,
             "mean and std ": "" if self.statistics in (AS_CONFIGURED, OF_EXPORT) else self.statistics,
             "newly initialized: ": ", ".join(self.untrained),

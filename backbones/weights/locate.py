@@ -76,7 +76,8 @@ def find_weights(spec: BackboneSpec) -> Located:
             )
         return _locate_file(file, spec)
     recipe = next((one for one in ("dino", "deit", "volo") if spec.name.startswith(one)), "RECIPE")
-    near = did_you_mean(source, ("config", "random", "timm")) or did_you_mean(f"weights/{source}", ()) or "."
+    names = ("config", "random", "timm", *exports.shipped_names())
+    near = did_you_mean(source, names) or did_you_mean(f"weights/{source}", ()) or "."
     raise MissingInput(
         f"backbone {spec.name}: there are no weights at {path}{near} "
         f"`python -m transfer.pretrain {recipe} --backbone {spec.name} --dataset imagenet1k --data FOLDER` makes them; "

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from backbones.archs import timm_names
 from transfer.core import user_code
 from transfer.core.errors import print_safe, unknown
+from transfer.core.exports import shipped_names
 from transfer.core.files import with_home
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import INTERRUPTED
@@ -20,6 +21,7 @@ KINDS: dict[str, Callable[[], Iterable[str]]] = {
     **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
     **{f"{part}s": partial(user_code.builtin_names, part) for part in ("stem", "attention", "ffn")},
     "recipes": partial(config_names, "pretrain"),
+    "weights": shipped_names,
     "steps": lambda: [
         f"{name}: {' '.join(read_yaml(CONFIGS / 'sweeps' / f'{name}.yaml').get('steps', ()))}"
         for name in config_names("sweeps")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, first_line
-from transfer.core.files import file_sha256, parse_json, with_home
+from transfer.core.files import ROOT, file_sha256, parse_json, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
@@ -21,6 +21,8 @@ SCHEMA, VERSION = "schema", 1
 """Entry with the version of these facts, and that version; written facts always have `SUMS` beside it."""
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served"
+SHIPPED = ROOT / "backbones" / "weights" / "shipped"
+"""Weights that come with the suite: a run's folder for each name, made by `python -m tests.ship`."""
 
 
 def users_parts(folder: Path) -> dict[str, str]:
@@ -119,9 +121,18 @@ def seed_exports(folder: str) -> list[str]:
 
 
 def inside_run(path: Path) -> Path:
-    """Return the folder `export` of a run's folder that has one, and every other path as it is; `~` is replaced."""
+    """Return the folder `export` of a run's folder that has one, and every other path as it is; `~` is replaced.
+
+    The name of shipped weights stands for their folder, unless the working directory has something of this name.
+    """
     path = Path(with_home(str(path)))
+    path = path if path.exists() or str(path) not in shipped_names() else SHIPPED / path
     return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the weights that come with the suite."""
+    return sorted(folder.name for folder in SHIPPED.glob("[!.]*"))
 
 
 def pretraining_facts(folder: Path) -> dict[str, Any]:
