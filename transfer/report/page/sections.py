@@ -16,8 +16,7 @@ from transfer.report.figures.stability_map import heat_map
 from transfer.report.page.galleries import picture_sections, sample_sections
 from transfer.report.page.section_types import Section
 from transfer.report.published.table import paper_table
-from transfer.report.summary.sentences import answer
-from transfer.report.summary.stability import AXES, map_sentence
+from transfer.report.summary.sentences import answer, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.classes import class_table
 from transfer.report.tables.columns import protocol_tables
@@ -25,7 +24,7 @@ from transfer.report.tables.comparison import compared, comparison_table, crosse
 from transfer.report.tables.costs import CostRatios, cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
-from transfer.report.tables.stability_map import largest_stable, stability_map
+from transfer.report.tables.stability_map import AXES, largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
 from transfer.report.tables.text import note_texts
 from transfer.report.tables.tokens import layer_table, norm_table

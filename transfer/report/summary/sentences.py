@@ -3,6 +3,7 @@
 No sentence says more than the verdict of its row, which follows from the interval. Imports no torch.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,6 +11,7 @@ from statistics import fmean
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
 from transfer.core.errors import shortened
 from transfer.records.evidence import is_seeded, is_untrained
+from transfer.records.fields import value_label
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -17,6 +19,8 @@ from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
+from transfer.report.tables.stability_map import StabilityMap, largest_stable
+from transfer.report.tables.table import is_missing, is_number
 from transfer.statistics.intervals import FEW_SEEDS, Estimate
 from transfer.statistics.verdicts import Kind
 
@@ -242,3 +246,31 @@ def _change(ratios: Sequence[float]) -> str:
     if max(abs(low), abs(high)) < SAME:
         return "the same"
     return f"{' to '.join(dict.fromkeys(f'{PERCENT * end:+.0f}' for end in (low, high)))} %"
+
+
+def map_sentence(rows: StabilityMap) -> str:
+    """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
+    if not all(map(is_number, rows[rows.x])):
+        return ""
+    told = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
+    return f"{told}{' (where more than half of the seeds train)' * (max(rows['seeds']) > 1)}."
+
+
+def _limit(rows: StabilityMap) -> str:
+    """Return at which `x` a panel trains, of several `y` where it trains furthest."""
+    ends = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
+    limits = {
+        tuple(other if is_missing(row[end]) else row[end] for end, other in ends.items()): row
+        for row in largest_stable(rows).rows
+        if row["seeds"]
+    }
+    if not limits:
+        return "was not checked for failure"
+    largest, failed, start = furthest = max(limits)
+    at = f" with {rows.y} {value_label(limits[furthest][rows.y])}" if len(limits) > 1 else ""
+    if above := limits[furthest]["violations"] if largest == -math.inf else ():
+        return f"trains at {above[-1]:g}{at}, but not at {failed:g} below it"
+    if largest == -math.inf:
+        return f"trains at no {rows.x} tried"
+    span = "up to" if start == -math.inf else "at" if start == largest else f"from {start:g} to"
+    return f"trains {span} {largest:g}{at}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"

@@ -28,6 +28,8 @@ BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in 
 _AT_CHANCE = ("at_chance", SCORE_AT_CHANCE)
 _ORDER = ("completed", *reversed(BREAKDOWNS))
 """Statuses from the best to the worst."""
+AXES = ("lr", "warmup_epochs")
+"""The axes of a map that nobody asked for."""
 Point = tuple[float, str]
 """A value of `x` and how trainings ended there."""
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
@@ -70,7 +72,7 @@ class StabilityMap(Table):
         return [(title, replace(self, rows=cells)) for title, cells in zip(titles, rows.values(), strict=True)]
 
 
-def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Sequence[str] = ()) -> StabilityMap:
+def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence[str] = ()) -> StabilityMap:
     """Return one row per cell: the runs with one `x` and one `y` that differ in their seeds alone.
 
     Processes that failed leave no record, and are not counted; nor are runs of no epochs, which train nothing.
