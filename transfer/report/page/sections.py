@@ -9,21 +9,18 @@ from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
 from transfer.records.run_set import RunSet
-from transfer.report.figures.cost import cost_plot
-from transfer.report.figures.curves import similarity_plot, training_curves
-from transfer.report.figures.forest import forest_plot
-from transfer.report.figures.stability_map import heat_map
+from transfer.report.figures.scores import cost_plot, forest_plot
+from transfer.report.figures.training import heat_map, similarity_plot, training_curves
 from transfer.report.page.galleries import picture_sections, sample_sections
 from transfer.report.page.section_types import Section
 from transfer.report.published.table import paper_table
 from transfer.report.summary.sentences import answer, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
-from transfer.report.tables.classes import class_table
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import CostRatios, cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
-from transfer.report.tables.scores import each_run, over_datasets, summary
+from transfer.report.tables.scores import class_table, each_run, over_datasets, summary
 from transfer.report.tables.stability_map import AXES, largest_stable, stability_map
 from transfer.report.tables.table import Note, is_missing
 from transfer.report.tables.text import note_texts

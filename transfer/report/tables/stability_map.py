@@ -1,6 +1,6 @@
 """Stability maps: outcomes of trainings over two fields, usually learning rate and warm-up. Imports no torch.
 
-A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
+A map is a table with a row for each cell that was run; `transfer.report.figures.training` draws it.
 """
 
 import math

@@ -18,10 +18,9 @@ from matplotlib.transforms import Bbox
 from tests.transfer.report.page.pages import make_run, stability_rows
 from tests.transfer.report.tables.of_records import cost_table_of
 from transfer.records.run_set import RunSet
-from transfer.report.figures.cost import cost_plot
-from transfer.report.figures.curves import similarity_plot, training_curves
-from transfer.report.figures.stability_map import heat_map
+from transfer.report.figures.scores import cost_plot
 from transfer.report.figures.svg import Plot
+from transfer.report.figures.training import heat_map, similarity_plot, training_curves
 from transfer.report.tables.table import Table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ from matplotlib.collections import PathCollection
 from tests.transfer.report.figures.plots import cost_rows, rows, words
 from tests.transfer.report.page.pages import make_run
 from tests.transfer.report.tables.of_records import cost_table_of
-from transfer.report.figures.cost import cost_plot
+from transfer.report.figures.scores import cost_plot
 from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import Table
 

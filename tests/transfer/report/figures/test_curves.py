@@ -6,7 +6,7 @@ from tests.runs import ended
 from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
-from transfer.report.figures.curves import POINTS, similarity_plot, training_curves
+from transfer.report.figures.training import POINTS, similarity_plot, training_curves
 from transfer.report.tables.pivot import names_of_runs
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.forest import UNDECIDED, forest_plot
+from transfer.report.figures.scores import UNDECIDED, forest_plot
 from transfer.report.figures.svg import COLORS
 from transfer.report.tables.pivot import names_of_runs
 

@@ -2,7 +2,7 @@
 
 from tests.transfer.report.figures.plots import cells, words
 from tests.transfer.report.page.pages import stability_rows
-from transfer.report.figures.stability_map import ENDINGS, heat_map
+from transfer.report.figures.training import ENDINGS, heat_map
 
 
 def test_every_cell_of_a_map_is_where_its_axes_say() -> None:

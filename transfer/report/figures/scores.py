@@ -1,7 +1,8 @@
-"""Forest plot of a comparison: a row for each task, dataset and score, with its effect and interval.
+"""Scores in figures: differences of two variants as a forest plot, and scores against their costs.
 
-Scores in percent share one panel, all others another one. Each row's label has its difference, its interval, and the
-number of failed runs of each variant.
+In the forest plot scores in percent share one panel, all others another one. Each row's label has its difference, its
+interval, and the number of failed runs of each variant. Costs have a panel for each dataset and metric, with its Pareto
+front.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,17 @@ from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison
 from transfer.core.errors import visible
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
+    COLORS,
     INK,
     SMALL,
     Plot,
     canvas,
     color_of,
+    finish,
     is_narrow,
+    logarithmic,
     mark,
+    number_of,
     plain,
     plot_of,
     wrapped,
@@ -27,6 +32,7 @@ from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.comparison import comparison_table
 from transfer.report.tables.comparison_text import verdict_in_short
+from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind
 
@@ -61,7 +67,7 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
     height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
         for axes, part in zip(all_axes, panels, strict=True):
-            _panel(axes, part, colors)
+            _draw_rows(axes, part, colors)
             axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=SMALL)
             axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
         sides = (f"← {b} better", f"→ {a} better")
@@ -73,7 +79,7 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
         return plot_of(figure, csv(replace(table, rows=cells, notes=[])))
 
 
-def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> None:
+def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> None:
     """Draw the rows of a panel."""
     axes.axvline(0, color=INK, linewidth=0.9)
     for place, row in enumerate(rows):
@@ -105,3 +111,63 @@ def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
             name = names.get(variant.variant, variant.variant)
             lines.append(f"✗ {name} failed in {variant.broken} of {variant.of}")
     return "\n".join(wrapped(line, 1.5 if is_narrow() else 3.5) for line in lines)
+
+
+COST = "gflops"
+"""Column on the horizontal axis."""
+PANEL = ("task", "dataset", "metric")
+SHAPES = "osD^vPX*"
+SPREAD = 1.05
+"""Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
+
+
+def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
+    """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
+
+    None where the costs on no dataset differ by `SPREAD`. Points are hollow, so that none hides another. The
+    CSV has the rows with a positive cost and a score.
+
+    Args:
+        rows: the table.
+        names: the variant of each run of the report, by its id.
+    """
+    points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
+    kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
+    panels: dict[tuple[Any, ...], list[Row]] = {}
+    for row in kept.rows:
+        panels.setdefault(tuple(row[name] for name in PANEL), []).append(row)
+    panels = {key: of for key, of in panels.items() if of[-1][COST] >= SPREAD * of[0][COST]}  # sorted by cost
+    if not panels:
+        return None
+    across = min(len(panels), 2)
+    with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
+        for axes, (key, of_panel) in zip(all_axes, panels.items()):
+            _draw_points(axes, of_panel, names)
+            axes.set_title(wrapped(plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
+            axes.set_xlabel("GFLOP per image (forward pass)")
+            axes.set_ylabel(plain(key[2], 24))
+            logarithmic(axes.xaxis, [row[COST] for row in of_panel])
+        finish(figure, all_axes)
+        return plot_of(figure, csv(kept))
+
+
+def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> None:
+    """Draw the points of a panel, with the names of the variants of all runs."""
+    for row in points:
+        name = names[row["run"][0]]
+        number, color = number_of(name, names), color_of(name, names)
+        shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
+        spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
+        score = f"{row['score']:.2f}" + f" ± {spread:.2f}" * bool(spread)
+        told = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
+        axes.errorbar(row[COST], row["score"], yerr=spread, fmt="none", ecolor=color, alpha=0.6)
+        look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
+        look |= {"label": plain(name, 120), "zorder": 3, "gid": mark(told, row["run"][0], name)}
+        axes.scatter([row[COST]], [row["score"]], **look)
+    best = [row for row in points if row[f"pareto_{COST}"]]
+    for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
+        front = [(row[COST], row["score"]) for row in best if cell_text(row["protocol"]) == protocol]
+        axes.plot(*zip(*front), color=INK, linewidth=1.1, drawstyle="steps-post")
+    if best:
+        ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
+        axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
