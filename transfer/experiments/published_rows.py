@@ -1,4 +1,4 @@
-"""Reads published numbers from `configs/published/*.yaml` and rejects unknown keys. Imports neither torch nor pandas.
+"""Reads published numbers from `configs/published/*.yaml`. Imports neither torch nor pandas.
 
 A paper has tables of rows and figures of claims, each with notes. A row has a label, the options of each step of the
 table's sweep, and values in percent; `reference: REASON` marks a row that no sweep runs. `epoch: N` beside a score is
@@ -12,15 +12,12 @@ the epoch after which it was measured, if not after the last:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
-from transfer.core.errors import UsageError, did_you_mean, unknown
-from transfer.core.options import check_keys
+from transfer.core.errors import UsageError, unknown
 from transfer.core.settings import CONFIGS, config_names, read_yaml
-from transfer.data.spec import resolve_dataset
 
 CRASH = "crash"
 
@@ -135,12 +132,13 @@ def read_paper(name: str) -> Paper:
     """Return the published numbers of a paper.
 
     Raises:
-        UsageError: the paper is unknown, or a key is unknown or missing; the message names file and row.
+        UsageError: the paper is unknown.
     """
     if name not in paper_names():
         raise unknown("paper", name, paper_names())
-    path = CONFIGS / "published" / f"{name}.yaml"
-    return parse_paper(name, read_yaml(path), str(path))
+    content = read_yaml(CONFIGS / "published" / f"{name}.yaml")
+    tables = {key: _table(name, key, table) for key, table in content["tables"].items()}
+    return Paper(name, **content | {"tables": tables})
 
 
 def table_of(paper: str, table: str) -> PublishedTable:
@@ -162,49 +160,17 @@ def used_values(option: Any) -> list[Any]:
     return list(option["used"]) if isinstance(option, dict) else [option]
 
 
-def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
-    """Return a paper from the mapping in its file; `where` names the file in errors."""
-    keys = tuple(one.name for one in fields(Paper) if one.name != "name")
-    check_keys(content, keys, where, needed=("title", "source", "tables"))
-    stand_ins = content.get("stand_ins", {})
-    for dataset in (*stand_ins, *content.get("versions", ()), *chain(*stand_ins.values())):
-        resolve_dataset(dataset)
-    tables = {key: _table(name, key, table, where) for key, table in content["tables"].items()}
-    return Paper(name, **content | {"tables": tables})
+def _table(paper: str, name: str, content: dict[str, Any]) -> PublishedTable:
+    return PublishedTable(paper, name, **content | {"rows": [_row(row) for row in content.get("rows", ())]})
 
 
-def _table(paper: str, name: str, content: dict[str, Any], where: str) -> PublishedTable:
-    where = f"{where}: {called(name)}"
-    check_keys(content, ("title", "notes", "rows", "claims"), where, needed=("title",))
-    rows = [_row(row, f"{where}: row {number}") for number, row in enumerate(content.get("rows", ()), 1)]
-    return PublishedTable(paper, name, **content | {"rows": rows})
-
-
-def _row(content: dict[str, Any], where: str) -> Row:
-    label, reference = content["label"], content.get("reference", "")
-    where = f"{where} ({label})"
+def _row(content: dict[str, Any]) -> Row:
     steps = {key: value for key, value in content.items() if key not in ("label", "values", "reference")}
-    if bool(steps) == bool(reference):
-        raise UsageError(f"{where}: give the options of its steps, or `reference: WHY`")
-    values = tuple(value for entry in content["values"] for value in _values(entry, where))
-    for value in values:
-        if not reference and value.step not in steps:
-            raise UsageError(
-                f"{where}: a value of the step {value.step!r}{did_you_mean(value.step, steps)}, which has no options"
-            )
-    return Row(label, steps, values, reference)
+    values = tuple(value for entry in content["values"] for value in _values(**entry))
+    return Row(content["label"], steps, values, content.get("reference", ""))
 
 
-def _values(content: dict[str, Any], where: str) -> Iterator[Value]:
-    step, dataset, epoch = content["step"], content["dataset"], content.get("epoch")
-    resolve_dataset(dataset)
-    for metric, score in content.items():
-        if metric in ("step", "dataset", "epoch"):
-            continue
-        if isinstance(score, dict):
-            check_keys(score, ("printed", "doubt"), f"{where}: {metric}", needed=("printed", "doubt"))
-            yield Value(step, dataset, metric, str(score["printed"]), score["doubt"], epoch)
-        elif score == CRASH or (isinstance(score, int | float) and 0 <= score <= 100):
-            yield Value(step, dataset, metric, str(score), epoch=epoch)
-        else:
-            raise UsageError(f"{where}: {metric}: {score!r} is neither a number in percent nor `crash`")
+def _values(step: str, dataset: str, epoch: int | None = None, **scores: Any) -> Iterator[Value]:
+    for metric, score in scores.items():
+        printed = score if isinstance(score, dict) else {"printed": score}
+        yield Value(step, dataset, metric, str(printed["printed"]), printed.get("doubt", ""), epoch)

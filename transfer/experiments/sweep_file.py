@@ -25,7 +25,7 @@ from backbones.spec import default_qk_norm, resolve
 from transfer.cli.layers import config_path
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
 from transfer.core.options import check_keys, mapping
-from transfer.core.settings import config_names, read_value, read_yaml
+from transfer.core.settings import read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
 from transfer.experiments.step import (
@@ -95,11 +95,6 @@ class SweepFile:
         )
         pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
-
-
-def sweep_names() -> list[str]:
-    """Return the names of the shipped sweeps."""
-    return config_names("sweeps")
 
 
 def read_sweep(

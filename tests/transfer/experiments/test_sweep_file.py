@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from transfer.core.errors import UsageError
-from transfer.core.settings import write_yaml
+from transfer.core.settings import config_names, write_yaml
 from transfer.experiments.grid import expand
 from transfer.experiments.step import read_variants
-from transfer.experiments.sweep_file import read_sweep, sweep_names
+from transfer.experiments.sweep_file import read_sweep
 
 SWEEP: dict[str, Any] = {
     "about": "a sweep",
@@ -39,7 +39,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("name", sweep_names())
+@pytest.mark.parametrize("name", config_names("sweeps"))
 def test_every_shipped_sweep_expands_and_compares_attentions_with_the_same_norm(name: str) -> None:
     for tier in ("full", *read_sweep(name, "full").tiers):
         sweep = read_sweep(name, tier)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from transfer.core.errors import UsageError
+from transfer.core.settings import config_names
 from transfer.experiments.grid import SweepJob, expand
-from transfer.experiments.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
+from transfer.experiments.sweep_file import TIERS, SweepFile, read_sweep
 from transfer.sweep.__main__ import main
 from transfer.sweep.cost_estimate import Prediction
 from transfer.sweep.lr_search import Searches
@@ -33,7 +34,7 @@ def jobs_of(sweep: SweepFile) -> list[SweepJob]:
 def test_every_job_of_every_shipped_sweep_can_run() -> None:
     """In every tier but `reduced` of `cross`, whose 42 models take twelve seconds."""
     jobs: list[SweepJob] = []
-    for name, tier in product(sweep_names(), TIERS):
+    for name, tier in product(config_names("sweeps"), TIERS):
         if (name, tier) == ("cross", "reduced"):
             continue
         try:
