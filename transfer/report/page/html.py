@@ -1,7 +1,7 @@
 """The report as one self-contained HTML page: tables, figures, pictures, and the record behind every number.
 
 The page loads nothing from elsewhere, which its security policy forbids. `page.html` is its template, which escapes all
-text; values that several records share are stored once.
+text; values that all records share are stored once.
 """
 
 import base64
@@ -155,25 +155,18 @@ def marks_of(record: Record) -> list[str]:
 
 
 def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the values of all records, each distinct value once.
+    """Return the values of all records.
 
-    Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, distinct values], where a
-    value is a text, or None for runs without the fact; `which`, for each run the indices of its values, without the
-    facts that have a single value.
+    Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, values], with a value for
+    each run, or one where it is the same for all: a text, or None for runs without the fact.
     """
     records = [run.record for run in runs]
     exports = {record.export: record.run_id for record in records if record.export}
     of_runs = [dict(_facts(record, exports)) for record in records]
-    facts: list[tuple[str, str, list[str | None]]] = []
-    which: list[list[int]] = [[] for _ in runs]
-    for group, name in dict.fromkeys(name for of_run in of_runs for name in of_run):
-        column = [of_run.get((group, name)) for of_run in of_runs]
-        places = {value: place for place, value in enumerate(dict.fromkeys(column))}
-        facts.append((group, name, list(places)))
-        for row, value in zip(which, column if len(places) > 1 else (), strict=False):
-            row.append(places[value])
-    marks = [marks_of(record) for record in records]
-    return {"runs": [record.run_id for record in records], "marks": marks, "facts": facts, "which": which}
+    names = dict.fromkeys(name for of_run in of_runs for name in of_run)
+    columns = {name: [of_run.get(name) for of_run in of_runs] for name in names}
+    facts = [(*name, column if len({*column}) > 1 else column[:1]) for name, column in columns.items()]
+    return {"runs": [record.run_id for record in records], "marks": list(map(marks_of, records)), "facts": facts}
 
 
 def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:

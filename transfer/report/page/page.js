@@ -169,7 +169,7 @@ class Table {
   }
 }
 
-// The records: each fact is kept once for all runs that share it.
+// The records: a fact that all runs share is kept once.
 class Records {
   constructor(block, dialog) {
     this.block = block;
@@ -226,9 +226,8 @@ class Records {
   facts(place) {
     const room = element("div", { className: "facts" });
     const lists = new Map();
-    const which = this.data.which[place].values();
     this.data.facts.forEach(([group, name, values]) => {
-      const value = values.length > 1 ? values[which.next().value] : values[0];
+      const value = values.length > 1 ? values[place] : values[0];
       if (value === null) return;
       if (!lists.has(group)) {
         lists.set(group, element("dl"));

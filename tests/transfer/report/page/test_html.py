@@ -41,8 +41,8 @@ def block(text: str) -> Any:
 
 def facts_of(content: Any, run: str) -> dict[tuple[str, str], str]:
     """What the page shows of a run, read as its script reads it."""
-    which = iter(content["which"][content["runs"].index(run)])
-    values = [((group, name), of[next(which)] if len(of) > 1 else of[0]) for group, name, of in content["facts"]]
+    place = content["runs"].index(run)
+    values = [((group, name), of[place] if len(of) > 1 else of[0]) for group, name, of in content["facts"]]
     return {name: value for name, value in values if value is not None}
 
 
