@@ -254,15 +254,6 @@ class Task:
                 "such as one derived from tasks.labelled_images.FrozenOptions"
             )
 
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Describe contradictions in the scores that correct scores cannot have."""
-        contradictions = []
-        for name, score in scores.items():
-            low, high = self.metric(name).bounds
-            if not low <= score <= high:
-                contradictions.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
-        return contradictions
-
 
 def batch_for(images: int, options: Any) -> Defaults:
     """Return the largest power of 2 as batch size that leaves `STEPS` steps an epoch, if the recipe's leaves fewer;

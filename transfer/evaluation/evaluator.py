@@ -212,11 +212,6 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             _check_files(planned, folder)
             if planned.task.file and context.ranks.first:
                 check_users_results(planned.task, scores, outcomes)
-            contradictions = planned.task.contradictions(scores)
-            if contradictions:
-                raise RuntimeError(
-                    f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}"
-                )
             if scores and context.ranks.first:
                 scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
             record = new_record(planned, context, scores, started)

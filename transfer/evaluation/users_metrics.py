@@ -151,6 +151,10 @@ def _reason(task: Task, scores: Any, outcomes: Any) -> str:
         return ""
     if task.primary not in scores or not np.isfinite([*scores.values()]).all():
         return f"`run` returned the scores {scores}; wanted: finite ones, with {task.primary}, which is `primary`"
+    for name, score in scores.items():
+        low, high = task.metric(name).bounds
+        if not low <= score <= high:
+            return f"`run` returned {name} = {score}, which is outside [{low:g}, {high:g}], the bounds of its metric"
     samples, clusters = outcomes.get("sample"), outcomes.get("cluster")
     if samples is None or clusters is None or samples.ndim != 1 or samples.shape != clusters.shape:
         return f"the arrays are {', '.join(outcomes) or 'none'}; wanted among them: {_ARRAYS}"
