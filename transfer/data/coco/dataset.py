@@ -17,8 +17,7 @@ import numpy as np
 from transfer.core.errors import MissingInput, UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
-from transfer.data.coco.regions import REGIONS, with_regions
-from transfer.data.coco.scoring import COCO, SCORING, Scoring, scoring_of
+from transfer.data.coco.scoring import COCO, REGIONS, SCORING, Scoring, scoring_of, with_regions
 from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
