@@ -8,8 +8,7 @@ import pytest
 
 from tests.tasks.support import smoke_options
 from transfer.core.errors import UserError
-from transfer.data.formats.folders import dataset_root
-from transfer.data.spec import resolve_dataset
+from transfer.data.spec import find_root, resolve_dataset
 from transfer.task import load_task
 
 TASKS = ["classify", "knn", "linear"]
@@ -22,7 +21,7 @@ def opened(task: str, name: str) -> Any:
 
 def one_split(folder: Path, split: str) -> str:
     """A user's dataset of the embedded digits' one split; its YAML."""
-    digits = dataset_root(resolve_dataset("toy_digits"), None)
+    digits = find_root(resolve_dataset("toy_digits"), None)
     shutil.copytree(digits / split, folder / "digits" / split)
     shutil.copytree(digits / split / "0", folder / "digits" / "more")
     path = folder / "mine.yaml"

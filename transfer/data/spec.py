@@ -6,7 +6,7 @@ A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layou
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
 from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, missing_entries, read_archives, recognise
+from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
 KINDS: dict[str, tuple[Any, str]] = {
@@ -151,14 +152,6 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
     return value and with_home(value)
 
 
-def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
-    """Return the folder of a bundled set, which is written on first use; None for other sets."""
-    name = text_option(spec, "generator")
-    if name is None:
-        return None
-    return generators[name]()
-
-
 def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
     """Compare every number in `spec.counts` with what was found.
 
@@ -200,7 +193,7 @@ def data_folder(data: Path | None) -> Path | None:
 
 
 def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
-    """Return the folder that holds the dataset.
+    """Return the folder that holds the dataset; that of a bundled one, which is drawn on first use.
 
     Args:
         spec: its facts.
@@ -212,6 +205,8 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...]
         DatasetNotFound: nowhere found, or incomplete.
         UserError: found in two places.
     """
+    if "generator" in spec.options and not spec.reader:
+        return bundled_folder(spec.options["generator"])
     if not trees:  # an empty one if the YAML file names the parts of the layout itself
         named_parts = {"train", "val", "classes"} & spec.options.keys()
         trees = ((),) if named_parts or spec.reader else FORMATS[spec.format].trees or ((),)

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 import transfer
-from transfer.data.reid.dataset import GENERATORS as REID_GENERATORS
-from transfer.data.spec import generated_root, resolve_dataset
-from transfer.data.toy.coco import GENERATORS as COCO_GENERATORS
+from transfer.data.toy import bundled_folder
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
 SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
@@ -47,16 +45,15 @@ def test_sets_that_are_trained_together_are_each_evaluated(tmp_path: Path) -> No
     assert repeated[0].run_id == runs[0].run_id
 
 
-def copied(name: str, form: str, generators: Any, tmp_path: Path) -> Path:
+def copied(name: str, form: str, tmp_path: Path) -> Path:
     """The folder of a copy of a toy set, which `copy.yaml` names."""
-    drawn, folder = generated_root(resolve_dataset(name), generators), tmp_path / "copy"
-    assert drawn
+    folder = tmp_path / "copy"
     (tmp_path / "copy.yaml").write_text(f"format: {form}\nroot: {folder}\n")
-    return Path(shutil.copytree(drawn, folder))
+    return Path(shutil.copytree(bundled_folder(name), folder))
 
 
 def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    folder = copied("toy_market", "market1501", REID_GENERATORS, tmp_path)
+    folder = copied("toy_market", "market1501", tmp_path)
     train = sorted((folder / "bounding_box_train").iterdir())
     query = sorted((folder / "query").iterdir())
     train[0].rename(query[0])
@@ -69,7 +66,7 @@ def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_pat
 
 
 def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    folder = copied("toy_coco", "coco", COCO_GENERATORS, tmp_path)
+    folder = copied("toy_coco", "coco", tmp_path)
     for file in (folder / "annotations").iterdir():
         file.write_text(re.sub(r'"name": "[^"]+"', '"name": "hexagon"', file.read_text(), count=1))
     out = tmp_path / "runs"

@@ -26,7 +26,6 @@ from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import Images, check_present, overlap_notes
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
-from transfer.data.toy.coco import GENERATORS
 
 SPLITS = ("train", "val")
 UNTRAINED = ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
@@ -218,7 +217,7 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
     named = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
     files, folders = zip(*((file, f"{folder}/") for file, folder in named), strict=True)
     trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
-    root = dataset_spec.generated_root(spec, GENERATORS) or dataset_spec.find_root(spec, data, tuple(trees))
+    root = dataset_spec.find_root(spec, data, tuple(trees))
     if any((root / file).is_file() for file in files):
         for name in (name for name, (file, _) in layout.items() if not (root / file).is_file()):
             fix = f"set `{name}_annotations` and `{name}_images`, or `{name}_annotations: null`"

@@ -14,9 +14,8 @@ import numpy as np
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.data.layouts import SPLITS, holds_images
 from transfer.data.loading.read_image import is_image
-from transfer.data.spec import DatasetSpec, find_root, generated_root, text_option
+from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit, Split
-from transfer.data.toy.digits import GENERATORS
 
 StorageVariant = Literal["published", "parquet", "hub"]
 SCANNERS = 16
@@ -55,7 +54,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     Raises:
         UserError: a folder is missing or has no classes, training has an empty one, or validation one of its own.
     """
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     folders, notes = choose_splits(
         spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
     )
@@ -97,11 +96,6 @@ def _without_labels(folder: Path, train: Path | None) -> str:
 def folder_names(folder: Path) -> set[str]:
     """Return the names of the folders in a folder in NFC, but hidden ones."""
     return {normalize("NFC", entry.name) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."}
-
-
-def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """Return the folder of the dataset; a bundled one is written on first use. Raises UserError, UsageError."""
-    return generated_root(spec, GENERATORS) or find_root(spec, data)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:

@@ -23,9 +23,8 @@ from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, choose_splits, scan_images
 from transfer.data.layouts import SPLITS, missing_entries
 from transfer.data.loading.read_image import open_image
-from transfer.data.spec import DatasetSpec, find_root, generated_root, text_option
+from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit
-from transfer.data.toy.masks import GENERATORS
 
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
@@ -86,7 +85,7 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
     usual = [name for key, names in SPLITS.items() for name in ([spec.options[key]] if key in spec.options else names)]
     usual = usual if "{}" in "".join(forms) else usual[:1]  # all images lie in one folder
-    root = generated_root(spec, GENERATORS) or find_root(spec, data, tuple(map(entries, usual)))
+    root = find_root(spec, data, tuple(map(entries, usual)))
     held = {name: entries(name) for name in usual if not missing_entries(root, entries(name))}
     found, notes = choose_splits(spec, root, held.get, lambda *_: "", form=forms[0])
     if spec.held_out and "val" in found:

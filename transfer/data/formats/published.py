@@ -20,11 +20,11 @@ from PIL import Image
 
 from transfer.core.cache import file_stamp
 from transfer.core.errors import MissingInput, UserError, first_line, shortened
-from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
+from transfer.data.formats.folders import FoundLayout, class_names, read_split
 from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
 from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
-from transfer.data.spec import DatasetSpec
+from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
 from transfer.data.splits.split import Pixels, Split, pixel_digest
 
@@ -33,7 +33,7 @@ LABELLED = "cars_test_annos_withlabels.mat"
 
 def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `N VALUE` of paths, classes and the split (1: training)."""
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     images, labels, parts, names = (dict(listed_fields(root / name, "N VALUE")) for name in CUB_LISTS)
     if not images.keys() == labels.keys() == parts.keys():
         raise UserError(f"{root}: {', '.join(CUB_LISTS[:3])} do not list the same images")
@@ -47,7 +47,7 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB
     files.
     """
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
@@ -78,7 +78,7 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) chooses the lists
     `labels/{train,test}N.txt`; the images of `labels/valN.txt` are left out.
     """
-    root, partition = dataset_root(spec, data), spec.options.get("partition", 1)
+    root, partition = find_root(spec, data), spec.options.get("partition", 1)
     label_of = {name: label for label, name in enumerate(class_names(root / "images"))}
     lists = {}
     for part, name in (("train", "train"), ("val", "test")):
@@ -90,7 +90,7 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; images are `BREED_N`."""
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     names: dict[int, str] = {}
     lists = {}
     for part, name in (("train", "trainval.txt"), ("val", "test.txt")):
@@ -143,7 +143,7 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read `cifar-100-python/{train,test,meta}` (fine labels) or
     `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`.
     """
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     if (root / "batches.meta").is_file():
         files, meta, kind = {"train": CIFAR10[:5], "val": ("test_batch",)}, "batches.meta", ""
     else:
@@ -212,7 +212,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
     them in the order of the file system, so that equality with its export is unconfirmed.
     """
-    root = dataset_root(spec, data)
+    root = find_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root
     classes = class_names(folder)
     whole, ignored, notes = read_split("train", folder, classes)
@@ -227,12 +227,12 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` is for training."""
-    return _divide_class_folders(spec, dataset_root(spec, data), TISSUES)
+    return _divide_class_folders(spec, find_root(spec, data), TISSUES)
 
 
 def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` as for `colorectal_histology`."""
-    folder = dataset_root(spec, data) / "Images"
+    folder = find_root(spec, data) / "Images"
     return _divide_class_folders(spec, folder, class_names(folder))
 
 

@@ -18,11 +18,10 @@ from transfer.data.formats.users_reader import file_below, read_by_user, rows_by
 from transfer.data.reid import market1501 as layouts
 from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
 from transfer.data.reid.market1501 import Sample, Splits
-from transfer.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
+from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
-from transfer.data.toy.people import GENERATORS
 
 FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
     "market1501": layouts.market1501,
@@ -96,7 +95,7 @@ def open_reid(
     if spec.reader:
         root, splits = _by_user(spec, data)
     else:
-        root = generated_root(spec, GENERATORS) or find_root(spec, data, layouts.trees_of(spec))
+        root = find_root(spec, data, layouts.trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
         splits.cameras = not layouts.without_cameras(spec)
     layouts.drop_junk(splits)

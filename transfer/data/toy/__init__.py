@@ -3,3 +3,12 @@ shapes.
 
 They are written to the cache folder when they are first used.
 """
+
+from pathlib import Path
+
+
+def bundled_folder(name: str) -> Path:
+    """Return the folder of a bundled set, which is drawn on first use. Raises UserError if that fails."""
+    from transfer.data.toy import digits, people, scenes
+
+    return (digits.GENERATORS | people.GENERATORS | scenes.GENERATORS)[name]()

@@ -13,7 +13,7 @@ from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import dataset_names, resolve_dataset
-from transfer.data.toy import coco
+from transfer.data.toy import scenes
 from transfer.data.toy.digits import TOYS, WRITERS
 from transfer.data.toy.people import Size, write_market
 
@@ -35,7 +35,7 @@ def test_shipped_facts_hold(name, private_cache):
 
 
 @pytest.mark.parametrize(
-    "write", [WRITERS["cars"], WRITERS["cifar100"], coco._write, lambda root: write_market(root, SMALL)]
+    "write", [WRITERS["cars"], WRITERS["cifar100"], scenes._write, lambda root: write_market(root, SMALL)]
 )
 def test_the_same_is_written_every_time(write, tmp_path):
     """Every byte of every file, MATLAB's and the pickles included."""
