@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from backbones.backbone import Backbone
-    from transfer.predict.prediction import Prediction
+    from transfer.predict.trained import Prediction
     from transfer.report.tables.table import Table
 
 

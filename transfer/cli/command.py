@@ -4,10 +4,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
-from transfer.cli.recipe import Recipe
+from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, first_line, reject
 from transfer.core.exports import CONFIG, EXPORT, why_no_weights
 from transfer.core.files import parse_json

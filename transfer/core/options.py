@@ -84,7 +84,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Span:
-    """A field that counts epochs from the start or the end of the training; see `transfer.cli.fitted_defaults`."""
+    """A field that counts epochs from the start or the end of the training; see `transfer.cli.recipe`."""
 
     whole: bool = False
     """Whether it counts whole epochs."""

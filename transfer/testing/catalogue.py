@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from backbones.build import pooled_features
 from transfer.core.errors import shortened
-from transfer.testing import CheckFailed, CheckSkipped, device, sizes
+from transfer.testing import CheckFailed, CheckSkipped, sizes
 from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
 
 ROUNDING = 1e-3
@@ -234,7 +234,7 @@ CHECKS: tuple[Check, ...] = (
     *(sizes.maps, sizes.token_grid, sizes.memory_formats, input_is_kept),
     *(stays_float32, eval_is_deterministic, other_seed, batch_independence),
     *(train_equals_eval, eval_keeps_state, bf16_autocast, gradients_reach_parameters),
-    *(own_parameters, state_dict_round_trip, device.another_device),
+    *(own_parameters, state_dict_round_trip, sizes.another_device),
 )
 CATALOGUE = {check.__name__: check for check in CHECKS}
 """The checks by name, in their order. The docstring of each ends in the way in which its failure is usually mended."""
