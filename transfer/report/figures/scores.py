@@ -12,22 +12,7 @@ from typing import Any
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison
 from transfer.core.errors import visible
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import (
-    COLORS,
-    INK,
-    SMALL,
-    Plot,
-    canvas,
-    color_of,
-    finish,
-    is_narrow,
-    logarithmic,
-    mark,
-    number_of,
-    plain,
-    plot_of,
-    wrapped,
-)
+from transfer.report.figures import svg
 from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.comparison import comparison_table
@@ -42,7 +27,7 @@ DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> Plot | None:
+def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> svg.Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
     To the right of zero the first variant is better, also where lower is better. The CSV has every number in the
@@ -60,28 +45,28 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
     panels = list(filter(None, ([row for row in drawn if row.percent == percent] for percent in (True, False))))
     variants = compared_names(comparison, runs)
     known = names if {*variants} <= {*names.values()} else dict(zip("ab", variants, strict=True))
-    colors = dict(zip(DECIDED, (color_of(name, known) for name in variants), strict=True))
-    a, b = (plain(name, 40) for name in variants)
+    colors = dict(zip(DECIDED, (svg.color_of(name, known) for name in variants), strict=True))
+    a, b = (svg.plain(name, 40) for name in variants)
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
     height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
-    with canvas(8.6, height, len(panels)) as (figure, all_axes):
+    with svg.canvas(8.6, height, len(panels)) as (figure, all_axes):
         for axes, part in zip(all_axes, panels, strict=True):
             _draw_rows(axes, part, colors)
-            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=SMALL)
+            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=svg.SMALL)
             axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
         sides = (f"← {b} better", f"→ {a} better")
-        lines_of = "\n".join(wrapped(side, figure.get_figwidth(), 9) for side in sides)
+        lines_of = "\n".join(svg.wrapped(side, figure.get_figwidth(), 9) for side in sides)
         figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
         figure.set_figheight(max(figure.get_figheight(), height + LINE * (lines_of.count("\n") - 1)))
         table = comparison_table(comparison, runs)
         cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row in drawn]
-        return plot_of(figure, csv(replace(table, rows=cells, notes=[])))
+        return svg.plot_of(figure, csv(replace(table, rows=cells, notes=[])))
 
 
 def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> None:
     """Draw the rows of a panel."""
-    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.axvline(0, color=svg.INK, linewidth=0.9)
     for place, row in enumerate(rows):
         estimate, sign = row.estimate, 1 if row.higher else -1
         if estimate is None:
@@ -92,10 +77,10 @@ def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, s
         filled = color if row.verdict.kind in DECIDED else "white"
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
         told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
-        look = {"s": 44, "marker": "s", "zorder": 3, "gid": mark(told, row.matched.first.run_id)}
+        look = {"s": 44, "marker": "s", "zorder": 3, "gid": svg.mark(told, row.matched.first.run_id)}
         axes.scatter([sign * row.scale * estimate.estimate], [place], color=filled, edgecolors=color, **look)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(True, axis="x", color=INK, alpha=0.14, linewidth=0.7)
+    axes.grid(True, axis="x", color=svg.INK, alpha=0.14, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -110,7 +95,7 @@ def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
         if variant.broken:
             name = names.get(variant.variant, variant.variant)
             lines.append(f"✗ {name} failed in {variant.broken} of {variant.of}")
-    return "\n".join(wrapped(line, 1.5 if is_narrow() else 3.5) for line in lines)
+    return "\n".join(svg.wrapped(line, 1.5 if svg.is_narrow() else 3.5) for line in lines)
 
 
 COST = "gflops"
@@ -121,7 +106,7 @@ SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
 
 
-def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
+def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
     None where the costs on no dataset differ by `SPREAD`. Points are hollow, so that none hides another. The
@@ -140,34 +125,34 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
     if not panels:
         return None
     across = min(len(panels), 2)
-    with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
+    with svg.canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         for axes, (key, of_panel) in zip(all_axes, panels.items()):
             _draw_points(axes, of_panel, names)
-            axes.set_title(wrapped(plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
+            axes.set_title(svg.wrapped(svg.plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
-            axes.set_ylabel(plain(key[2], 24))
-            logarithmic(axes.xaxis, [row[COST] for row in of_panel])
-        finish(figure, all_axes)
-        return plot_of(figure, csv(kept))
+            axes.set_ylabel(svg.plain(key[2], 24))
+            svg.logarithmic(axes.xaxis, [row[COST] for row in of_panel])
+        svg.finish(figure, all_axes)
+        return svg.plot_of(figure, csv(kept))
 
 
 def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> None:
     """Draw the points of a panel, with the names of the variants of all runs."""
     for row in points:
         name = names[row["run"][0]]
-        number, color = number_of(name, names), color_of(name, names)
-        shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
+        number, color = svg.number_of(name, names), svg.color_of(name, names)
+        shape = SHAPES[(number + number // len(svg.COLORS)) % len(SHAPES)]
         spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
         score = f"{row['score']:.2f}" + f" ± {spread:.2f}" * bool(spread)
         told = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
         axes.errorbar(row[COST], row["score"], yerr=spread, fmt="none", ecolor=color, alpha=0.6)
         look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
-        look |= {"label": plain(name, 120), "zorder": 3, "gid": mark(told, row["run"][0], name)}
+        look |= {"label": svg.plain(name, 120), "zorder": 3, "gid": svg.mark(told, row["run"][0], name)}
         axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
         front = [(row[COST], row["score"]) for row in best if cell_text(row["protocol"]) == protocol]
-        axes.plot(*zip(*front), color=INK, linewidth=1.1, drawstyle="steps-post")
+        axes.plot(*zip(*front), color=svg.INK, linewidth=1.1, drawstyle="steps-post")
     if best:
-        ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
+        ringed = {"facecolors": "none", "edgecolors": svg.INK, "zorder": 4, "label": "Pareto front"}
         axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)

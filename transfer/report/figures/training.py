@@ -12,21 +12,7 @@ import numpy as np
 from transfer.engine.checkpoint import history
 from transfer.records.fields import order, value_label
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import (
-    SMALL,
-    Plot,
-    canvas,
-    draw_legend,
-    finish,
-    fits,
-    is_narrow,
-    logarithmic,
-    looks,
-    mark,
-    plain,
-    plot_of,
-    wrapped,
-)
+from transfer.report.figures import svg
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
@@ -35,7 +21,7 @@ POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
 
 
-def training_curves(runs: RunSet, names: Mapping[str, str]) -> Plot:
+def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
     """Plot the loss of each run against the step, thinned to `POINTS` values.
 
     A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
@@ -46,27 +32,27 @@ def training_curves(runs: RunSet, names: Mapping[str, str]) -> Plot:
     """
     curves = [(run.record, curve) for run in runs if (curve := _losses(run.folder))]
     ends = {one.run_id: f", {one.status}" * (one.status != "completed") for one, _ in curves}
-    drawn = looks({one.run_id: f" seed {one.seed}{ends[one.run_id]}" for one, _ in curves}, names)
-    with canvas(8.5, 4.2) as (figure, (axes,)):
+    drawn = svg.looks({one.run_id: f" seed {one.seed}{ends[one.run_id]}" for one, _ in curves}, names)
+    with svg.canvas(8.5, 4.2) as (figure, (axes,)):
         for one, curve in curves:
             step, loss = curve[-1]
             told = f"{one.run_id}: seed {one.seed}, loss {loss:.4g} at step {step}{ends[one.run_id]}"
             look = {**drawn[one.run_id], **DOTS, "markevery": [-1]}  # a place to point at
-            axes.plot(*zip(*curve), linewidth=1.4, gid=mark(told, one.run_id, names[one.run_id]), **look)
+            axes.plot(*zip(*curve), linewidth=1.4, gid=svg.mark(told, one.run_id, names[one.run_id]), **look)
             if one.training_failed:
                 axes.plot(step, loss, marker="x", markersize=9, markeredgewidth=2.2, color=look["color"])
         values = [value for _, curve in curves for _, value in curve]
         if values and min(values) > 0 and max(values) > 100 * min(values):
-            logarithmic(axes.yaxis, values)
+            svg.logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
-        finish(figure, [axes])
+        svg.finish(figure, [axes])
         rows = [
             {"run": one.run_id, "status": one.status, "step": step, "loss": value}
             for one, curve in curves
             for step, value in curve
         ]
-        return plot_of(figure, csv(Table.from_rows(rows)))
+        return svg.plot_of(figure, csv(Table.from_rows(rows)))
 
 
 def _losses(folder: Path) -> list[tuple[int, float]]:
@@ -79,7 +65,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
 MEASURED = ("place", "kind", "similarity", "similarity_sd")
 
 
-def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
+def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
     Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
@@ -99,18 +85,18 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> Plot:
         curves.setdefault(row["run"], {})[row["place"]] = row["similarity"]
     # of the deepest run first, which has the places of the others
     places = list(dict.fromkeys(place for of_run in sorted(curves.values(), key=len, reverse=True) for place in of_run))
-    with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
-        for run, look in looks(dict.fromkeys(curves, ""), names).items():
+    with svg.canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
+        for run, look in svg.looks(dict.fromkeys(curves, ""), names).items():
             curve = [(places.index(place), value) for place, value in curves[run].items() if value is not None]
             if curve:
                 told = f"{run}: similarity {curve[-1][1]:.3f} at the end"
-                axes.plot(*zip(*curve), gid=mark(told, run, names[run]), **look, **DOTS)
-        step = -(-len(places) // 14) if is_narrow() else 1
-        names_of = [plain(place, 12 if is_narrow() else 24) for place in places]
+                axes.plot(*zip(*curve), gid=svg.mark(told, run, names[run]), **look, **DOTS)
+        step = -(-len(places) // 14) if svg.is_narrow() else 1
+        names_of = [svg.plain(place, 12 if svg.is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
-        finish(figure, [axes])
-        return plot_of(figure, csv(table))
+        svg.finish(figure, [axes])
+        return svg.plot_of(figure, csv(table))
 
 
 ENDINGS = {
@@ -128,7 +114,7 @@ UNIT_X, UNIT_Y = 1.02, 0.52
 """Width and height of a cell in inches."""
 
 
-def heat_map(rows: StabilityMap) -> Plot:
+def heat_map(rows: StabilityMap) -> svg.Plot:
     """Draw a stability map.
 
     A completed cell has the color and the text of its score in percent; any other cell has the color, hatch and label
@@ -145,13 +131,13 @@ def heat_map(rows: StabilityMap) -> Plot:
     for row in rows.rows:
         if row["outcome"] == "completed" and not is_missing(row["score"]):
             scores.setdefault(row["metric"], []).append(row["score"])
-    with canvas(width, height, max(len(panels), 1), across) as (figure, all_axes):
-        inches = figure.get_figwidth() / (1 if is_narrow() else across) - 0.9
+    with svg.canvas(width, height, max(len(panels), 1), across) as (figure, all_axes):
+        inches = figure.get_figwidth() / (1 if svg.is_narrow() else across) - 0.9
         for axes, (title, panel) in zip(all_axes, panels):
             _draw_cells(axes, panel.rows, values, scores, inches / len(values[rows.x]))
-            axes.set_title(wrapped(plain(title, 120), inches, 10))
+            axes.set_title(svg.wrapped(svg.plain(title, 120), inches, 10))
         _legend(figure, rows)
-        return plot_of(figure, csv(rows))
+        return svg.plot_of(figure, csv(rows))
 
 
 def _value(value: Any) -> Any:
@@ -174,12 +160,12 @@ def _draw_cells(
         place = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
         _cell(axes, place, cell, f"{x} {value_label(cell[x])}, {y} {value_label(cell[y])}", scores, inches)
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
-        labels = [plain(value_label(value), 14) for value in values[name]]
-        level = name == y or all(fits(label, inches, 10) for label in labels)
+        labels = [svg.plain(value_label(value), 14) for value in values[name]]
+        level = name == y or all(svg.fits(label, inches, 10) for label in labels)
         put(range(len(labels)), labels, rotation=0 if level else 90)
         limit(-0.5, len(labels) - 0.5)
-    axes.set_xlabel(plain(x.replace("_", " ")))
-    axes.set_ylabel(plain(y.replace("_", " ")))
+    axes.set_xlabel(svg.plain(x.replace("_", " ")))
+    axes.set_ylabel(svg.plain(y.replace("_", " ")))
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_alpha(0.3)
@@ -200,15 +186,15 @@ def _cell(
         back = _shade(score, scores[cell["metric"]]) if completed else back
     if 0 < failed.broken < failed.of:
         word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.of} failed"
-    word = next((text for text in (word, word.partition("\n")[0]) if fits(text, inches)), "")
+    word = next((text for text in (word, word.partition("\n")[0]) if svg.fits(text, inches)), "")
     told = f"{name}: {cell_text(cell['statuses'])}"
     told += "" if score is None else f", {cell['metric']} {score:.2f}"
     corner = (place[0] - 0.47, place[1] - 0.46)
     patch = Rectangle(corner, 0.94, 0.92, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
-    patch.set_gid(mark(told, runs[0]))
+    patch.set_gid(svg.mark(told, runs[0]))
     axes.add_patch(patch)
     ink = "#ffffff" if completed and sum(back) < 1.5 else "#0b2239"
-    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=SMALL)
+    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=svg.SMALL)
     if word and not completed:
         shown.set_bbox({"facecolor": back, "edgecolor": "none", "pad": 1.2})
 
@@ -232,4 +218,4 @@ def _legend(figure: Any, rows: StabilityMap) -> None:
     for ending, (color, hatch, word) in ENDINGS.items():
         if ending in rows["outcome"]:
             shown[word] = Patch(facecolor=color, hatch=hatch, edgecolor="#00000055")
-    draw_legend(figure, shown)
+    svg.draw_legend(figure, shown)
