@@ -89,6 +89,7 @@ class Claims:
     title: str
     about: str
     claims: tuple[Claim, ...]
+    methods: str = ""
     limits: str = ""
     source: Path = Path()
 
@@ -105,7 +106,9 @@ def read_claims(name: str) -> Claims:
     """
     path = config_path("claims", "file of claims", name)
     content = read_yaml(path)
-    check_keys(content, ("title", "about", "limits", "claims"), str(path), needed=("title", "about", "claims"))
+    check_keys(
+        content, ("title", "about", "methods", "limits", "claims"), str(path), needed=("title", "about", "claims")
+    )
     claims: dict[str, Claim] = {}
     with errors_together():
         for number, row in enumerate(as_items(content["claims"], f"{path}: claims"), 1):

@@ -8,26 +8,26 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from transfer.core.errors import visible_lines
 from transfer.core.files import check_writable, rendered, write_atomic
 from transfer.experiments.claims import Claims
 from transfer.records.run_set import RunSet
 from transfer.report.claims.figures import claim_plot
-from transfer.report.claims.findings import Result, verdict_counts
+from transfer.report.claims.findings import BEST_FIRST, Finding, Result, hours_of, verdict_counts
 from transfer.report.figures.svg import on_white
 from transfer.report.page.section_types import Section
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, cell_text, with_numbers
+from transfer.report.tables.comparison_text import FEW
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, with_numbers
 from transfer.report.tables.text import csv, markdown, without_tags
 
 RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
-DETAIL = {
-    **{"claim": -1, "verdict": -1, "unit": 1},
-    **dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2),
-    **dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where"), 3),
-}
+DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
+DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
+DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where"), 3)
 """How soon a narrow terminal does without a column."""
-SHOWN = ("id", "claim", "effect", "verdict", "n", "hours")
+SHOWN = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
 
 
@@ -51,7 +51,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "effect": shown.effect,
                 "verdict": result.verdict_text,
                 "n": shown.n or None,
-                "hours": result.hours(runs) or None,
+                "hours": hours_of(result.records, runs) or None,
                 "comparison": shown.name,
                 "comparisons": of if of > 1 else None,
                 "unit": shown.unit or None,
@@ -59,16 +59,19 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "detectable": shown.detectable,
                 "registered": claim.detectable,
                 "predicted hours": claim.hours,
-                "kind": claim.kind or None,
-                "expect": claim.expect or None,
-                "where": claim.where,
+                **{name: getattr(claim, name) or None for name in ("kind", "expect", "where")},
                 "changed": "; ".join(f"{one['date']}: {one['what']}" for one in claim.changed) or None,
                 RUN: tuple(sorted(result.records)),
             }
         )
-    columns = [Column(name, significant_digits=SIGNIFICANT, detail=DETAIL.get(name, 0)) for name in rows[0]]
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in one.remarks]
-    return Table.from_rows(rows, columns, [Note(RULE), *notes]).without_empty()
+    return _table(rows, [Note(RULE), *notes])
+
+
+def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
+    digits = {name: 2 if "hours" in name else SIGNIFICANT for name in rows[0]}
+    columns = [Column(name, significant_digits=of, detail=DETAIL.get(name, 0)) for name, of in digits.items()]
+    return Table.from_rows(rows, columns, notes).without_empty()
 
 
 def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
@@ -76,24 +79,23 @@ def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots
     table = claim_table(results, runs)
     yield Section(title=title, table=table, note=f"{len(results)} claims: {verdict_counts(results)}.")
     for result in results:
-        rows = comparison_table(result) if len(result.findings) > 1 else None
+        rows = comparison_table(result.findings) if len(result.findings) > 1 else None
         plot = claim_plot(result) if plots else None
         if rows or plot:
             yield Section(title=f"{result.claim.id}: {result.claim.claim}", table=rows, plot=plot)
 
 
-def comparison_table(result: Result) -> Table:
+def comparison_table(findings: Sequence[Finding]) -> Table:
     """Return a row for each comparison of a claim."""
     rows = []
-    for one in result.findings:
+    for one in findings:
         mean_a, mean_b = one.means if len(one.means) == 2 else (None, None)
         rows.append(
             {"a": one.a, "b": one.b or None, "mean a": mean_a, "mean b": mean_b, "effect": one.effect}
-            | {"verdict": one.verdict, "n": one.n or None, "detectable": one.detectable}
+            | {"unit": one.unit or None, "verdict": one.verdict, "n": one.n or None, "detectable": one.detectable}
             | {RUN: tuple(record.run_id for record in one.records)}
         )
-    columns = [Column(name, significant_digits=SIGNIFICANT) for name in rows[0]]
-    return Table.from_rows(rows, columns).without_empty()
+    return _table(rows)
 
 
 def write_document(file: Path, read: Claims, results: Sequence[Result], runs: RunSet) -> list[Path]:
@@ -104,32 +106,32 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
     """
     folder, figures = file.with_suffix(""), dict[str, str]()
     table = claim_table(results, runs)
-    compared = [{"id": one.claim.id, **row} for one in results if one.findings for row in comparison_table(one).rows]
+    compared = [
+        {"id": one.claim.id, **row} for one in results if one.findings for row in comparison_table(one.findings).rows
+    ]
     contents = {folder / "claims.csv": _data(table), folder / "comparisons.csv": _data(Table.from_rows(compared))}
     for result in results:
         if plot := claim_plot(result):
             name = Section(title=result.claim.id).file_name
             contents |= {folder / f"{name}.svg": on_white(plot), folder / f"{name}.csv": plot.csv.encode()}
             figures[result.claim.id] = f"{folder.name}/{name}.svg"
-    records = {name: record for one in results for name, record in one.records.items()}.values()
-    facts = {
-        "commit": {str(one.environment.get("git") or "not recorded")[:12] for one in records},
-        "device": {str(one.environment.get("device")) for one in records},
-        "task version": {f"{one.task} {one.task_version}" for one in records},
-    }
     text = rendered(
         Path(__file__).with_name("study.md"),
         lambda text: without_tags(visible_lines(text)),
         read=read,
         results=results,
-        runs=runs,
+        evaluated=[one for one in results if one.is_evaluated],
         figures=figures,
-        verdicts=verdict_counts(results),
-        table=_linked(table),
-        records=records,
-        facts=facts,
-        comparisons=lambda result: markdown(comparison_table(result).without(RUN)),
-        cell_text=cell_text,
+        records={name: record for one in results for name, record in one.records.items()},
+        hours=lambda records: hours_of(records, runs),
+        counts=verdict_counts,
+        table=_verdicts(table, results),
+        comparisons=lambda one: markdown(comparison_table([of for of in one.findings if of.effect]).without(RUN)),
+        brief=_brief,
+        missing=lambda one: "; ".join(
+            dict.fromkeys(re.sub("^'[^']*'(: | has )", "", _brief(of.why)) for of in one.findings)
+        ),
+        few=FEW,
     )
     contents[file] = (re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n").encode()
     check_writable(folder, "--document")
@@ -141,16 +143,20 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
 def _data(table: Table) -> bytes:
     """Return a table as CSV, floats with six digits, in which no machine's rounding shows."""
     table = with_numbers(table)
-    rows = [
-        {key: f"{cell:.6g}" if isinstance(cell, float) else cell for key, cell in row.items()} for row in table.rows
-    ]
+    rows = [{name: f"{of:.6g}" if isinstance(of, float) else of for name, of in row.items()} for row in table.rows]
     return f"{csv(replace(table, rows=rows))}\n".encode()
 
 
-def _linked(table: Table) -> str:
-    """Return the table of claims with links to their sections."""
+def _brief(text: str) -> str:
+    """Return why there is no verdict without the values that there are, which help to mend a selector."""
+    return re.sub(r"(; did you mean [^?]*\?)? \(there is .*\)", "", text)
+
+
+def _verdicts(table: Table, results: Sequence[Result]) -> str:
+    """Return the evaluated claims, ordered by their verdicts, with links to their sections."""
+    places = sorted(range(len(results)), key=lambda place: BEST_FIRST.index(results[place].verdict))
     rows = []
-    for row in table.rows:  # as Markdown makes the anchor of a heading
-        anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))
+    for row in table.take([place for place in places if results[place].is_evaluated]).rows:
+        anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))  # as Markdown makes that of a heading
         rows.append(row | {"id": f"[{row['id']}](#{anchor})"})
     return markdown(Table(table.columns, rows).select([name for name in SHOWN if name in table]))

@@ -13,11 +13,10 @@ from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claim
-from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, largest_stable
 from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
-from transfer.report.claims.variants import chosen, matched, scale_of, selected, values_of
+from transfer.report.claims.variants import chosen, matched, measure, scale_of, selected, values_of
 from transfer.report.tables.comparison_text import FEW, NO_MORE, notes_of_match
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
@@ -38,7 +37,7 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
             why = f"{finding.seeds} of the {claim.needs} seeds that it needs"
             finding = replace(finding, verdict=NO_VERDICT, why=why)
         elif finding.seeds is not None and finding.seeds < claim.seeds:
-            finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of {claim.seeds} seeds"])
+            finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of the {claim.seeds} seeds planned"])
         findings.append(replace(finding, a=a, b=b))
     return Result(claim, findings)
 
@@ -90,7 +89,7 @@ def _contrast(
     return Finding(
         means=[unit * mean for mean in means],
         effect=MeanInterval(effect, low, high, digits=".2f"),
-        unit=POINTS if unit > 1 else claim.metric,
+        unit=POINTS if unit > 1 else measure(claim.metric),
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
         seeds=seeds,
         notes=notes,
@@ -143,18 +142,20 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 
 def _count(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
-    values, used = list[float](), list[Record]()
-    for text in arms:
-        variant = [] if claim.metric == COLLECTIVES else selected(claim, text, runs).runs
-        found = {*values_of(variant, claim.metric)} if variant else {_collectives(text)}
-        if len(found) != 1:
-            raise UserError(f"{claim.metric} has {len(found)} values in the runs of '{text}'; a count has one")
-        values += found
-        used += [run.record for run in variant]
-    effect = values[0] - values[1]
-    holds = {"a > b": effect > 0, "a < b": effect < 0, "a = b": effect == 0}[claim.expect]
-    shown, verdict = MeanInterval(effect, digits=".3g"), SUPPORT if holds else CONTRADICTION
-    return Finding(means=values, effect=shown, unit=claim.metric, n="counted", verdict=verdict, records=used)
+    variants = [] if claim.metric == COLLECTIVES else selected(claim, arms, runs)
+    values = [{*values_of(one.runs, claim.metric)} for one in variants] or [{_collectives(text)} for text in arms]
+    if max(map(len, values)) > 1:
+        raise UserError(f"{claim.metric} differs between the runs of a variant; a count does not")
+    (a,), (b,) = values
+    holds = {"a > b": a > b, "a < b": a < b, "a = b": a == b}[claim.expect]
+    return Finding(
+        means=[a, b],
+        effect=MeanInterval(a - b, digits=".3g"),
+        unit=measure(claim.metric),
+        n="counted",
+        verdict=SUPPORT if holds else CONTRADICTION,
+        records=[run.record for one in variants for run in one.runs],
+    )
 
 
 COLLECTIVES = "collectives"

@@ -1,7 +1,7 @@
 """What one comparison of a claim gives, and the result of a whole row."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, VERDI
 POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
 WEAKEST = (CONTRADICTION, NO_VERDICT, UNDECIDED, SUPPORT)
+BEST_FIRST = (*VERDICTS, NO_VERDICT, NOT_RUN)
 
 
 class Point(NamedTuple):
@@ -114,13 +115,19 @@ class Result:
         """The records of all comparisons by their runs' ids."""
         return {record.run_id: record for one in self.findings for record in one.records}
 
-    def hours(self, runs: RunSet) -> float:
-        """Return the hours of the runs and of the trainings that their weights come from, each once."""
-        parents = [parent for record in self.records.values() for parent in runs.evidence.lineage(record)]
-        return sum(map(hours, (self.records | {parent.run_id: parent for parent in parents}).values()))
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether some comparison has a verdict."""
+        return any(one.verdict != NO_VERDICT for one in self.findings)
+
+
+def hours_of(records: Mapping[str, Record], runs: RunSet) -> float:
+    """Return the hours of runs, by id, and of the trainings that their weights come from, each once."""
+    parents = [parent for record in records.values() for parent in runs.evidence.lineage(record)]
+    return sum(map(hours, {**records, **{parent.run_id: parent for parent in parents}}.values()))
 
 
 def verdict_counts(results: Sequence[Result | Finding]) -> str:
     """Return how many claims, or comparisons of one, have each verdict."""
     counts = Counter(one.verdict for one in results)
-    return ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NO_VERDICT, NOT_RUN) if counts[name])
+    return ", ".join(f"{counts[name]} {name}" for name in BEST_FIRST if counts[name])

@@ -1,13 +1,14 @@
 """Selects the runs of a claim's variants, checks that they can be compared, chooses rates, and reads metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns, match
-from transfer.comparison.selection import Selection, select
-from transfer.core.errors import UsageError, UserError
+from transfer.comparison.selection import Selection, select_arms
+from transfer.core.errors import UsageError, UserError, shortened
 from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
@@ -19,26 +20,29 @@ Grid = dict[Any, list[Run]]
 """The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def selected(claim: Claim, text: str, runs: RunSet) -> Selection:
-    """Return the runs of a variant, at the values of the claim's grid.
+def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection]:
+    """Return the runs of each variant, at the values of the claim's grid.
 
     Raises:
-        UserError: there are none, or only such as do not count, as smoke runs.
+        UserError: a variant has none, or such as do not count, as smoke runs.
     """
     if not runs.known:
         raise UserError("there are no runs")
+    selectors, variants = [claim.selector(text) for text in texts], list[Selection]()
     try:
-        found = select(claim.selector(text), runs)
+        found = select_arms(selectors, runs)
     except UsageError:
-        select(claim.selector(text), runs.select(runs.known))  # raises where these have none, either
-        raise UserError(f"'{text}' selects only smoke runs, or runs by changed files, which do not count") from None
-    values = {run.folder: value_of(run.record, claim.varied, runs.exports) for run in found.runs if claim.grid}
-    kept = [run for run in found.runs if not claim.grid or values[run.folder] in claim.grid]
-    if not kept:
-        raise UserError(f"'{text}' selects no run at {claim.varied} {' '.join(map(str, claim.grid))}")
-    if smoke := sum(run.record.smoke or "smoke" in run.record.origin_marks for run in kept):
-        raise UserError(f"{smoke} smoke runs, or runs from weights of smoke runs, which do not count")
-    return replace(found, runs=kept, fields=tuple(dict.fromkeys([*found.fields, *filter(None, [claim.varied])])))
+        select_arms(selectors, runs.select(runs.known))  # raises where these have none, either
+        raise UserError("only smoke runs, or runs by changed files, are selected, which do not count") from None
+    name, grid = claim.varied, claim.grid
+    for text, one in zip(texts, found, strict=True):
+        kept = [run for run in one.runs if not grid or value_of(run.record, name, runs.exports) in grid]
+        if not kept:
+            raise UserError(f"'{text}' has no run at {name} {shortened(grid)}")
+        if smoke := sum(run.record.smoke or "smoke" in run.record.origin_marks for run in kept):
+            raise UserError(f"{smoke} smoke runs, or runs from weights of smoke runs, which do not count")
+        variants.append(replace(one, runs=kept, fields=(*one.fields, *filter(None, [name]))))
+    return variants
 
 
 def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
@@ -47,21 +51,17 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
     Raises:
         UserError: their runs have different protocols, or some cannot be compared.
     """
-    variants = [selected(claim, text, runs) for text in texts]
+    variants = selected(claim, texts, runs)
     apart = (claim.varied, "weights", "seed", "run")  # the last three differ from seed to seed
     for name in dict.fromkeys(name for one in variants for name in one.fields if name not in apart):
-        for one in variants:
-            values = {value_label(value_of(run.record, name, runs.exports)) for run in one.runs}
-            if len(values) > 1:
-                raise UserError(f"'{one.text}' has several values of {name} ({', '.join(sorted(values))}); choose one")
-    ids = [run.record.run_id for one in variants for run in one.runs]
-    if len({*ids}) < len(ids):
-        raise UserError(f"{' and '.join(map(repr, texts))} select the same runs")
+        for text, one in zip(texts, variants, strict=True):
+            if len(values := grid_of(one.runs, name, runs)) > 1:
+                raise UserError(f"'{text}' has several values of {name} ({shortened([*values])}); choose one")
     found = match(variants, runs.exports)
-    if reasons := list(dict.fromkeys(f"{one.label}: {one.text}" for one in found.exclusions)):
-        raise UserError("; ".join(reasons[:3]))
+    if reasons := dict.fromkeys(f"{one.label}: {one.text}" for one in found.exclusions):
+        raise UserError(shortened(reasons, 3))
     if len(found.matches) != 1:
-        labels = "; ".join(one.label for one in found.matches[:4])
+        labels = shortened([one.label for one in found.matches])
         raise UserError(f"the runs have {len(found.matches)} protocols ({labels}); add conditions to `runs`")
     return found.matches[0]
 
@@ -75,27 +75,19 @@ def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
 
 
 def equal_grids(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[Grid]:
-    """Return the grid of each variant; of registered values with the seeds that all have at all of them.
+    """Return the grid of each variant, with the seeds that all variants have at all values.
 
     Raises:
-        UserError: not all have the same values with the same seeds, or one lacks a registered value.
+        UserError: a variant lacks a value of the claim's grid, or else of another variant, or no seed is at all values.
     """
     name, grids = claim.varied, [grid_of(variant, claim.varied, runs) for variant in found.variants]
     for grid, text in zip(grids, texts, strict=True):
-        if missing := [value for value in claim.grid if value not in grid]:
-            raise UserError(f"'{text}' has no run at {name} {' '.join(map(value_label, missing))}")
+        if missing := [value for value in claim.grid or dict.fromkeys(chain(*grids)) if value not in grid]:
+            raise UserError(f"'{text}' has no run at {name} {shortened([value_label(value) for value in missing])}")
     common = set.intersection(*({run.record.seed for run in of} for grid in grids for of in grid.values()))
-    if claim.grid and common:
-        grids = [{at: [run for run in of if run.record.seed in common] for at, of in grid.items()} for grid in grids]
-    told = [", ".join(f"{value_label(at)} (seeds {_seeds(of)})" for at, of in grid.items()) for grid in grids]
-    if len({*told}) > 1:
-        shown = "; ".join(f"'{text}': {grid}" for text, grid in zip(texts, told, strict=True))
-        raise UserError(f"the grids of {name} differ: {shown}")
-    return grids
-
-
-def _seeds(runs: Sequence[Run]) -> str:
-    return " ".join(sorted({str(run.record.seed) for run in runs}))
+    if not common:
+        raise UserError(f"no seed has runs at every {name}")
+    return [{value: [run for run in of if run.record.seed in common] for value, of in grid.items()} for grid in grids]
 
 
 def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[MatchedRuns, list[str]]:
@@ -111,53 +103,44 @@ def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
         whole = {value: of for value, of in grid.items() if not any(run.record.training_failed for run in of)}
         if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
-        means = {value: fmean(values_of(of, claim.chosen_by)) for value, of in whole.items()}
-        best = max(means, key=lambda value: means[value])
+        best = max(whole, key=lambda value: fmean(values_of(whole[value], claim.chosen_by)))
         variants.append(grid[best])
         edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
     return replace(found, variants=variants), notes
 
 
-COST, LAYERS, HELD_OUT = "cost.", "layers.", "held_out."
-
-
-def metric_of(run: Run, name: str) -> float | None:
-    """Return a metric of a run; None if the run does not have it.
-
-    Args:
-        run: the run.
-        name: top1, top1@3 (after an epoch), held_out.top1, cost.train_seconds, layers.PLACE.MEASURE,
-            layers.PLACE.MEASURE@3.
-    """
-    base, _, epoch = name.partition("@")
-    if base.startswith(COST):
-        return run.record.cost.get(base.removeprefix(COST))
-    if base.startswith(HELD_OUT):
-        return (run.record.details.get("held_out") or {}).get(base.removeprefix(HELD_OUT))
-    if base.startswith(LAYERS):
-        place, _, measure = base.removeprefix(LAYERS).rpartition(".")
-        facts: Iterable[Mapping[str, Any]] = _at(run, "layers", epoch) if epoch else [run.record.details]
-        layers = [layer for fact in facts for layer in fact.get("layers") or () if str(layer["place"]) == place]
-        return layers[-1].get(measure) if layers else None
-    return (
-        next((entry[base] for entry in reversed(_at(run, base, epoch))), None) if epoch else run.record.scores.get(base)
-    )
+def _metric(run: Run, name: str) -> float | None:
+    """Return a metric of a run, as `docs/guide/claims.md` names it; None if the run does not have it."""
+    name, _, epoch = name.partition("@")
+    key, _, rest = name.partition(".")
+    if epoch:
+        entries = [entry for entry in history(run.folder, key) if str(entry.get("epoch")) == epoch]
+        facts = entries[-1] if entries else {}
+    else:
+        facts = {**run.record.details, **run.record.scores, "cost": run.record.cost}
+    if key == "layers":
+        place, _, rest = rest.rpartition(".")
+        return next((layer.get(rest) for layer in facts.get(key) or () if str(layer["place"]) == place), None)
+    return (facts.get(key) or {}).get(rest) if rest else facts.get(key)
 
 
 def scale_of(record: Record, name: str) -> float:
     """Return the factor to the unit in which a metric is shown: 100 for a fraction."""
-    return 1.0 if name.startswith((COST, LAYERS)) else record.scale(name.partition("@")[0].removeprefix(HELD_OUT))
-
-
-def _at(run: Run, key: str, epoch: str) -> list[dict[str, Any]]:
-    return [entry for entry in history(run.folder, key) if str(entry.get("epoch")) == epoch]
+    return 1.0 if name.startswith(("cost.", "layers.")) else record.scale(measure(name))
 
 
 def values_of(wanted: Sequence[Run], name: str) -> list[float]:
     """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
-    found = {run.record.run_id: metric_of(run, name) for run in wanted}
-    if lacking := [run.record for run in wanted if found[run.record.run_id] is None]:
-        known = f"scores: {', '.join(lacking[0].scores) or 'none'}"
-        raise UserError(f"{len(lacking)} of {len(wanted)} runs lack {name!r}, as {lacking[0].run_id} ({known})")
-    return [float(found[run.record.run_id] or 0.0) * scale_of(run.record, name) for run in wanted]
+    values = []
+    for run in wanted:
+        if (value := _metric(run, name)) is None:
+            known = ", ".join(run.record.scores) or "none"
+            raise UserError(f"{run.record.run_id} lacks {name!r} (scores: {known})")
+        values.append(float(value) * scale_of(run.record, name))
+    return values
+
+
+def measure(name: str) -> str:
+    """Return what a metric measures, without its place and epoch: "similarity" of "layers.block 3.similarity@1"."""
+    return name.partition("@")[0].rpartition(".")[2]

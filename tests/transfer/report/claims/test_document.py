@@ -11,7 +11,7 @@ from tests.transfer.experiments.test_claims import ROW, write
 from tests.transfer.report.claims.test_evaluate import RATES, grid
 from transfer.report.__main__ import main
 
-TOP = {"title": "A study", "about": "What is tested & why <b>.", "limits": "Small."}
+TOP = {"title": "A study", "about": "What is tested & why <b>.", "methods": "Done so.", "limits": "Small."}
 WHOLE = ROW | {"b": "stem=patchify"}
 PAIRS = [[f"stem=conv,lr={lr}", f"stem=patchify,lr={lr}"] for lr in RATES]
 ROWS = [
@@ -23,7 +23,7 @@ ROWS = [
     ROW | {"id": "P3", "kind": "failure share", "a": "stem=patchify,lr=0.4", "b": "stem=conv,lr=0.4", "margin": 60},
     WHOLE | {"id": "P4", "kind": "rank correlation", "against": "held_out.top1", "expect": "> 0",
      "a": ["stem=conv,lr=0.1", "stem=patchify,lr=0.1"]},
-    ROW | {"id": "P5", "a": "stem=none"},
+    ROW | {"id": "P5", "a": "stem=none", "hours": 2, "commands": ["python -m transfer.sweep x"]},
     {"id": "P6", "claim": "c", "where": "w", "not_run": {"why": "Too large.", "gpu_hours": 12, "command": "python -m"}},
 ]  # fmt: skip
 
@@ -50,26 +50,36 @@ def test_the_document_and_its_data_are_the_same_every_time_and_its_links_lead_so
     assert {*texts[0]} == {"study.md", "study/claims.csv", "study/comparisons.csv"} | figures
     text = texts[0]["study.md"].decode()
     assert {*re.findall(r"\]\((study/[^)]+)\)", text)} <= {*texts[0]}
-    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    titles = re.findall(r"^##+ (.+)$", text, re.MULTILINE)
     assert {*re.findall(r"\]\(#([^)]+)\)", text)} <= {title.lower().replace(" ", "-") for title in titles}
 
 
 def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[str, str], tmp_path: Path) -> None:
     assert main(["claims", *study, "--document", str(tmp_path / "study.md")]) == 0
     text = (tmp_path / "study.md").read_text()
-    assert text.startswith("# A study\n\nWhat is tested & why &lt;b>.\n\nOf 7 claims: ")
+    assert text.startswith(
+        "# A study\n\nWhat is tested & why &lt;b>.\n\nOf 7 claims 5 were tested, some in part: 4 support, 1 no verdict."
+    )
     section = text[text.index("## P1\n") : text.index("## P1 pairs")]
     for said in (
-        "**a is better** (Table 1)", "Rule: difference of `top1`, expected a > b; smallest relevant effect 1; `lr` of",
-        "![P1: a is better](study/p1.svg)", " points, n 3 in pairs. **support**.", "1.5 registered", "Limits: Made up.",
+        "**a is better** (Table 1): support.", "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
+        "![P1: a is better](study/p1.svg)", "| points | support   | 3 in pairs |", "Detectable: 1.5 predicted.",
+        "Limits: Made up.",
         "```sh\npython -m transfer.sweep claims\n```", "So it is.", "Changed 2030-01-31: the margin.", "2 predicted",
     ):  # fmt: skip
         assert said in section, said
     for said in (
-        "**no verdict (2 support, 1 no verdict)**", "no verdict: all trainings of 'stem=patchify,lr=0.4' failed",
-        "Not run: Too large. Price: 12 GPU hours.", "18 runs stand behind these claims",
+        ": no verdict (2 support, 1 no verdict).", "no verdict: all trainings of 'stem=patchify,lr=0.4' failed",
+        "18 runs stand behind the verdicts", "- P1, P1 pairs, P2, P3, P4: `task=knn`", "**Limits.** Small.", "Done so.",
     ):  # fmt: skip
         assert said in text, said
+    assert "seeds are few" not in text  # the methods say it once
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text[text.index("## Not tested") :].splitlines()
+    ]
+    assert ["P5", "a is better (Table 1)", "no run has stem=none", "2", "`python -m transfer.sweep x`"] in cells
+    assert ["P6", "c (w)", "Too large.", "12", "`python -m`"] in cells
 
 
 def test_csv_and_page_have_every_claim_and_the_terminal_a_table(

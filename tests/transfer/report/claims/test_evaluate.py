@@ -11,10 +11,12 @@ from scipy import stats
 
 from tests.transfer.experiments.test_claims import ROW, read
 from tests.transfer.report.tables.test_comparison import both, compare, made, row
+from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.claims.evaluate import evaluate
-from transfer.report.claims.findings import NO_VERDICT, Finding, Result
+from transfer.report.claims.findings import NO_VERDICT, Finding, Result, hours_of
+from transfer.report.claims.variants import values_of
 
 BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
 RATES = (0.1, 0.2, 0.4)
@@ -77,7 +79,8 @@ def test_the_rate_of_each_variant_is_chosen_on_validation_alone(tmp_path: Path) 
     (found,) = judged(tmp_path, runs, grid=[0.2, 0.4], **choice).findings
     assert found.means[0] == pytest.approx(np.mean(values(runs, "conv", 0.2)))
     assert "'stem=conv' has no run at lr 0.8" in judged(tmp_path, runs, grid=[0.1, 0.8], **choice).shown.why
-    assert "0.4 (seeds 0 1)" in judged(tmp_path, runs[:-1], **choice).shown.why  # the grids differ
+    assert judged(tmp_path, runs[:-1], **choice | {"needs": 2}).shown.n == "2 in pairs"  # that all have at all rates
+    assert "'stem=patchify' has no run at lr 0.4" in judged(tmp_path, runs[:-3], **choice).shown.why
     runs[0:1] = [made(tmp_path / "broken", "conv", seed=0, lr=0.1, broke=True, details={"held_out": {"top1": 0.5}})]
     assert "lr 0.2 chosen for 'stem=conv'" in judged(tmp_path, runs, **choice).shown.notes  # where none failed
 
@@ -107,9 +110,9 @@ def test_metrics_come_from_the_curve_the_cost_and_the_layers(tmp_path: Path) -> 
     for metric, wanted in {
         "top1@1": 12.5, "cost.train_seconds": 7, "layers.block 3.similarity": 0.25, "layers.block 3.similarity@1": 0.25,
     }.items():  # fmt: skip
-        found = judged(tmp_path, [run], kind="count", expect="a = b", metric=metric, b="stem=conv,lr=0.1").shown
-        assert found.means == pytest.approx([wanted, wanted]), metric
-    assert "(scores: top1, top5)" in judged(tmp_path, [run], metric="top1@2", kind="count", expect="a > b").shown.why
+        assert values_of([run], metric) == pytest.approx([wanted]), metric
+    with pytest.raises(UserError, match=r"lacks 'top1@2' \(scores: top1, top5\)"):
+        values_of([run], "top1@2")
 
 
 def test_shares_of_failures_are_shown_by_both_rules_and_judged_by_the_row_s(tmp_path: Path) -> None:
@@ -119,10 +122,10 @@ def test_shares_of_failures_are_shown_by_both_rules_and_judged_by_the_row_s(tmp_
     assert (own.n, ends(own)[0], own.verdict) == ("0 of 3, 0 of 3", 0, "contradiction")
     (found,) = judged(tmp_path, runs, broken_below=0.5, **change).findings
     assert (found.n, found.means, found.verdict) == ("3 of 3, 0 of 3", [100, 0], "support")
-    assert found.notes == ["by the suite's rule: 0 of 3, 0 of 3"]
+    assert found.notes == ["failed by the suite's rule: 0 of 3, 0 of 3"]
     whole_grids = change | {"a": "stem=patchify", "b": "stem=conv"}
     assert judged(tmp_path, runs, **whole_grids).shown.n == "3 of 9, 0 of 9"
-    assert "grids of lr differ" in judged(tmp_path, runs[:-3], **whole_grids).shown.why
+    assert "'stem=patchify' has no run at lr 0.4" in judged(tmp_path, runs[:-3], **whole_grids).shown.why
 
 
 def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand
     runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.0), "patchify": (0.8, 0.0, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
     assert (*ends(found), found.verdict) == pytest.approx((2, 2, 2, "support"))
-    assert "largest lr at which most runs train, by the suite's rule: 0.2, 0.1" in found.notes
+    assert "largest lr at which most runs train, by the suite's rule: a 0.2, b 0.1" in found.notes
     assert judged(tmp_path, runs, **change | {"expect": "a < b"}).verdict == "contradiction"
     assert judged(tmp_path, runs, **change | {"expect": "a = b"}).verdict == "contradiction"  # a step is relevant
     assert judged(tmp_path, runs, **change | {"expect": "a = b", "margin": 2.5}).verdict == "support"
@@ -144,7 +147,7 @@ def test_a_rate_that_no_training_fails_at_bounds_nothing(tmp_path: Path) -> None
     runs = grid(tmp_path / "one", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.0)})
     (found,) = judged(tmp_path, runs, **change).findings
     assert (*ends(found), found.verdict) == (2, 2, float("inf"), "support")
-    assert "largest lr at which most runs train, by the suite's rule: at least 0.4, 0.2" in found.notes
+    assert "largest lr at which most runs train, by the suite's rule: a at least 0.4, b 0.2" in found.notes
     runs = grid(tmp_path / "two", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.8)})
     assert judged(tmp_path, runs, **change).verdict == "undecided"
     runs = grid(tmp_path / "three", {"conv": (0.0, 0.0, 0.0), "patchify": (0.0, 0.0, 0.0)})
@@ -195,7 +198,9 @@ def test_of_several_comparisons_the_weakest_decides_and_a_field_left_open_is_no_
     assert (result.verdict, result.shown.b) == ("support", "stem=patchify,lr=0.2")
     result = judged(tmp_path, runs, pairs=pairs, **change)
     assert (result.verdict, result.shown.b) == ("contradiction", "stem=patchify,lr=0.4")
-    assert judged(tmp_path, runs, pairs=[*pairs, ["stem=conv,lr=7", "stem=patchify"]], **change).verdict == NO_VERDICT
+    absent = ["stem=conv,lr=7", "stem=patchify,lr=0.1"]
+    assert judged(tmp_path, runs, pairs=[*pairs[:2], absent], **change).verdict == NO_VERDICT
+    assert judged(tmp_path, runs, pairs=[*pairs, absent], **change).verdict == "contradiction"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +209,8 @@ def test_of_several_comparisons_the_weakest_decides_and_a_field_left_open_is_no_
         ({}, {"a": "stem=other"}, "no run has stem=other (there is conv, patchify)"),
         ({}, {"a": "stm=conv"}, "unknown field 'stm'; did you mean 'stem'?"),
         ({}, {"seeds": 5, "needs": 4}, "3 of the 4 seeds that it needs"),
-        ({}, {"metric": "top2"}, "runs lack 'top2'"),
-        ({"smoke": True}, {}, "'stem=conv' selects only smoke runs, or runs by changed files, which do not count"),
+        ({}, {"metric": "top2"}, "lacks 'top2' (scores: top1, top5)"),
+        ({"smoke": True}, {}, "only smoke runs, or runs by changed files, are selected, which do not count"),
         ({"origin": {"smoke": True}}, {}, "3 smoke runs, or runs from weights of smoke runs"),
         ({"task_version": 2}, {}, "task_version"),
         ({"broke": True}, {}, "all trainings of 'stem=conv' failed"),
@@ -229,4 +234,4 @@ def test_hours_count_each_run_and_its_pretraining_once(tmp_path: Path) -> None:
     settings = [{"lr": lr, "weights_id": f"sha256:{k}"} for k in range(2) for lr in (0.1, 0.2)]
     runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
     result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
-    assert result.hours(RunSet.of([*parents, *runs])) == pytest.approx(3)
+    assert hours_of(result.records, RunSet.of([*parents, *runs])) == pytest.approx(3)
