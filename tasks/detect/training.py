@@ -5,7 +5,6 @@ The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.1
 
 import json
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import mask_library
-from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.cost import duration, recall_speed
@@ -284,5 +283,4 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
     split = data.train.select(options.trains_on(data.train))
     transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
     images = DetectionImages(split, transforms, seed=context.seed)
-    batches = partial(shuffled_batches, len(images), options.batch_size, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)
+    return context.shuffled(images, options, collate=collate)

@@ -7,7 +7,6 @@ F channels of the features, C classes.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
-from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import check_finite, check_varied, extract, raise_if_broken
@@ -192,5 +191,4 @@ def train_loader(
     assert std
     augmentation = options.augmentation(crop_area=options.crop_area, flip=options.flip)
     images = SplitDataset(train, train_transform(options.size, augmentation, mean, std), seed=context.seed)
-    batches = partial(shuffled_batches, len(train), options.batch_size, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps)
+    return context.shuffled(images, options)

@@ -39,7 +39,6 @@ from transfer.core.seeding import seeded
 from transfer.data.classification import ClassificationData
 from transfer.data.formats.masks import IGNORED, MaskSplit
 from transfer.data.loading.images import Key, to_floats, to_pixels
-from transfer.data.loading.loader import shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
@@ -210,9 +209,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     context.details["classes"] = {str(label): name for label, name in enumerate(dataset.classes)}
     if options.epochs:
         view = partial(random_view, options=options, fill=tuple(round(255 * x) for x in backbone.spec.mean or ()))
-        batches = partial(shuffled_batches, len(dataset.training), options.batch_size, seed=context.seed)
         images = MaskedImages(dataset.training, view, seed=context.seed)
-        fit(learner, context.loader(images, batches, parts=options.grad_accum_steps), options, context)
+        fit(learner, context.shuffled(images, options), options, context)
         if context.outcome.training_failed:
             return {}, {}
     else:

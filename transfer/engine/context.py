@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
 from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, signals_answered, usable_cores
-from transfer.data.loading.loader import RunLoader
+from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
 from transfer.engine.options import Precision
@@ -116,6 +116,13 @@ class Context:
             collate=collate,
             lengths=lengths if epochs > 1 else (),
         )
+
+    def shuffled(
+        self, dataset: Dataset[Any], options: Any, *, collate: Callable[[list[Any]], Any] | None = None
+    ) -> RunLoader:
+        """Return the loader of all samples in random order, without an incomplete batch at the end of an epoch."""
+        batches = partial(shuffled_batches, len(dataset), options.batch_size, seed=self.seed)  # type: ignore[arg-type]
+        return self.loader(dataset, batches, parts=options.grad_accum_steps, collate=collate)
 
     @property
     def on_gpu(self) -> bool:

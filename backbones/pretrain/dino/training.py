@@ -3,8 +3,6 @@
 The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 """
 
-from functools import partial
-
 from backbones.backbone import Backbone, check_builds, create
 from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
@@ -18,7 +16,7 @@ from transfer.core.errors import UsageError, UserError
 from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform
-from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.task import Outcomes, Result, Scores
@@ -81,9 +79,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
     colors = split.channels == 3 and not split.gives_arrays
     image_ops = "fast" if split.gives_arrays else options.image_ops
     crops = MultiCrop(*crops_of, blur=options.blur, image_ops=image_ops, colors=colors)
-    batches = partial(shuffled_batches, len(split), options.batch_size, seed=context.seed)
-    images = SplitDataset(split, crops, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps)
+    return context.shuffled(SplitDataset(split, crops, seed=context.seed), options)
 
 
 def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOptions, context: Context) -> Outcomes:
