@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from tasks.detect import mmlab
 from tasks.detect.feature_maps import StageMaps, VitMaps
-from tasks.detect.learner import FullPrecision, widen_heads
+from tasks.detect.learner import widen
 from tasks.detect.task import DetectorSpec
 from transfer.core.errors import UsageError, UserError, did_you_mean
 
@@ -53,21 +53,11 @@ def rescale(dim: int, factor: float) -> tuple[nn.Module, int]:
     return (nn.Identity() if factor == 1 else nn.MaxPool2d(round(1 / factor))), dim
 
 
-class _Level(nn.Module):
-    """One level: rescaled, then 1x1 and 3x3 convolutions with norms and without activation, to C channels."""
-
-    def __init__(self, dim: int, factor: float, channels: int) -> None:
-        super().__init__()
-        self.scale, width = rescale(dim, factor)
-        self.body = nn.Sequential(
-            nn.Conv2d(width, channels, 1, bias=False),
-            LayerNorm2d(channels),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            LayerNorm2d(channels),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.body(self.scale(x))
+def _level(dim: int, factor: float, channels: int) -> nn.Sequential:
+    """Return one level: rescaled, then 1x1 and 3x3 convolutions with norms and without activation, to C channels."""
+    scale, width = rescale(dim, factor)
+    first, second = nn.Conv2d(width, channels, 1, bias=False), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(scale, first, LayerNorm2d(channels), second, LayerNorm2d(channels))
 
 
 class SimplePyramid(nn.Module):
@@ -80,7 +70,7 @@ class SimplePyramid(nn.Module):
     def __init__(self, dim: int, stride: int, channels: int = 256, strides: Sequence[int] = (4, 8, 16, 32, 64)) -> None:
         super().__init__()
         factors = dict(zip(STRIDES, scales(stride)))
-        self.levels = nn.ModuleList(_Level(dim, factors[level], channels) for level in strides if level in factors)
+        self.levels = nn.ModuleList(_level(dim, factors[level], channels) for level in strides if level in factors)
         self.pooled = len(strides) - len(self.levels)
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -161,8 +151,9 @@ def build_detector(
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     detector = _build(spec, config)
     detector.backbone = levels
-    detector.neck = FullPrecision(neck if isinstance(neck, nn.Module) else detector.neck)
-    widen_heads(detector)
+    if isinstance(neck, nn.Module):
+        detector.neck = neck
+    widen(detector)
     detector.data_preprocessor.register_forward_hook(partial(_pad_with_mean, maps.backbone))
     try:
         levels_seen = freeze_unreached(detector)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from timm.models.swin_transformer import window_partition, window_reverse
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -169,9 +170,9 @@ class VitMaps(nn.Module):
         if isinstance(getattr(attention, "core", None), RelativePositions):
             attention.core.size, attention.core.grid = size, shape
         ours = isinstance(attention, Attention | UserAttention)
-        tokens = windows(x, shape)
+        tokens = window_partition(x, shape).flatten(1, 2)
         tokens = attention(tokens, image_tokens=image[0] * image[1]) if ours else attention(tokens)
-        return merge_windows(tokens, shape, (x.shape[1], x.shape[2]))
+        return window_reverse(tokens, shape, x.shape[1], x.shape[2])
 
 
 class StageMaps(nn.Module):
@@ -233,20 +234,6 @@ def regions(x: Tensor, size: int) -> list[list[Tensor]]:
     height, width = x.shape[1:3]
     rows, columns = ([length for length in (side // size * size, side % size) if length] for side in (height, width))
     return [list(band.split(columns, dim=2)) for band in x.split(rows, dim=1)]
-
-
-def windows(x: Tensor, size: Grid) -> Tensor:
-    """Split [B, h, w, D] into windows whose sides divide h and w, [B * windows, tokens of a window, D]."""
-    B, height, width, D = x.shape
-    x = x.reshape(B, height // size[0], size[0], width // size[1], size[1], D)
-    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size[0] * size[1], D)
-
-
-def merge_windows(x: Tensor, size: Grid, grid: Grid) -> Tensor:
-    """Return the tokens [B, h, w, D] of `windows`, for a token grid (h, w)."""
-    rows, columns = grid[0] // size[0], grid[1] // size[1]
-    x = x.view(-1, rows, columns, *size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
-    return x.reshape(len(x), *grid, -1)
 
 
 def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:

@@ -6,7 +6,7 @@ decoding, proposals, targets, losses, suppression with its offset per class, pro
 image. At 1,000 pixels bf16 resolves steps of 4 pixels only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -114,27 +114,15 @@ def _total(value: Tensor | list[Tensor]) -> Tensor:
     return torch.stack([level.mean() for level in value]).sum() if isinstance(value, list | tuple) else value.mean()
 
 
-class FullPrecision(nn.Module):
-    """A neck whose levels are float32, mmdetection's type of regions. Later layers follow autocast."""
-
-    def __init__(self, neck: Any) -> None:
-        super().__init__()
-        self.neck = neck
-
-    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the pyramid's levels, in float32 at least, of the backbone's maps."""
-        return tuple(widened(level) for level in self.neck(maps))
+def widen(detector: nn.Module) -> None:
+    """Make the neck and every head return their outputs in float32 at least, mmdetection's type of regions."""
+    for part in neck_and_heads(detector):
+        part.register_forward_hook(lambda part, inputs, output: widened(output))
 
 
-def widen_heads(detector: nn.Module) -> None:
-    """Make every head return its outputs in float32 at least."""
-    for head in heads(detector):
-        head.register_forward_hook(lambda head, inputs, output: widened(output))
-
-
-def heads(detector: nn.Module) -> list[nn.Module]:
-    """Return the modules that mmdetection names `..._head`, at any depth; each stage of a cascade."""
-    modules: list[nn.Module] = []
+def neck_and_heads(detector: Any) -> list[nn.Module]:
+    """Return the neck and the modules that mmdetection names `..._head`, at any depth; each stage of a cascade."""
+    modules: list[nn.Module] = [detector.neck]
     for name, module in detector.named_modules():
         if name.endswith("_head"):
             modules += module if isinstance(module, nn.ModuleList) else [module]
@@ -163,7 +151,7 @@ def finite_outputs(detector: Any) -> Iterator[list[Tensor]]:
         flags.extend(leaf.isfinite().all() for leaf in tree_leaves(output) if _is_float(leaf))
 
     with ExitStack() as hooks:
-        for module in (detector.neck, *heads(detector)):
+        for module in neck_and_heads(detector):
             hooks.callback(module.register_forward_hook(note).remove)
         try:
             yield flags

@@ -68,7 +68,7 @@ def peer_detector(checkout: Path, ours: Any, side: int) -> tuple[Any, dict[str, 
         window_block_indexes=[number for number, windowed in enumerate(maps.windowed) if windowed],
         pretrain_img_size=model.patch_embed.img_size[0],
     )  # fmt: skip
-    first = next(iter(ours.neck.neck.levels[0].body.parameters()))
+    first = ours.neck.levels[0][1].weight
     top = fpn.LastLevelMaxPool()
     pyramid = vit.SimpleFeaturePyramid(net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), top, "LN", 0)
     theirs = copy.deepcopy(ours)
@@ -88,12 +88,12 @@ def _names(ours: Any, theirs: Any) -> dict[str, str]:
             found[name] = name.replace(inside, f"{pyramid}net.").replace(".attn.core.", ".attn.")
         elif not name.startswith((inside, "neck.")):
             found[name] = name
-    levels = [[name for name, _ in level.named_parameters()] for level in ours.neck.neck.levels]
+    levels = [[name for name, _ in level.named_parameters()] for level in ours.neck.levels]
     stages = [f"{pyramid}simfp_{number}" for number in range(2, 2 + len(levels))]
     for number, (level, stage) in enumerate(zip(levels, stages)):  # both make their layers in the order of their use
         peers = [name for name, _ in theirs.get_submodule(stage).named_parameters()]
         for mine, peer in zip(level, peers, strict=True):
-            found[f"neck.neck.levels.{number}.{mine}"] = f"{stage}.{peer}"
+            found[f"neck.levels.{number}.{mine}"] = f"{stage}.{peer}"
     return found
 
 

@@ -30,9 +30,9 @@ def test_every_shipped_detector_is_built_and_knows_its_classes(name: str) -> Non
 
 
 def test_pyramids_and_models_with_stages() -> None:
-    assert isinstance(built("faster_rcnn_light").neck.neck, SimplePyramid)
+    assert isinstance(built("faster_rcnn_light").neck, SimplePyramid)
     for detector in (built("faster_rcnn_light", "taps"), built("faster_rcnn_light", backbone="test_resnet")):
-        assert type(detector.neck.neck).__name__ == "FPN"
+        assert type(detector.neck).__name__ == "FPN"
         assert [level.shape[3] for level in detector.extract_feat(torch.rand(1, 3, 64, 96))][:4] == [24, 12, 6, 3]
 
 

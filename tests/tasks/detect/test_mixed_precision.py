@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.detect.learner import collate, finite_outputs, heads
+from tasks.detect.learner import collate, finite_outputs, neck_and_heads
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tests.tasks.detect.scenes import a_learner, data_of, split_of
 from tests.tasks.detect.test_predict import SCENES, SIZE, found_by
@@ -22,7 +22,7 @@ def test_heads_answer_in_float32_in_training_and_prediction(tmp_path, name: str)
         parts = [output] if isinstance(output, torch.Tensor) else [*output]
         kinds.update(part.dtype for one in parts for part in ([one] if isinstance(one, torch.Tensor) else one))
 
-    for head in heads(learner.detector):
+    for head in neck_and_heads(learner.detector):
         head.register_forward_hook(note)
     images = DetectionImages(split_of(tmp_path, SCENES[0]), train_transforms("resize", SIZE, 0.0, True))
     batch = learner.prepare(collate([images[0, 0, 0]]), torch.device("cpu"))
@@ -44,6 +44,6 @@ def test_outputs_that_are_not_finite_are_seen(tmp_path, part: str) -> None:
         weights[-1].flatten()[0] = torch.nan
     with pytest.raises(NotFinite, match=r"0\.png"):
         found_by(learner, data)
-    assert not learner.detector.neck._forward_hooks
+    assert len(learner.detector.neck._forward_hooks) == 1  # that of `widen`
     with finite_outputs(learner.detector):
         pass
