@@ -39,28 +39,12 @@ Receive = Callable[[Tensor], None]
 @contextmanager
 def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
     """Call `receive` with the attention's weights in every forward pass within the block."""
-    if not isinstance(attention, Attention):
-        with attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0]))):
-            yield
-        return
-    core = attention.core
-    if isinstance(core, nn.Module):
-        with core.register_forward_pre_hook(
-            lambda core, inputs, options: receive(weights_of(partial(core.forward, **options), *inputs[:2])),
-            with_kwargs=True,
-        ):
-            yield
-        return
 
-    def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        receive(weights_of(partial(core, **options), q, k))
-        return core(q, k, v, **options)
+    def show(module: Any, inputs: tuple[Tensor, ...], options: dict[str, Any]) -> None:
+        receive(attention_weights(module, inputs[0], options.get("image_tokens")))
 
-    attention.core = shown
-    try:
+    with attention.register_forward_pre_hook(show, with_kwargs=True):
         yield
-    finally:
-        attention.core = core
 
 
 def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
@@ -91,15 +75,19 @@ def sums_values(core: Core, attention: Attention) -> bool:
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
 
-def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
-    """Return a timm attention's weights for tokens [B, N, D] or a map [B, h, w, D], by its projection of q and k."""
-    module: Any = attention
+def attention_weights(attention: Any, x: Tensor, image_tokens: int | None = None) -> Tensor:
+    """Return the weights of an attention of this suite or of timm for tokens [B, N, D] or a map [B, h, w, D], by its
+    projection of q and k.
+    """
     x = x.flatten(1, -2)
-    q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-    if hasattr(module, "q_norm"):
-        q, k = module.q_norm(q), module.k_norm(k)
+    q, k, _ = attention.qkv(x).unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    if hasattr(attention, "q_norm"):
+        q, k = attention.q_norm(q), attention.k_norm(k)
+    if isinstance(attention, Attention):
+        length = attention.effective_length(x.shape[1], image_tokens)
+        return weights_of(partial(attention.core, alpha=attention.alpha, length=length), q, k)
     with without_autocast(q):
-        return (q.float() * module.scale @ k.float().mT).softmax(-1)
+        return (q.float() * attention.scale @ k.float().mT).softmax(-1)
 
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
