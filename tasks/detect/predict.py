@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.spec import BackboneSpec
-from tasks.detect.learner import collate, finite_outputs
+from tasks.detect.learner import DetectionLearner, collate, finite_outputs
 from tasks.detect.pipelines import GREY, DetectionImages, test_transforms
+from tasks.detect.task import DetectOptions
 from transfer.core.errors import UserError, shortened
 from transfer.core.exports import export_folder, pretraining_facts
 from transfer.core.process import part_of_rank
@@ -46,54 +47,39 @@ Results = list[dict[str, Any]]
 
 
 @torch.inference_mode()
-def detect(
-    detector: Any,
-    data: CocoData,
-    split: CocoSplit,
-    size: tuple[int, int],
-    context: Context,
-    *,
-    batch_size: int,
-    padded: bool = False,
-) -> Results:
+def detect(learner: DetectionLearner, data: CocoData, options: DetectOptions, context: Context) -> Results:
     """Return [{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...], the same on every rank.
 
     Boxes are in pixels of the stored image; masks, where the detector has them, are run lengths. Results are in the
     order of the images. Only images that have the same padded size share a batch, so that neither the number of images
     in a batch nor the number of ranks changes the results.
 
+    With `jitter` images are padded to its (H, W), as crops are: resampled positions then mean the same.
+
     Args:
-        detector: mmdetection's detector. data: dataset, for its category ids. split: images.
-        size: (short, long), limits of an image's sides in pixels.
-        context: device, ranks and signals of the run. batch_size: images in a batch of one rank.
-        padded: whether images are padded to `size`, then (H, W), as crops are: resampled positions then mean the same.
+        learner: the detector. data: dataset, of whose validation images it is. context: device, ranks and signals.
 
     Raises:
         UserError: an image cannot be read. Stopped: a signal came.
         NotFinite: the detector's output for an image is not finite; names the image.
     """
-    detector.eval()
+    detector, split, size, padded = learner.detector.eval(), data.val, options.size, options.resize_mode == "jitter"
+    assert split is not None
     detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
     images = DetectionImages(split, test_transforms(size))
     step = detector.data_preprocessor.pad_size_divisor
-    batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
+    batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), options.eval_batch_size)
     mine = part_of_rank(batches, context.ranks)
     results: dict[int, Results] = {}
     broken: list[int] = []
-    read = load_batches(images, mine, context, collate=collate)
-    try:
-        for batch, places in zip(context.bar(read, "detection", total=len(mine)), mine):
-            context.check_stop()
-            if padded:
-                batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
-            samples = _predicted(detector, batch, context)
-            if samples is None:
-                broken.append(places[_first_broken(detector, batch, context)])
-                break
-            results |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
-    except Exception:
-        context.check_stop()  # a signal to the whole process group also ends the loader's workers
-        raise
+    for batch, places in zip(load_batches(images, mine, context, label="detection", collate=collate), mine):
+        if padded:
+            batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
+        samples = _predicted(detector, batch, context)
+        if samples is None:
+            broken.append(places[_first_broken(detector, batch, context)])
+            break
+        results |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
     return _in_order(dist.gather_objects((results, broken)), split)
 
 

@@ -181,7 +181,7 @@ def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions
     facts = weights_facts(learner.backbone.spec.weights)
     data = CocoData.of_images(images, facts["classes"], facts["category_ids"])
     assert data.val is not None
-    found = _detections(learner, data, options, context)
+    found = detect(learner, data, options, context)
     for number, result in enumerate(found, 1):
         mask, (_, _, width, height) = result.get("segmentation"), result["bbox"]
         result |= {"id": number, "area": float(mask_area(mask)) if mask else width * height, "iscrowd": 0}
@@ -201,13 +201,6 @@ def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
     save_pictures(folder, CocoData.of_images(images, names, ids), found["coco"]["annotations"], len(images))
 
 
-def _detections(learner: DetectionLearner, data: CocoData, options: DetectOptions, context: Context) -> Results:
-    """Return what is detected in the validation images."""
-    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
-    assert data.val is not None
-    return detect(learner.detector, data, data.val, options.size, context, batch_size=size, padded=padded)
-
-
 def _outcomes(
     learner: DetectionLearner,
     data: CocoData,
@@ -220,7 +213,7 @@ def _outcomes(
     classes.
     """
     assert data.val is not None
-    results = _detections(learner, predicted, options, context)
+    results = detect(learner, predicted, options, context)
     results = [result for result in results if result["category_id"] in data.category_ids]
     outcomes: Outcomes = {}
     if context.ranks.first:

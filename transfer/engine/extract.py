@@ -47,30 +47,41 @@ def compute_rows(
     mine = part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
     batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     rows = []
-    try:
-        for batch in context.bar(load_batches(dataset, batches, context), label, total=len(batches)):
-            context.check_stop()
-            parts = batch if isinstance(batch, list | tuple) else [batch]
-            with context.scoring():
-                rows.append(compute(*(to_floats(part.to(context.device, non_blocking=True)) for part in parts)).cpu())
-    except Exception:
-        context.check_stop()  # a signal to the whole process group also ends the loader's workers
-        raise
+    for batch in load_batches(dataset, batches, context, label=label):
+        parts = batch if isinstance(batch, list | tuple) else [batch]
+        with context.scoring():
+            rows.append(compute(*(to_floats(part.to(context.device, non_blocking=True)) for part in parts)).cpu())
     part = torch.cat(rows) if rows else torch.empty(0)
     return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])
 
 
 def load_batches(
     dataset: Dataset[Any],
-    batches: Iterable[list[int]],
+    batches: Sequence[list[int]],
     context: Context,
     *,
+    label: str,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> Iterator[Any]:
-    """Yield the collated samples of each batch of indices, in order. `batches` may be read ahead of what is yielded.
+    """Yield the collated samples of each batch of indices, in order, under a progress bar.
 
-    Without loader processes the samples of a batch are read by threads, on all cores of this rank: PIL and the codecs
-    release the interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
+    Raises:
+        Stopped: a signal came.
+    """
+    try:
+        for batch in context.bar(_loaded(dataset, batches, context, collate), label, total=len(batches)):
+            context.check_stop()
+            yield batch
+    except Exception:
+        context.check_stop()  # a signal to the whole process group also ends the loader's workers
+        raise
+
+
+def _loaded(
+    dataset: Dataset[Any], batches: Iterable[list[int]], context: Context, collate: Callable[[list[Any]], Any]
+) -> Iterator[Any]:
+    """Yield the batches without loader processes by threads, on all cores of this rank: PIL and the codecs release the
+    interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
     """
     if context.workers:
         yield from load(dataset, batches, workers=context.workers, on_gpu=context.on_gpu, collate=collate)

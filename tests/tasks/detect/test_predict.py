@@ -1,4 +1,6 @@
 import copy
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +34,8 @@ def learner():
 
 
 def found_by(learner, data, *, batch_size=1, padded=False, **given):
-    return detect(learner.detector, data, data.val, SIZE, context(**given), batch_size=batch_size, padded=padded)
+    options: Any = SimpleNamespace(size=SIZE, eval_batch_size=batch_size, resize_mode="jitter" if padded else "resize")
+    return detect(learner, data, options, context(**given))
 
 
 def in_the_network(learner, data, monkeypatch):
