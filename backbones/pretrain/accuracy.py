@@ -17,7 +17,6 @@ from backbones.weights.locate import find_weights
 from transfer.core.exports import pretraining_facts, weights_facts
 from transfer.data.classification import Split
 from transfer.data.loading.augment import view_of
-from transfer.data.loading.images import Transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows, raise_if_broken
@@ -26,19 +25,11 @@ Outcomes = dict[str, NDArray[Any]]
 TOP = (1, 5)
 
 
-def top_k(
-    backbone: Backbone,
-    split: Split,
-    transform: Transform,
-    context: Context,
-    *,
-    batch_size: int,
-    columns: Tensor | None = None,
-) -> Outcomes:
+def top_k(backbone: Backbone, split: Split, options: Any, context: Context, columns: Tensor | None = None) -> Outcomes:
     """Classify a split; the result is the same on every rank.
 
     Args:
-        transform: PIL image -> tensor.
+        options: view and batch size of the evaluation.
         columns: [S], for each class of the data its place among the model's C outputs, -1 where it has none (see
             `class_columns`); the best class is then the best of these alone. None: the outputs are the data's classes.
 
@@ -53,8 +44,8 @@ def top_k(
     def ranks(images: Tensor, labels: Tensor) -> Tensor:
         return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    images = SplitDataset(split, transform)
-    ranks_and_ties = compute_rows(ranks, images, context, batch_size=batch_size, label="accuracy")
+    images, batch = SplitDataset(split, view_of(options)), options.eval_batch_size
+    ranks_and_ties = compute_rows(ranks, images, context, batch_size=batch, label="accuracy")
     raise_if_broken(ranks_and_ties[:, 0] < 0, split.names, f"logits of the {split.name} split")
     return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
 

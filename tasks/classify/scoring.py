@@ -24,7 +24,6 @@ from tasks.labelled_images import frozen_backbone
 from transfer.core.errors import UserError, shortened
 from transfer.data.classification import ClassificationData
 from transfer.data.formats.folders import in_short
-from transfer.data.loading.augment import view_of
 from transfer.engine.context import Context
 from transfer.task import Result
 
@@ -47,9 +46,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOption
     columns, remark = choose_columns(backbone, dataset)
     if remark:
         context.note(remark)
-    outcomes = top_k(
-        backbone, dataset.validation, view_of(options), context, batch_size=options.eval_batch_size, columns=columns
-    )
+    outcomes = top_k(backbone, dataset.validation, options, context, columns)
     return accuracies(outcomes), outcomes
 
 

@@ -20,7 +20,7 @@ from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import train_transform, view_of
+from transfer.data.loading.augment import train_transform
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -118,4 +118,4 @@ def validate(backbone: Backbone, data: ClassificationData, options: SupervisedOp
     """Return outcomes of the validation split, empty without one. Raises NotFinite where a logit is not finite."""
     if data.val is None:
         return {}
-    return top_k(backbone, data.val, view_of(options), context, batch_size=options.eval_batch_size)
+    return top_k(backbone, data.val, options, context)

@@ -27,7 +27,6 @@ from tests.processes import spawn_ranks, start_rank
 from tests.support import PLAIN, context
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, open_classification
-from transfer.data.loading.augment import eval_transform
 from transfer.data.loading.loader import RunLoader
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.manifest import named_files
@@ -234,7 +233,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert about["classes"] == ["across", "down", "none"]
     again = create(resolve(f"local-dir:{tmp_path / 'export'}"), img_size=32, classes="trained")
     assert data.val is not None
-    loaded = top_k(again, data.val, eval_transform(32, chosen.resize), context(), batch_size=5)
+    loaded = top_k(again, data.val, replace(chosen, eval_batch_size=5), context())
     assert loaded is not None
     assert accuracies(loaded) == scores
 
