@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,9 +27,10 @@ from torch.utils.data import Subset
 
 import backbones
 from backbones.backbone import Backbone
+from tasks.fewshot.task import FewshotOptions
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable, lock, write_atomic
-from transfer.data.loading.augment import View, eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import Split
 from transfer.engine.context import Context
@@ -118,28 +119,13 @@ def _checksum(content: Stored) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Features:
-    """Description of the features extracted: the view of an image, and the place in the network."""
-
-    size: int
-    """Side of the view in pixels."""
-    resize: int
-    """Side in pixels that images are resized to; see `eval_transform`."""
-    view: View
-    """Kind of the view; see `eval_transform`."""
-    block: int | None
-    """Index of the block whose tokens are pooled; None stands for the network's own pooled features."""
-
-
 @dataclass
 class Extractor:
     """Features of images, computed or read from the store, with counts of both."""
 
     backbone: Backbone
-    kind: Features
+    options: FewshotOptions
     context: Context
-    batch_size: int
     images: int = 0
     """Number of different images asked for."""
     computed: int = 0
@@ -182,7 +168,7 @@ class Extractor:
         needed = np.unique(rows)
         context, precision = self.context, f"{self.context.eval_precision} on {self.context.device.type}"
         assert context.features is not None, "a task that extracts features needs a store"
-        key = store_key(self.fingerprint, self.kind, precision, order)
+        key = store_key(self.fingerprint, self.options, precision, order)
         first = context.ranks.first
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
@@ -208,10 +194,9 @@ class Extractor:
     def _computed(self, split: Split, rows: NDArray[Any], images: list[int], label: str) -> Stored:
         """Compute the features of `images`, whose numbers in the store are `rows`."""
         start = time.monotonic()
-        transform = eval_transform(self.kind.size, self.kind.resize, view=self.kind.view)
-        views = Subset(SplitDataset(split, transform, preload=False), images)
-        encode = encoder(self.backbone, self.kind.block)
-        features = extract(encode, views, self.context, batch_size=self.batch_size, label=label)
+        views = Subset(SplitDataset(split, view_of(self.options), preload=False), images)
+        encode = encoder(self.backbone, self.options.block)
+        features = extract(encode, views, self.context, batch_size=self.options.eval_batch_size, label=label)
         split.check_unchanged(images)  # features are kept under the contents that were known before
         of_image = (time.monotonic() - start) * self.context.ranks.world / len(images)
         return Stored(rows, features.numpy(), np.full(len(images), of_image))
@@ -226,18 +211,19 @@ def _held(path: Path) -> Stored:
         return EMPTY
 
 
-def store_key(fingerprint: str, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:
+def store_key(fingerprint: str, options: FewshotOptions, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:
     """Return the key of a file of the store: every value that determines its features.
 
     Args:
         fingerprint: fingerprint of the backbone.
-        kind: description of the features.
+        options: of which the view and the block count.
         precision: precision and device of the computation.
         contents: digests of the different images, sorted.
     """
+    view = {"size": options.size, "resize": options.resize, "view": options.resize_mode, "block": options.block}
     return {
         "backbone": fingerprint,
-        "features": asdict(kind),
+        "features": view,
         "precision": precision,
         "images": hashlib.sha256(b"".join(contents)).hexdigest(),
         "code": code_version(),

@@ -19,7 +19,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import image_outcomes, macro
 from backbones.spec import BackboneSpec
-from tasks.fewshot.features import FLAG, Extractor, Features, encoder
+from tasks.fewshot.features import FLAG, Extractor, encoder
 from tasks.fewshot.support_sets import SupportSets
 from tasks.fewshot.task import FewshotOptions
 from tasks.labelled_images import frozen_backbone
@@ -132,10 +132,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
         context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
     backbone = frozen_backbone(spec, options, context)
     sets = options.support_sets(dataset)
-    assert options.resize is not None
-    kind = Features(size=options.size, resize=options.resize, view=options.resize_mode, block=options.block)
-    extractor = Extractor(backbone, kind, context, options.eval_batch_size)
-    features = _extract(extractor, dataset, sets)
+    features = _extract(Extractor(backbone, options, context), dataset, sets)
     _describe(sets, dataset, context)
     trained = [dataset.training.names[row] for row in features.rows.tolist()]
     check_finite(features.train, trained, "features of the train images")

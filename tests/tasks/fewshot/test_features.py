@@ -1,5 +1,6 @@
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,18 +8,19 @@ import torch
 
 from backbones.backbone import create
 from tasks.fewshot import features as module
-from tasks.fewshot.features import Extractor, Features, encoder
+from tasks.fewshot.features import Extractor, encoder
 from tests.support import context
 from tests.tasks.support import digits
 from transfer.data.splits.integrity import content_digests
 from transfer.engine.context import Context
 
-KIND = Features(size=32, resize=32, view="squash", block=None)
+VIEW = {"size": 32, "resize": 32, "resize_mode": "squash", "block": None, "eval_batch_size": 8}
 
 
-def extractor(here: Context, kind: Features = KIND, name: str = "tiny", **overrides) -> Extractor:
+def extractor(here: Context, view: dict[str, Any] | None = None, name: str = "tiny", **overrides) -> Extractor:
     torch.manual_seed(0)
-    return Extractor(create(name, img_size=kind.size, **overrides).eval(), kind, here, 8)
+    options: Any = SimpleNamespace(**(VIEW | (view or {})))
+    return Extractor(create(name, img_size=32, **overrides).eval(), options, here)
 
 
 def extracted(tmp_path: Path, indices, **given):
@@ -62,8 +64,8 @@ def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_pa
 
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
     extracted(tmp_path, range(8))
-    kinds = [replace(KIND, **change) for change in ({"view": "bicubic"}, {"resize": 40}, {"block": 0})]
-    for given in (*({"kind": kind} for kind in kinds), {"stem": "conv"}):
+    views = ({"resize_mode": "bicubic"}, {"resize": 40}, {"block": 0})
+    for given in (*({"view": view} for view in views), {"stem": "conv"}):
         assert extracted(tmp_path, range(8), **given)[1].computed == 8
     split, here = digits(4).val, context(features=tmp_path / "features", eval_precision="bf16")
     taker = extractor(here)
