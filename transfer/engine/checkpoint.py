@@ -4,7 +4,6 @@ Importing it imports no torch.
 """
 
 import json
-import math
 import pickle
 import shutil
 import time
@@ -48,8 +47,11 @@ class History:
             self.count = len(before)
 
     def add(self, line: dict[str, Any]) -> None:
-        """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`."""
-        self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
+        """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`.
+
+        nan and infinities, which JSON does not have, become null; the outcome names the first.
+        """
+        self.lines.append(json.dumps(json.loads(json.dumps(line), parse_constant=lambda _: None)) + "\n")
         if time.monotonic() - self.flushed >= FLUSH_SECONDS:
             self.flush()
 
@@ -65,15 +67,6 @@ class History:
             raise write_error(self.path, error) from error
         self.count += len(self.lines)
         self.lines.clear()
-
-
-def _replace_not_finite(value: Any) -> Any:
-    """Return the value with None for nan and infinities, which JSON does not have; the outcome names the first."""
-    if isinstance(value, dict):
-        return {key: _replace_not_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_not_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def history(folder: Path, key: str = "") -> list[dict[str, Any]]:

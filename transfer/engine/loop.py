@@ -65,16 +65,6 @@ class _Progress:
     unscored: int | None = None
 
 
-@dataclass
-class _Begun:
-    """A step whose numbers the host has not read: the progress and fractional epoch after it, and its images."""
-
-    progress: _Progress
-    epoch: float
-    images: int
-    taken: Taken
-
-
 def _circumstances(context: Context) -> dict[str, str]:
     """Return what floating-point rounding depends on besides the options, as phrases that follow "was reached"."""
     return {
@@ -91,7 +81,8 @@ class _Run:
         self.stepper = Stepper(learner, options, context)
         self.monitor = OutcomeMonitor(options, learner.signs())
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
-        self.begun: list[_Begun] = []
+        self.begun: list[tuple[_Progress, float, int, Taken]] = []
+        """Steps whose numbers the host has not read: progress and fractional epoch after each, and its images."""
         self.asked = False  # to stop
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
@@ -218,7 +209,7 @@ class _Run:
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
         images = self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
         taken = self.stepper.step(number, moment, batch, place.length)
-        self.begun.append(_Begun(progress, place.epoch + (place.index + 1) / place.length, images, taken))
+        self.begun.append((progress, place.epoch + (place.index + 1) / place.length, images, taken))
 
     def settle(self, *, late: bool = False) -> Outcome | None:
         """Note and judge the statistics of the steps that have begun. Return the verdict: no step after it counts.
@@ -227,15 +218,14 @@ class _Run:
             late: leave the last one to its device, where that computes beside the host and skips no steps.
         """
         while len(self.begun) > (late and self.stepper.late and not self.monitor.skips):
-            step = self.begun.pop(0)
-            stats, skipped, asked = step.taken.read()
-            self.progress, self.asked = step.progress, self.asked or asked
-            number = step.progress.step
+            self.progress, epoch, images, taken = self.begun.pop(0)
+            stats, skipped, asked = taken.read()
+            self.asked, number = self.asked or asked, self.progress.step
             mark = {"skipped": True} if skipped else {}
-            self.history.add({"step": number, "epoch": round(step.epoch, 6), **stats, **mark})
+            self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **mark})
             self.context.tracker.log(number, stats)
-            self.context.cost.images += step.images
-            if verdict := self.monitor.update(number, step.epoch, stats, skipped):
+            self.context.cost.images += images
+            if verdict := self.monitor.update(number, epoch, stats, skipped):
                 return verdict
         return None
 
