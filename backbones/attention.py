@@ -14,7 +14,7 @@ from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from backbones.initialisation import check_signature, contract, described, keeps_shape, make_users
-from backbones.kernels.functions import normalised_pointwise, pointwise, softmax, without_autocast
+from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise, softmax, without_autocast
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 
@@ -25,22 +25,8 @@ __all__ = ["normalised_pointwise", "pointwise", "softmax"]  # besides what is de
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {
     "softmax": softmax,
-    "relu": partial(pointwise, h="relu"),
-    "relu2": partial(pointwise, h="relu2"),
-    "gelu": partial(pointwise, h="gelu"),
-    "gelu_tanh": partial(pointwise, h="gelu_tanh"),
-    "softplus": partial(pointwise, h="softplus"),
-    "identity": partial(pointwise, h="identity"),
-    "relu6": partial(pointwise, h="relu6"),
-    "sigmoid": partial(pointwise, h="sigmoid"),
-    "relu_sum": partial(normalised_pointwise, h="relu"),
-    "relu2_sum": partial(normalised_pointwise, h="relu2"),
-    "gelu_sum": partial(normalised_pointwise, h="gelu"),
-    "gelu_tanh_sum": partial(normalised_pointwise, h="gelu_tanh"),
-    "softplus_sum": partial(normalised_pointwise, h="softplus"),
-    "identity_sum": partial(normalised_pointwise, h="identity"),
-    "relu6_sum": partial(normalised_pointwise, h="relu6"),
-    "sigmoid_sum": partial(normalised_pointwise, h="sigmoid"),
+    **{h: partial(pointwise, h=h) for h in SCORE_FUNCTIONS},
+    **{f"{h}_sum": partial(normalised_pointwise, h=h) for h in SCORE_FUNCTIONS},
 }
 
 

@@ -40,7 +40,14 @@ def builtin_names(part: str) -> tuple[str, ...]:
     """Return the short names of a part ("stem", "attention", "ffn"): the keys of its table, read without importing
     torch.
     """
-    file, table = _TABLES[part]
+    if part != "attention":
+        return _keys(*_TABLES[part])
+    scores = _keys("kernels/functions.py", "SCORE_FUNCTIONS")
+    return (*_keys(*_TABLES[part]), *scores, *(f"{h}_sum" for h in scores))
+
+
+def _keys(file: str, table: str) -> tuple[str, ...]:
+    """Return the keys that a table is written with."""
     for node in ast.parse((ROOT / "backbones" / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
             assert isinstance(node.value, ast.Dict)
