@@ -47,7 +47,8 @@ def create(
     """
     named = isinstance(name_or_spec, str)
     spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
-    backbone = Backbone(build(spec, find_weights(spec), img_size, classes))
+    located = find_weights(spec)
+    backbone = Backbone(build(spec, located, img_size, classes), located.weights_id)
     if named and (said := str(backbone.loaded or "")):  # of a specification a run says it
         warnings.warn(said, stacklevel=2)
     return backbone
@@ -111,11 +112,10 @@ class Backbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: Built, weights_id: str) -> None:
         super().__init__()
-        self.model, self.spec, self.weights_id = built.model, built.spec, built.weights_id
-        self.loaded, self.untrained = built.loaded, built.loaded.untrained if built.loaded else []
-        self.classes, head = built.classes, built.head
+        self.weights_id, (self.model, self.spec, loaded, self.classes, head) = weights_id, built
+        self.loaded, self.untrained = loaded, loaded.untrained if loaded else []
         self.head = head.linear if head else None
         self._head_names = frozenset(head.names if head else ())
         self.register_buffer("mean", torch.tensor(self.spec.mean).view(1, -1, 1, 1), persistent=False)

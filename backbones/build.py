@@ -1,6 +1,6 @@
 """From a specification and located weights to a model, with or without a classifier."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,12 @@ from transfer.core.errors import UsageError, UserError
 from transfer.core.user_modules import or_its_imports
 
 Size = int | tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Built:
-    """A model with its weights, and what building it found out."""
-
-    model: Any
-    spec: BackboneSpec
-    "with mean and std"
-    weights_id: str = "random"
-    loaded: Loaded | None = None
-    "what was taken of the weights; None: random ones"
-    classes: int | None = None
-    head: Head | None = None
+Built = tuple[Any, BackboneSpec, Loaded | None, int | None, Head | None]
+"""A model, its specification with mean and std, what was taken of the weights, outputs and layer of the classifier."""
 
 
 def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
-    """Return the model of a specification with its weights loaded.
+    """Return the model of a specification with its weights loaded, and what building it found out.
 
     Raises:
         UsageError: the parts do not fit each other.
@@ -75,7 +63,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         loaded = Loaded(spec.weights, *named, positions, whose, *rest, rounded)
     if head and classes == "trained":
         head.load(network.state)
-    return Built(model, spec, located.weights_id, loaded, count, head)
+    return model, spec, loaded, count, head
 
 
 def _check_unchanged(spec: BackboneSpec) -> None:

@@ -75,22 +75,17 @@ def _count(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
 
 
 def _run_counter(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool) -> FlopCounterMode:
-    counter = FlopCounterMode(display=False)
-    with counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
-        _forward(model, shape, on_meta=on_meta)
-    return counter
-
-
-def _forward(model: nn.Module, shape: tuple[int, ...], *, on_meta: bool = True) -> None:
-    """Run one forward pass in evaluation mode; on the meta device nothing is computed."""
+    """Count one forward pass in evaluation mode; on the meta device nothing is computed."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = torch.device("meta") if on_meta else next(iter(tensors.values())).device
     used = {name: torch.empty_like(tensor, device=device) if on_meta else tensor for name, tensor in tensors.items()}
     training = [module for module in model.modules() if module.training]
+    counter = FlopCounterMode(display=False)
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), counter, sdpa_kernel(SDPBackend.MATH):  # some versions miss fused attention
             torch.func.functional_call(model, used, (torch.zeros(shape, device=device),))
     finally:
         for module in training:
             module.training = True
+    return counter
