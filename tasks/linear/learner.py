@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from backbones.backbone import Backbone
 from backbones.pretrain.accuracy import accuracies, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
 from transfer.data.classification import balanced_weights
@@ -41,6 +42,8 @@ class LinearLearner(Learner):
         classes: C.
         balanced: whether all classes count the same in the loss.
     """
+
+    backbone: Backbone
 
     def __init__(
         self,

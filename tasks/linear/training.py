@@ -133,36 +133,25 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     return rescore(outcomes), outcomes
 
 
-class Classifier(nn.Module):
-    """The frozen backbone and the classifier of the last epoch: images [B, 3, H, W] -> logits [B, C]."""
-
-    def __init__(self, backbone: Backbone, options: LinearOptions, context: Context) -> None:
-        super().__init__()
-        head = read_head(backbone.spec.weights, context.head_digest)
-        self.backbone, self.head = backbone, nn.Linear(*head["head.weight"].shape[::-1])
-        self.head.load_state_dict({key: head[f"head.{key}"] for key in ("weight", "bias")})
-        self.encode, _ = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits."""
-        return self.head(self.encode(images).float())
+def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> LinearLearner:
+    """Return the classifier of the last epoch with the backbone that it was trained on."""
+    head, backbone = read_head(spec.weights, context.head_digest), create(spec, img_size=options.size)
+    encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
+    classes = len(head["head.weight"])
+    learner = LinearLearner(encode, dim, np.arange(classes), classes)
+    learner.head.load_state_dict({key: head[f"head.{key}"] for key in ("weight", "bias")})
+    learner.backbone = backbone
+    return learner
 
 
-def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> Classifier:
-    """Return the backbone with the classifier that was trained on it."""
-    return Classifier(create(spec, img_size=options.size), options, context)
-
-
-def features(
-    model: Classifier | LinearLearner | RateGrid, images: Split, options: LinearOptions, context: Context
-) -> Tensor:
+def features(model: LinearLearner | RateGrid, images: Split, options: LinearOptions, context: Context) -> Tensor:
     """Return the features [M, F] that are classified."""
     view = SplitDataset(images, eval_transform(options.size, options.resize))
     return extract(model.encode, view, context, batch_size=options.eval_batch_size, label=f"{images.name} features")
 
 
 @torch.no_grad()
-def predict(model: Classifier, images: Split, options: LinearOptions, context: Context) -> Outcomes:
+def predict(model: LinearLearner, images: Split, options: LinearOptions, context: Context) -> Outcomes:
     """Classify images as the last validation does."""
     rows = features(model, images, options, context).split(ROWS)
     logits = torch.cat([model.head(x.to(context.device)).cpu() for x in rows])
