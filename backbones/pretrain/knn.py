@@ -122,7 +122,7 @@ def weighted_knn(
     for rows in test.split(max(1, BLOCK_ELEMENTS // largest)):
         unit = _normalise(rows.to(train.device))
         products = torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1)
-        similarity, nearest = _rerank(unit, train, _top_k(products, candidates)[1], max(k))
+        similarity, nearest = _rerank(unit, train, _top_k(products, candidates), max(k))
         for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
             classes_of_k[number].append(ranked[:, :top].to(test.device, copy=True))
     empty = torch.empty(0, min(top, classes), dtype=torch.int64, device=test.device)
@@ -133,17 +133,16 @@ def _normalise(features: Tensor) -> Tensor:
     return functional.normalize(features.double(), dim=-1)
 
 
-def _top_k(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest similarities of each row [B, M] and their places, [B, k] each; the earlier of equal ones
-    first.
+def _top_k(similarity: Tensor, k: int) -> Tensor:
+    """Return the places [B, k] of the k largest similarities of each row [B, M], in any order; the earlier of equal
+    ones.
     """
     values, places = similarity.topk(k)
     # Which of several values equal to the smallest one `topk` takes is not defined.
     tied = ((similarity >= values[:, -1:]).sum(1) > k).nonzero().flatten()
     if len(tied):
-        order = similarity[tied].sort(dim=1, descending=True, stable=True)
-        values[tied], places[tied] = order.values[:, :k], order.indices[:, :k]
-    return _sort(values, places)
+        places[tied] = similarity[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return places
 
 
 def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:

@@ -86,19 +86,9 @@ class Matches:
 ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample", "scoring"))
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Detections and objects of one image and category that overlap enough for the lowest threshold.
-
-    Sorted by detection, then object.
-    """
-
-    detection: NDArray[Any]
-    """Row [P] of the detection, int64."""
-    object: NDArray[Any]
-    """Row [P] of the object, int64."""
-    iou: NDArray[Any]
-    """Intersection over union [P], float64; with a crowd, the share of the detection that lies in it."""
+Pairs = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""Row [P], int64, of the detection and of the object of each pair of one image and category, sorted by detection, then
+object; and their intersection over union [P], float64; with a crowd, the share of the detection that lies in it."""
 
 
 def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs:
@@ -114,7 +104,7 @@ def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs
     else:
         iou = mask_iou(detections, objects, counts, first)
     enough = iou >= lowest
-    return Pairs(detection[enough], target[enough], iou[enough])
+    return detection[enough], target[enough], iou[enough]
 
 
 def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
@@ -167,8 +157,8 @@ def match(
     matched = np.zeros((*shape, len(detections)), dtype=bool)
     excused = np.repeat(detections.out_of(areas)[:, None], len(thresholds), axis=1)
     area, threshold = np.ogrid[: shape[0], : shape[1]]
-    for turn in _turns(pairs, detections):
-        detection, target, iou = pairs.detection[turn], pairs.object[turn], pairs.iou[turn]
+    for turn in _turns(pairs[0], detections):
+        detection, target, iou = (of_pairs[turn] for of_pairs in pairs)
         free = (iou >= thresholds[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
         order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
@@ -183,13 +173,13 @@ def match(
     return _packed(matched), _packed(excused)
 
 
-def _turns(pairs: Pairs, detections: Detections) -> list[NDArray[Any]]:
+def _turns(paired: NDArray[Any], detections: Detections) -> list[NDArray[Any]]:
     """Return the places of the pairs whose detection is the first of its image and category, the second, and so on.
 
     Only detections that can be paired are counted.
     """
-    _, rows = np.unique(pairs.detection, return_inverse=True)
-    able = pairs.detection[np.flatnonzero(np.diff(pairs.detection, prepend=-1))]
+    _, rows = np.unique(paired, return_inverse=True)
+    able = paired[np.flatnonzero(np.diff(paired, prepend=-1))]
     changes = np.diff(detections.image[able], prepend=-1) | np.diff(detections.category[able], prepend=-1)
     starts = np.flatnonzero(changes)
     turn = (np.arange(len(able)) - np.repeat(starts, np.diff(starts, append=len(able))))[rows]
