@@ -118,7 +118,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
             return {}
         try:
-            return rescore(_outcomes(learner, dataset, detector, options, context, dataset)[0])
+            return rescore(_outcomes(learner, dataset, detector, options, context)[0])
         except NotFinite as error:
             context.note(f"epoch {epoch + 1} has no scores: {error}")
             return {}
@@ -131,7 +131,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         load_head(learner, learner.backbone, context)
         learner.to(context.device).eval()
     start = time.monotonic()
-    outcomes, results = _outcomes(learner, dataset, detector, options, context, predicted)
+    outcomes, results = _outcomes(learner, dataset, detector, options, context)
     if context.ranks.first:
         for kind in kinds(detector, dataset):
             outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
@@ -202,17 +202,11 @@ def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
 
 
 def _outcomes(
-    learner: DetectionLearner,
-    data: CocoData,
-    detector: DetectorSpec,
-    options: DetectOptions,
-    context: Context,
-    predicted: CocoData,
+    learner: DetectionLearner, data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context
 ) -> tuple[Outcomes, Results]:
-    """Return the matches of every image and the detections, the same on every rank; `predicted` has the detector's
-    classes.
-    """
+    """Return the matches of every image and the detections, the same on every rank."""
     assert data.val is not None
+    predicted = data if options.epochs else with_trained_classes(learner.backbone.spec, data)
     results = detect(learner, predicted, options, context)
     results = [result for result in results if result["category_id"] in data.category_ids]
     outcomes: Outcomes = {}

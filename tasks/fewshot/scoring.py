@@ -76,11 +76,22 @@ def probe_all(
         `correct_<k>shot` [M, draws], bool; for each of these names the strengths chosen, one per draw; and the number
         of fits that did not converge.
     """
+
+    def probed(draw: int, shots: int) -> tuple[NDArray[Any], float, int]:
+        """Return whether each test image [M] is classified correctly, the strength that was chosen, and the number of
+        fits that did not converge, those for the choice included.
+        """
+        probe, strength = fit(*features.training(sets.support(draw, shots)), features.classes), strengths[0]
+        if len(strengths) > 1:
+            strength = best_strength(probe, *features.training(sets.selection(draw)), strengths)
+        correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
+        return correct, strength, probe.unconverged
+
     mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
     results: dict[int, dict[int, tuple[NDArray[Any], float, int]]] = {}
     for draw in context.bar(mine, "probes", total=len(mine)):
         context.check_stop()
-        results[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
+        results[draw] = {shots: probed(draw, shots) for shots in sets.shots}
     for of_rank in gather_objects(results):
         results |= of_rank
     names = {shots: f"correct_{shots}shot" for shots in sets.shots}
@@ -98,21 +109,6 @@ def spread(accuracies: Sequence[float]) -> dict[str, Any]:
     n, variance = len(accuracies), None if len(accuracies) < 2 else float(np.var(accuracies, ddof=1))
     error = None if variance is None else math.sqrt(variance / n)
     return {"draws": [*accuracies], "mean": float(np.mean(accuracies)), "standard_error": error, "variance": variance}
-
-
-def _probe(
-    features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
-) -> tuple[NDArray[Any], float, int]:
-    """Return whether each test image [M] is classified correctly, the strength that was chosen, and the number of fits
-    that did not converge, those for the choice included.
-    """
-    support, labels = features.training(sets.support(draw, shots))
-    probe = fit(support, labels, features.classes)
-    strength = strengths[0]
-    if len(strengths) > 1:
-        strength = best_strength(probe, *features.training(sets.selection(draw)), strengths)
-    correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
-    return correct, strength, probe.unconverged
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
