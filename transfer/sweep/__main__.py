@@ -29,6 +29,8 @@ Use your data, change a step or a search, or run the sweep of a paper:
   ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml 'reid.lr=[0.001, 0.01]'
   python -m transfer.sweep stability --tier smoke --set search.budget=6
   python -m transfer.sweep scaled_relu_table4 --tier smoke --dry-run
+Reproduce published numbers, each by one command:
+  python -m transfer.sweep anchors --list
 
 Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job failed,
 2 wrong arguments, 3 a training run failed (recorded), 143 stopped by a signal."""
@@ -77,6 +79,8 @@ class SweepOptions(Checked):
     """Print jobs, commands and expected time, build every model, and stop."""
     speed: Annotated[float | None, Range(1e-3)] = None
     """TFLOP/s that a device sustains, for the expected time. By default as `transfer.doctor speed` measured it."""
+    list: bool = False
+    """Print how to reproduce the published numbers of NAME, and which of them are, in --out [sweeps/NAME_*]."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,6 +97,12 @@ def _main(argv: list[str]) -> int:
     if name.startswith("-"):
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
     options = read_options(SweepOptions, arguments, "python -m transfer.sweep NAME")
+    if options.list:
+        from transfer.sweep.kits import kits_text
+
+        folders = [options.out] if options.out else sorted(Path("sweeps").glob(f"{name}_*"))
+        print_safe(kits_text(name, folders, options.speed))
+        return 0
     print_safe(f"sweep {name}{f', tier {options.tier}' if options.tier else ''}", file=sys.stderr, flush=True)
     return _sweep(_read(name, options), options)
 

@@ -186,7 +186,8 @@ class Matcher:
             named = used_values((step.options | row.steps.get(step.name, {})).get("weights", "random"))
             mark = ASSUMED * ("weights" in self.paper.open.get(step.name, ()))
             start = f"starts from {'an own pretraining' if chain else weights} ({named[0]}{mark})"
-            return [] if record.weights_id in named else [start]
+            any_will_do = "weights" in self.paper.needs.get(step.name, {})
+            return [] if any_will_do or record.weights_id in named else [start]
         parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
         if reading_of(chain[0] if chain else record, parts) is None:
             return None

@@ -22,7 +22,7 @@ RELEASED = [
     for table in read_paper("anchors").tables.values()
     for row in table.rows
     for value in row.values
-    if "weights" in row.steps.get(value.step, {})
+    if "weights" in row.steps.get(value.step, {}) and value.percent is not None
 ]
 NO_VERDICT = ("", "not comparable")
 

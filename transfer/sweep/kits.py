@@ -1,0 +1,132 @@
+"""Lists how published numbers are reproduced, and which are: `python -m transfer.sweep anchors --list`.
+
+The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has it as printed.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+
+from transfer.core.errors import UsageError, shortened
+from transfer.experiments.grid import expand
+from transfer.experiments.published_rows import Kit, Paper, PublishedTable, Row, Value, read_paper
+from transfer.experiments.sweep_file import SweepFile, read_sweep
+from transfer.records.run_set import RunSet
+from transfer.records.store import runs_in
+from transfer.report.published.differences import run_marks
+from transfer.report.published.matching import Matcher, OwnRuns
+from transfer.report.tables.table import Table
+from transfer.report.tables.terminal import WIDTH
+from transfer.report.tables.text import markdown
+from transfer.sweep.cost_estimate import Prediction
+
+SPEED = 50.0
+"""TFLOP/s that a GPU is assumed to sustain where none is given."""
+NOT_YET = "not yet"
+
+
+def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
+    """Return the kits of a paper: a table with what the runs in folders reproduce, and the commands.
+
+    Args:
+        paper: name of the paper in configs/published.
+        folders: folders of runs or of sweeps.
+        speed: TFLOP/s that a GPU sustains, by default `SPEED`.
+
+    Raises:
+        UsageError: the paper is unknown or has no kits.
+    """
+    published, runs = read_paper(paper), RunSet.of(runs_in(folders)[0])
+    if not published.kits:
+        raise UsageError(f"--list: {paper} has no kits; those of anchors are shown by `anchors --list`")
+    kits = [_Planned(name, kit, published) for name, kit in published.kits.items()]
+    speed = speed or SPEED
+    names = ("kit", "expected", "within", "GPU hours", "reproduced here")
+    rows = [(kit.name, kit.expected, f"{kit.kit.within:g}", kit.hours(speed), kit.state(runs)) for kit in kits]
+    table = Table.from_rows(dict(zip(names, row, strict=True)) for row in rows)
+    about = f"In percent; GPU hours at {speed:g} TFLOP/s, by the estimate of each command with `--dry-run --speed`."
+    send = f"Send back the bundle of what has run:\n\n```sh\npython -m transfer.report bundle sweeps/{paper}_* --output"
+    return "\n\n".join([markdown(table), about, *(kit.details for kit in kits), f"{send} {paper}.zip\n```"])
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A kit with its row of the table, and the sweep that runs it."""
+
+    name: str
+    kit: Kit
+    paper: Paper
+
+    @property
+    def table(self) -> PublishedTable:
+        return self.paper.tables[self.kit.table]
+
+    @cached_property
+    def sweep(self) -> SweepFile:
+        tasks = [] if self.kit.command else [self.name]
+        return read_sweep(self.table.sweep, None, self.kit.set, tasks=tasks)
+
+    @cached_property
+    def row(self) -> Row:
+        return next(row for row in self.table.rows if self.name in row.steps or row.label == self.kit.row)
+
+    @property
+    def values(self) -> list[Value]:
+        """The numbers to expect, of this step on the datasets that the command runs it on."""
+        if self.kit.command:
+            return [value for value in self.row.values if value.dataset == self.kit.dataset.split(":")[-1]]
+        names = self.sweep.steps[self.name].dataset
+        return [value for value in self.row.values if value.step == self.name and value.dataset in names]
+
+    @property
+    def expected(self) -> str:
+        unpublished = sorted({value.dataset for value in self.values if value.percent is None})
+        texts = [f"{value.metric} {value.printed}" for value in self.values if value.percent is not None]
+        return ", ".join([*texts, *([f"none published ({', '.join(unpublished)})"] if unpublished else [])])
+
+    def hours(self, speed: float) -> str:
+        """Return the GPU hours of all jobs of the command, without detectors' heads; "" where no sweep runs it."""
+        jobs = [] if self.kit.command else [job for job in expand(self.sweep) if job.step.name == self.name]
+        hours = sum(operations for operations, _ in Prediction(jobs).work.values()) / speed / 3.6e15
+        return f"{max(hours, 0.01):.{2 if hours < 1 else 0}f}" if jobs else ""
+
+    @property
+    def details(self) -> str:
+        """Heading, what it is and needs, and the command."""
+        settings = "".join(f" {text}" for text in ("--set", *self.kit.set)) if self.kit.set else ""
+        sweep = f"python -m transfer.sweep {self.table.sweep} --tasks {self.name}{settings} --data FOLDER"
+        data = self.kit.dataset or " ".join(dict.fromkeys(value.dataset for value in self.values))
+        text = f"{self.row.label}. {self.kit.about} Data: `{data}`. Weights: {self.kit.get}."
+        lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+        return "\n".join([f"### {self.name}", "", *lines, "", "```sh", self.kit.command or sweep, "```"])
+
+    def state(self, runs: RunSet) -> str:
+        """Return whether runs reproduce the numbers: yes or no, with their means; or why none can say."""
+        found = [self._own(runs, value) for value in self.values]
+        usable = [[own for own in of_value if not own.reasons] for of_value in found]
+        if not all(usable):
+            reasons = [reason for of_value in found for own in of_value for reason in own.reasons]
+            return f"{NOT_YET}: {shortened(dict.fromkeys(reasons), 1)}" if reasons else NOT_YET
+        scores, far = list[str](), list[float]()
+        for value, of_value in zip(self.values, usable, strict=True):
+            records = [record for own in of_value for record in own.records]
+            own_scores = [100 * record.scores[value.metric] for record in records if value.metric in record.scores]
+            mean = fmean(own_scores) if own_scores else None
+            count = f"{len(records)} run{'s' * (len(records) > 1)}"
+            scores.append(f"{value.metric} {'failed' if mean is None else f'{mean:.2f}'} ({count})")
+            if value.percent is not None:
+                far.append(float("inf") if mean is None else abs(mean - value.percent))
+        verdict = ("no" if round(max(far), 6) > self.kit.within else "yes") if far else "recorded"
+        return f"{verdict}: {', '.join(scores)}"
+
+    def _own(self, runs: RunSet, value: Value) -> list[OwnRuns]:
+        """Return the runs of a number; those of a command of its own by the names of backbone and dataset."""
+        if not self.kit.command:
+            return Matcher(self.sweep, self.paper, runs).own_runs(self.row, value)
+        names = {"name": self.name}.items()
+        records = [record for record in runs.records if names <= record.backbone.items()]
+        records = [record for record in records if record.dataset.get("name") == self.kit.dataset]
+        return [OwnRuns([record], tuple(run_marks([record]))) for record in records if not record.options["epochs"]]
