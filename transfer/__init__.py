@@ -9,23 +9,33 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transfer.core import __version__ as __version__
 from transfer.core.process import wait_asleep
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# `python -m` prints an ImportError of this name as one line, and others with a traceback.
+if sys.version_info < (3, 11):  # noqa: UP036  # in a checkout, where pip has not looked
+    raise ImportError(f"Python {sys.version.split()[0]} is too old: use 3.11 or newer", name=__name__)
 
 
 def _import_own(package: str) -> None:
     """Import `backbones` or `tasks` from beside this package, whatever a folder of the user's is called.
 
-    The working directory stands first on the path of `python -m` and of notebooks.
+    The working directory stands first on the path of `python -m` and of notebooks. An installed package of the same
+    name overwrites our `__init__.py`.
     """
     sys.path.insert(0, str(ROOT))
     try:
         places = [str(Path(place).resolve()) for place in importlib.import_module(package).__path__]
+    except Exception as error:
+        overwritten = f"{ROOT / package / '__init__.py'} is not the suite's ({type(error).__name__}: {error})"
+        fix = f"uninstall the other package that installs `{package}`, or use another environment; then reinstall"
+        raise ImportError(f"{overwritten}: {fix}", name=__name__) from error
     finally:
         sys.path.remove(str(ROOT))
     if str(ROOT / package) not in places:
-        raise ImportError(f"`{package}` was imported from {places} before `transfer`; import `transfer` first")
+        raise ImportError(f"`{package}` is that of {places}, not of {ROOT}; import `transfer` first", name=__name__)
 
 
 for _package in ("backbones", "tasks"):

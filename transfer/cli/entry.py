@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from backbones.archs import timm_names
-from transfer.core import user_code
+from transfer.core import __version__, user_code
 from transfer.core.errors import print_safe, unknown
 from transfer.core.exports import shipped_names
 from transfer.core.files import with_home
@@ -46,7 +46,7 @@ def listing(kinds: Iterable[str]) -> str:
 def package_version(name: str) -> str | None:
     """Return the version of an installed distribution, or None when it is not installed."""
     try:
-        return version(name)
+        return __version__ if name == "vit-transfer" else version(name)  # the metadata of a checkout may be old
     except PackageNotFoundError:
         return None
 

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from transfer.core.errors import DeviceLost, MachineError, UserError, first_line
+from transfer.core.errors import DeviceLost, MachineError, MissingInput, UserError, first_line
 from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
@@ -40,6 +40,14 @@ _ADVICE = {
 }
 # fmt: on
 """Texts of errors of the machine, and what to do."""
+_INSTALL = {
+    **dict.fromkeys(("datasets", "pyarrow"), "-e '.[parquet]'"),
+    "cv2": "-e '.[fast]'",
+    "torchvision": "torchvision, from the index that torch came from",
+}
+"""Packages that may be missing, and what installs them."""
+_MISSING = re.compile(r"No module named '(\w+)|tried using: '(\w+)|from '(\w+)' \(unknown location\)")
+"""The texts for a missing package: Python's, pandas', and that of a user's folder of the package's name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
 
 
@@ -76,7 +84,7 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
     """
     if isinstance(error, UserError):
         return error
-    if reported := machine_error(error, saved=saved):
+    if reported := machine_error(error, saved=saved) or _not_installed(error):
         return reported
     if isinstance(error, OSError) and error.errno in _FULL:
         place = error.filename or "the output"
@@ -89,6 +97,13 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
     ours = [frame for frame in frames if frame[0].startswith(str(ROOT)) and "site-packages" not in frame[0]] or frames
     place = f"{ours[-1][0].removeprefix(f'{ROOT}/')}:{ours[-1][1]}; " if ours else ""
     return UserError(f"{reason} ({place}{more})")
+
+
+def _not_installed(error: BaseException) -> UserError | None:
+    """Return the error for a missing package that the suite can do without in most commands; None for all others."""
+    found = _MISSING.search(str(error)) if isinstance(error, ImportError) else None
+    name = found and next(filter(None, found.groups()))
+    return MissingInput(f"{name} is not installed: pip install {_INSTALL[name]}") if name in _INSTALL else None
 
 
 def _reason(error: BaseException) -> str:

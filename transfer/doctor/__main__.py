@@ -20,6 +20,8 @@ from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOpt
 from transfer.evaluation.environment import PACKAGES
 
 EXTRAS = {
+    "parquet": ("datasets", "pyarrow"),
+    "fast": ("opencv-python-headless",),
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "wandb"),

@@ -8,8 +8,7 @@ from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torchvision import transforms
 
-from transfer.data.loading import fast_ops
-from transfer.data.loading.augment import FastCrop, FastFlip, FastGrey, FastJitter
+from transfer.data.loading.augment import FastCrop
 from transfer.data.loading.images import to_pixels
 
 BLUR = (0.1, 2.0)  # pixels
@@ -53,15 +52,19 @@ class MultiCrop:
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
         jitter = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
-        steps: Sequence[Any] = (
+        color: Sequence[Any] = (
             transforms.RandomHorizontalFlip(0.5),
             transforms.RandomApply([jitter], 0.8),
             transforms.RandomGrayscale(0.2),
         )
-        color: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        self.blurred: Callable[[Any, float], Any] = _blurred
+        self.solarized: Callable[[Any, int], Any] = ImageOps.solarize
+        if fast:
+            from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
+
+            color = fast_ops.FastFlip(0.5), fast_ops.FastJitter(jitter, 0.8), fast_ops.FastGrey(0.2)
+            self.blurred, self.solarized = fast_ops.gaussian_blur, fast_ops.solarize
         self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
-        self.blurred = fast_ops.gaussian_blur if fast else _blurred
-        self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops
         self.blur = blur
 

@@ -1,7 +1,9 @@
 """Any error as one line: those of the machine, by the texts of torch 2.15, with advice; others with their place."""
 
 import errno
+import sys
 
+import pandas
 import pytest
 import torch
 
@@ -40,6 +42,29 @@ def test_each_fault_of_the_machine_is_one_line_with_advice(error: Exception, sta
         assert str(reported).endswith("; the last checkpoint is kept; rerun the command to resume")
         assert "\n" not in str(reported)
         assert reported.exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ModuleNotFoundError("No module named 'cv2'"), "cv2 is not installed: pip install -e '.[fast]'"),
+        # a folder of the user's has the package's name
+        (ImportError("cannot import name 'Dataset' from 'datasets' (unknown location)"),
+         "datasets is not installed: pip install -e '.[parquet]'"),
+        (ModuleNotFoundError("No module named 'torchvision.ops'; 'torchvision' is not a package"),
+         "torchvision is not installed: pip install torchvision, from the index that torch came from"),
+    ],
+)  # fmt: skip
+def test_a_missing_package_has_its_extra(error: ImportError, text: str) -> None:
+    assert str(in_one_line(error)) == text
+
+
+def test_pandas_that_finds_no_pyarrow_has_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError) as raised:
+        pandas.DataFrame({"a": [1]}).to_parquet()
+    assert str(in_one_line(raised.value)) == "pyarrow is not installed: pip install -e '.[parquet]'"
 
 
 def failed(name: str) -> Exception:

@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
@@ -22,11 +21,13 @@ from torchvision import transforms
 from torchvision.transforms import ColorJitter, InterpolationMode
 
 from transfer.core.errors import UsageError
-from transfer.data.loading import fast_ops
 from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
 from transfer.data.loading.images import RandomErasing, to_floats, to_pixels
 from transfer.data.loading.options import AugmentOptions, shorter_side
+
+if TYPE_CHECKING:
+    from transfer.data.loading.fast_ops import Pixels
 
 Step = Callable[[Any], Any]
 Transform = Callable[[Any], Any]
@@ -91,8 +92,11 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     """
     if len(mean) != 3:
         options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
-    fast = options.image_ops == "fast"
-    flip = FastFlip(options.flip) if fast else transforms.RandomHorizontalFlip(options.flip)
+    flip: Step = transforms.RandomHorizontalFlip(options.flip)
+    if fast := options.image_ops == "fast":
+        from transfer.data.loading.fast_ops import FastFlip  # needs OpenCV, which is an extra
+
+        flip = FastFlip(options.flip)
     if options.augment == "crop":
         mode = InterpolationMode(options.interpolation)
         resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
@@ -110,8 +114,10 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
 
 def _fast(step: Any) -> Any:
     """Return a color step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
+    from transfer.data.loading import fast_ops
+
     if isinstance(step, ColorJitter):
-        return FastJitter(step)
+        return fast_ops.FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
         raise UsageError(
             f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; use `pil`"
@@ -195,7 +201,7 @@ class FastCrop:
     def __init__(self, crop: Any) -> None:
         self.crop = crop
 
-    def __call__(self, pixels: Tensor) -> fast_ops.Pixels:
+    def __call__(self, pixels: Tensor) -> "Pixels":
         crop = self.crop
         top, left, height, width = crop.get_params(pixels, crop.scale, crop.ratio)
         mode = crop.interpolation
@@ -215,7 +221,7 @@ class FastView:
         self.size = size
         self.resize = resize
 
-    def __call__(self, image: Tensor | Image.Image) -> fast_ops.Pixels:
+    def __call__(self, image: Tensor | Image.Image) -> "Pixels":
         pixels = image if isinstance(image, Tensor) else to_pixels(image)
         shorter = min(pixels.shape[1:])
         wanted = [self.resize if side == shorter else int(self.resize * side / shorter) for side in pixels.shape[1:]]
@@ -230,46 +236,3 @@ def _resized(pixels: Tensor, size: list[int], mode: InterpolationMode) -> Tensor
     if list(pixels.shape[1:]) != size:
         interleaved = interpolate(interleaved[None], size=size, mode=mode.value, antialias=True)[0]
     return interleaved.permute(1, 2, 0)
-
-
-class FastFlip:
-    """A horizontal flip with torchvision's draw."""
-
-    operation = staticmethod(fast_ops.flip)
-
-    def __init__(self, probability: float) -> None:
-        self.probability = probability
-
-    def __call__(self, image: fast_ops.Pixels) -> fast_ops.Pixels:
-        return self.operation(image) if torch.rand(1) < self.probability else image
-
-
-class FastGrey(FastFlip):
-    """A grey image, with the draw of torchvision's `RandomGrayscale`."""
-
-    operation = staticmethod(fast_ops.grey)
-
-
-class FastJitter:
-    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter.
-
-    Args:
-        jitter: torchvision's. probability: of any change; below 1 it is drawn first, as by `RandomApply`.
-    """
-
-    def __init__(self, jitter: ColorJitter, probability: float = 1.0) -> None:
-        self.jitter = jitter
-        self.probability = probability
-
-    def __call__(self, image: fast_ops.Pixels) -> fast_ops.Pixels:
-        if self.probability < 1 and self.probability < torch.rand(1):
-            return image
-        jitter = self.jitter
-        order, *values = jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
-        for number in order.tolist():
-            if values[number] is not None:
-                image = JITTER[number](image, values[number])
-        return image
-
-
-JITTER = (fast_ops.brightness, fast_ops.contrast, fast_ops.color, fast_ops.hue)

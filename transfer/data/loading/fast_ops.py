@@ -11,8 +11,10 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL.Image import Resampling
+from torchvision.transforms import ColorJitter
 
 Pixels = NDArray[np.uint8]
 
@@ -209,3 +211,46 @@ TIMM |= {operation.__name__.title().replace("_", ""): operation for operation in
 TIMM |= {f"{operation.__name__.title()}{kind}": operation for operation in _GROWING for kind in ("", "Increasing")}
 """Operations of timm's RandAugment and AutoAugment by name (`timm.data.auto_augment.NAME_TO_OP`), with its arguments.
 """
+
+
+class FastFlip:
+    """A horizontal flip with torchvision's draw."""
+
+    operation = staticmethod(flip)
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def __call__(self, image: Pixels) -> Pixels:
+        return self.operation(image) if torch.rand(1) < self.probability else image
+
+
+class FastGrey(FastFlip):
+    """A grey image, with the draw of torchvision's `RandomGrayscale`."""
+
+    operation = staticmethod(grey)
+
+
+class FastJitter:
+    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter.
+
+    Args:
+        jitter: torchvision's. probability: of any change; below 1 it is drawn first, as by `RandomApply`.
+    """
+
+    def __init__(self, jitter: ColorJitter, probability: float = 1.0) -> None:
+        self.jitter = jitter
+        self.probability = probability
+
+    def __call__(self, image: Pixels) -> Pixels:
+        if self.probability < 1 and self.probability < torch.rand(1):
+            return image
+        jitter = self.jitter
+        order, *values = jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+        for number in order.tolist():
+            if values[number] is not None:
+                image = _JITTER[number](image, values[number])
+        return image
+
+
+_JITTER = (brightness, contrast, color, hue)
