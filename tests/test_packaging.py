@@ -1,16 +1,22 @@
-"""A wheel holds every file that the packages read, and works without the checkout."""
+"""A wheel holds every file that the packages read, works without the checkout, and says what the project says."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
+import yaml
 
+import transfer
+from tests.documents import files_in
 from transfer.core.files import ROOT
 
 PACKAGES = ("backbones", "tasks", "transfer", "configs")
@@ -22,12 +28,45 @@ def package_files() -> list[Path]:
     return [path for path in files if path.suffix != ".pyc"]
 
 
-def run(*command: object, folder: Path, **variables: str) -> str:
+def workflow(name: str) -> dict[str, Any]:
+    text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.safe_load(text.replace("\non:", "\n'on':"))  # YAML 1.1 reads `on` as true
+    return content
+
+
+def test_metadata_agree() -> None:
+    setup = ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    metadata = setup["metadata"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changes = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert metadata["version"] == "attr: transfer.core.__version__"
+    assert changes
+    assert citation["version"] == changes[1] == transfer.__version__
+    assert metadata["keywords"].split(", ") == citation["keywords"]
+    assert [{"name": metadata["author"]}] == citation["authors"]
+    assert metadata["license"] == citation["license"]
+
+
+def test_workflows_test_the_versions_of_python_that_are_declared() -> None:
+    declared = re.findall(r"Python :: (3\.\d+)", (ROOT / "setup.cfg").read_text(encoding="utf-8"))
+    jobs = workflow("tests")["jobs"]
+    assert jobs["newest"]["strategy"]["matrix"]["python"] == declared
+    steps = [step for name in ("docs", "smoke", "tests", "wheel") for job in workflow(name)["jobs"].values()
+             for step in job.get("steps", ())]  # fmt: skip
+    scripts = {word for step in steps for word in step.get("run", "").split() if word.startswith(".ci/")}
+    assert scripts == {".ci/oldest", ".ci/run"}
+    assert all((ROOT / script).is_file() for script in scripts)
+    assert jobs["smoke"]["with"].keys() <= workflow("smoke")["on"]["workflow_call"]["inputs"].keys()
+
+
+def run(*command: object, folder: Path, fails: bool = False, **variables: str) -> str:
+    """Run a command and return its output, or its errors if it `fails`."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     words = list(map(str, command))
     done = subprocess.run(words, cwd=folder, env=environment | variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert bool(done.returncode) == fails, done.stderr
+    return done.stderr if fails else done.stdout
 
 
 @pytest.mark.nightly
@@ -57,8 +96,20 @@ def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
     code = "import transfer, backbones, tasks; print(transfer.__file__, backbones.__file__, tasks.__file__)"
     place = run(python, "-c", code, folder=work)
     assert all(path.startswith(str(packages)) for path in place.split())
-    smoke = ("reid", "--backbone", "tiny", "--epochs", "1", "--smoke", "--threads", "1", "--workers", "0")
-    table = run(python.with_name("transfer-run"), *smoke, folder=work, XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert "toy_market (smoke" in table
-    run(python, "-m", "transfer.report", "runs", "--smoke", "--output", "report.html", folder=work)
+    # another distribution's `tasks` and `configs`, installed later
+    (packages / "tasks" / "__init__.py").write_text("")
+    (packages / "configs" / "__init__.py").write_text("raise ImportError('another')")
+    (work / "my_stem.py").write_text(files_in("docs/adding-a-part.md")["my_stem.py"])
+    variables = {"PATH": f"{python.parent}:{os.environ['PATH']}", "BACKBONE": "tiny --stem my_stem.py:Stem"}
+    variables |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (job,) = workflow("smoke")["jobs"].values()
+    steps = [step["run"] for step in job["steps"] if not step.get("run", "pip").startswith("pip")]
+    tables = [run("bash", "-ec", step, folder=work, **variables) for step in steps]
+    assert "toy_market (smoke" in tables[1]
     assert "<style>" in (work / "report.html").read_text()
+    assert run(python.with_name("transfer-run"), "--version", folder=work).startswith(
+        f"vit-transfer {transfer.__version__}"
+    )
+    (packages / "tasks" / "__init__.py").write_text("import celery_of_theirs")
+    (line,) = run(python, "-m", "transfer.run", "reid", folder=work, fails=True).splitlines()
+    assert "tasks/__init__.py is not the suite's (ModuleNotFoundError: No module named 'celery_of_theirs')" in line
