@@ -29,9 +29,9 @@ def _import_own(package: str) -> None:
     try:
         places = [str(Path(place).resolve()) for place in importlib.import_module(package).__path__]
     except Exception as error:
-        overwritten = f"{ROOT / package / '__init__.py'} is not the suite's ({type(error).__name__}: {error})"
-        fix = f"uninstall the other package that installs `{package}`, or use another environment; then reinstall"
-        raise ImportError(f"{overwritten}: {fix}", name=__name__) from error
+        place = f"{ROOT / package / '__init__.py'} is missing, or of another package ({type(error).__name__}: {error})"
+        fix = f"uninstall the package that installs `{package}`, or use another environment; then reinstall the suite"
+        raise ImportError(f"{place}: {fix}", name=__name__) from error
     finally:
         sys.path.remove(str(ROOT))
     if str(ROOT / package) not in places:
