@@ -172,7 +172,9 @@ def test_no_room_is_crowded() -> None:
 def test_a_library_of_an_extra_is_imported_where_it_is_used() -> None:
     extras, fast = {"cv2", "datasets", "pyarrow"}, "transfer.data.loading.fast_ops"
     at_once = {name: imported(name, at_once=True) for name in MODULES}
-    assert [name for name, others in at_once.items() if {other.partition(".")[0] for other in others} & extras] == [fast]
+    assert [name for name, others in at_once.items() if {other.partition(".")[0] for other in others} & extras] == [
+        fast
+    ]
     assert not [name for name, others in at_once.items() if any(of_suite(other) == fast for other in others)]
 
 
