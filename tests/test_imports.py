@@ -171,11 +171,9 @@ def test_no_room_is_crowded() -> None:
 
 def test_a_library_of_an_extra_is_imported_where_it_is_used() -> None:
     extras, fast = {"cv2", "datasets", "pyarrow"}, "transfer.data.loading.fast_ops"
-    at_once = {name: imported(name, at_once=True) for name in MODULES}
-    assert [name for name, others in at_once.items() if {other.partition(".")[0] for other in others} & extras] == [
-        fast
-    ]
-    assert not [name for name, others in at_once.items() if any(of_suite(other) == fast for other in others)]
+    names = {name: imported(name, at_once=True) for name in MODULES}
+    assert [name for name in MODULES if {other.partition(".")[0] for other in names[name]} & extras] == [fast]
+    assert not [name for name in MODULES if any(of_suite(other) == fast for other in names[name])]
 
 
 def test_only_settings_reads_yaml_and_flags() -> None:
