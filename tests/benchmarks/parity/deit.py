@@ -237,4 +237,4 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     yield Check(f"{title}: rate", differences["lr"], 1e-7)
     averaged: Any = learner.average
     yield Check(f"{title}: weights", furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
-    yield Check(f"{title}: averaged weights", furthest(averaged.module.model.state_dict(), averages), 1e-6)
+    yield Check(f"{title}: averaged weights", furthest(averaged.model.model.state_dict(), averages), 1e-6)

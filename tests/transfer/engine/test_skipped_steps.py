@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
+from backbones.pretrain.supervised.learner import WeightAverage
 from tests.support import Classifier, context, fit_options, tensors
 from transfer.engine.learner import Batch
 from transfer.engine.step import Stepper
@@ -18,8 +18,7 @@ class Averaged(Classifier):
 
     def __init__(self) -> None:
         super().__init__(dropout=0.0)
-        self.average = ModelEmaV3(nn.ModuleList([self.body, self.head]), 0.9).requires_grad_(False)
-        self.factor = 1.0
+        self.average, self.factor = WeightAverage(nn.ModuleList([self.body, self.head]), 0.9), 1.0
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         found = super().forward(batch, step)
