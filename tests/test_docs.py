@@ -61,12 +61,14 @@ def test_every_page_is_in_the_menu() -> None:
     assert sorted(menu) == sorted(name.removeprefix("docs/") for name in DOCUMENTS if name.startswith("docs/"))
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("docs/")])
+@pytest.mark.parametrize(
+    "name", [name for name in DOCUMENTS if name.startswith("docs/") and name != "docs/changelog.md"]
+)
 def test_a_page_begins_by_saying_who_needs_it(name: str) -> None:
     title, _, rest = read(name).partition("\n")
     first = rest.strip().partition("\n\n")[0]
     assert title.startswith("# ")
-    assert re.match(r"[A-Z`]", first), first  # a paragraph before commands, tables and headings
+    assert re.match(r'[A-Z`"]', first), first  # a paragraph before commands, tables and headings
 
 
 def test_examples_import_public_names_alone() -> None:

@@ -23,11 +23,10 @@ def test_timm_names_are_timms():
 def test_every_shipped_backbone_builds(name):
     spec = resolve(name)
     with torch.device("meta"):
-        built = build(spec, Located(None, "random"), (256, 128))
-        model = built.model
+        model, built, loaded, *_ = build(spec, Located(None, "random"), (256, 128))
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
-    assert built.spec.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
-    assert built.loaded is None
+    assert built.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
+    assert loaded is None
     assert json.loads(json.dumps(spec.as_dict())) == spec.as_dict()
 
 
@@ -55,7 +54,7 @@ def test_models_of_big_vision(arch, dim, heads, hidden):
     for name, attention in (("bigvision_s16", "softmax"), ("bigvision_s16_relu", "relu")):
         spec = resolve(name, arch=arch, patch=32, pool="gap")
         with torch.device("meta"):
-            model = build(spec, Located(None, "random")).model
+            model, *_ = build(spec, Located(None, "random"))
         block = model.blocks[0]
         assert (spec.attention, model.cls_token, model.pos_embed.shape) == (attention, None, (1, 49, dim))
         assert (model.init, spec.ffn, spec.cls_pos_embed) == ("bigvision", "mlp_tanh", False)
