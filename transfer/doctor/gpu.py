@@ -107,7 +107,7 @@ def card_peak(device: torch.device) -> float | None:
 
 def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
     """Return the operations per second of a large matrix product, the best of some."""
-    for side in (2048, 4096, 8192):
+    for side in (512, 2048, 4096, 8192):
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
         seconds = min(wall_time(device, partial(torch.mm, a, b), 1) for _ in range(6))
         if seconds > 0.02:

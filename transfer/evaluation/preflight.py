@@ -60,7 +60,9 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         _note_changed_parts(inputs, command)
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
-                inputs.note(f"{UNTRAINED}, --backbone weights/NAME, or a backbone of `transfer --list weights`")
+                inputs.note(
+                    f"{UNTRAINED}, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
+                )
             _note_ignored_export(inputs)
     return inputs
 

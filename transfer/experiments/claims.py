@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,7 @@ class Claims:
     source: Path = Path()
 
 
-KEYS = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(Claim)}
-"""Whether each key is needed."""
+KEYS, NEEDED = tuple(one.name for one in fields(Claim)), ("id", "claim", "where")
 
 
 def read_claims(name: str) -> Claims:
@@ -104,7 +104,7 @@ def read_claims(name: str) -> Claims:
     Raises:
         UsageError: lists every unknown or missing key and every value that cannot be, with file, row and fix.
     """
-    path = config_path("claims", "file of claims", name)
+    path = config_path("claims", "claims file", name)
     content = read_yaml(path)
     check_keys(
         content, ("title", "about", "methods", "limits", "claims"), str(path), needed=("title", "about", "claims")
@@ -122,7 +122,7 @@ def read_claims(name: str) -> Claims:
 
 def _claim(row: dict[str, Any], where: str) -> Claim:
     where += f" ({row['id']})" if "id" in row else ""
-    check_keys(row, tuple(KEYS), where, needed=tuple(key for key, needed in KEYS.items() if needed))
+    check_keys(row, KEYS, where, needed=NEEDED)
     lists = {key: tuple(as_list(row.get(key))) for key in ("a", "b", "pairs", "grid", "commands", "changed")}
     claim = Claim(**row | lists)
     check_keys(mapping(claim.reading, f"{where}: reading"), VERDICTS, f"{where}: reading")
@@ -139,9 +139,14 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
 def _faults(claim: Claim) -> Iterator[str]:
     """Yield everything that is wrong with the values of a row."""
     for key in ("margin", "broken_below", "detectable", "hours", "seeds", "needs"):
-        value = getattr(claim, key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-            yield f"`{key}` must be a number from 0 on, not {value!r}"
+        value, least = getattr(claim, key), int(key in ("seeds", "needs"))
+        kind = int if least else int | float
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
+            yield f"`{key}` must be a {'whole ' * least}number from {least} on, not {value!r}"
+    for key in (*NEEDED, "runs", "a", "b", "metric", "against", "choose", "chosen_by", "over", "commands", "limits"):
+        for one in as_list(getattr(claim, key)):
+            if not isinstance(one, str) or (key in NEEDED and not one.strip()):
+                yield f"`{key}` must be text, not {one!r}"
     if claim.not_run:
         return
     if claim.kind not in RULES:
@@ -155,7 +160,7 @@ def _faults(claim: Claim) -> Iterator[str]:
         yield f"a row of kind {claim.kind!r} with these keys needs `{missing[0]}`"
     if bool(claim.pairs) == bool(claim.a and (claim.b or claim.kind == CORRELATION)):
         yield "give `pairs`, or `a` and `b`"
-    if bad := [pair for pair in claim.pairs if not isinstance(pair, list) or len(pair) != 2]:
+    if bad := [pair for pair in claim.pairs if not (isinstance(pair, list) and [*map(type, pair)] == [str, str])]:
         yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
     if claim.choose and (claim.over or claim.chosen_by == claim.metric):
         yield "`chosen_by` must be a validation metric, not `metric` itself; and a row has no `over` beside `choose`"

@@ -45,7 +45,7 @@ def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
     kits = [_Planned(name, kit, published) for name, kit in published.kits.items()]
     speed = speed or SPEED
     names = ("kit", "expected", "within", "GPU hours", "reproduced here")
-    rows = [(kit.name, kit.expected, f"{kit.kit.within:g}", kit.hours(speed), kit.state(runs)) for kit in kits]
+    rows = [(kit.name, kit.expected, kit.within, kit.hours(speed), kit.state(runs)) for kit in kits]
     table = Table.from_rows(dict(zip(names, row, strict=True)) for row in rows)
     about = f"In percent; GPU hours at {speed:g} TFLOP/s, by the estimate of each command with `--dry-run --speed`."
     send = f"Send back the bundle of what has run:\n\n```sh\npython -m transfer.report bundle sweeps/{paper}_* --output"
@@ -87,6 +87,11 @@ class _Planned:
         texts = [f"{value.metric} {value.printed}" for value in self.values if value.percent is not None]
         return ", ".join([*texts, *([f"none published ({', '.join(unpublished)})"] if unpublished else [])])
 
+    @property
+    def within(self) -> str:
+        """The tolerance; empty where no number is published."""
+        return f"{self.kit.within:g}" if any(value.percent is not None for value in self.values) else ""
+
     def hours(self, speed: float) -> str:
         """Return the GPU hours of all jobs of the command, without detectors' heads; "" where no sweep runs it."""
         jobs = [] if self.kit.command else [job for job in expand(self.sweep) if job.step.name == self.name]
@@ -99,7 +104,9 @@ class _Planned:
         settings = "".join(f" {text}" for text in ("--set", *self.kit.set)) if self.kit.set else ""
         sweep = f"python -m transfer.sweep {self.table.sweep} --tasks {self.name}{settings} --data FOLDER"
         data = self.kit.dataset or " ".join(dict.fromkeys(value.dataset for value in self.values))
-        text = f"{self.row.label}. {self.kit.about} Data: `{data}`. Weights: {self.kit.get}."
+        gpus = 1 if self.kit.command else self.sweep.steps[self.name].resources.get("gpus", 1)
+        planned = f" Planned for {gpus} GPUs a node; `--gpus 1` takes one." if gpus > 1 else ""
+        text = f"{self.row.label}. {self.kit.about} Data: `{data}`. Weights: {self.kit.get}.{planned}"
         lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
         return "\n".join([f"### {self.name}", "", *lines, "", "```sh", self.kit.command or sweep, "```"])
 

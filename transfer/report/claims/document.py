@@ -77,7 +77,7 @@ def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
 def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
     """Yield the table of all claims, then the comparisons of each that has several, and with `plots` their figures."""
     table = claim_table(results, runs)
-    yield Section(title=title, table=table, note=f"{len(results)} claims: {verdict_counts(results)}.")
+    yield Section(title=title, table=table, note=f"Claims: {verdict_counts(results)}.")
     for result in results:
         rows = comparison_table(result.findings) if len(result.findings) > 1 else None
         plot = claim_plot(result) if plots else None

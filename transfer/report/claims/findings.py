@@ -87,9 +87,10 @@ class Result:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict, with those of the comparisons where they differ."""
+        """The verdict, with those of the comparisons where they differ, and when the row was changed."""
         differ = len({one.verdict for one in self.findings}) > 1
-        return self.verdict + f" ({verdict_counts(self.findings)})" * differ
+        changed = "".join(f", row changed {one['date']}" for one in self.claim.changed)
+        return self.verdict + f" ({verdict_counts(self.findings)})" * differ + changed
 
     @property
     def shown(self) -> Finding:
