@@ -49,6 +49,10 @@ def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_p
         ({"expect": "a = b"}, "`expect` must be one of a > b, a < b, not 'a = b'"),
         ({"margin": None}, "a row of kind 'difference' with these keys needs `margin`"),
         ({"margin": "one"}, "`margin` must be a number from 0 on, not 'one'"),
+        ({"margin": float("nan")}, "`margin` must be a number from 0 on, not nan"),
+        ({"seeds": 0}, "`seeds` must be a whole number from 1 on, not 0"),
+        ({"runs": 5}, "`runs` must be text, not 5"),
+        ({"claim": ""}, "`claim` must be text, not ''"),
         ({"choose": "lr"}, "needs `chosen_by`"),
         ({"choose": "lr", "chosen_by": "top1"}, "must be a validation metric, not `metric` itself"),
         ({"broken_below": 0.5}, "needs `over`"),
@@ -75,7 +79,7 @@ def test_a_missing_key_a_double_id_and_an_unknown_name_are_said(tmp_path: Path) 
         read(tmp_path, ROW, ROW)
     with pytest.raises(UsageError, match="unknown key 'titel'"):
         read(tmp_path, ROW, titel="x")
-    with pytest.raises(UsageError, match=r"unknown file of claims 'nothing'.*or a YAML file"):
+    with pytest.raises(UsageError, match=r"unknown claims file 'nothing'.*or a YAML file"):
         read_claims("nothing")
 
 

@@ -62,7 +62,7 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
     )
     section = text[text.index("## P1\n") : text.index("## P1 pairs")]
     for said in (
-        "**a is better** (Table 1): support.", "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
+        "**a is better** (Table 1): support, row changed 2030-01-31.", "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
         "![P1: a is better](study/p1.svg)", "| points | support   | 3 in pairs |", "Detectable: 1.5 predicted.",
         "Limits: Made up.",
         "```sh\npython -m transfer.sweep claims\n```", "So it is.", "Changed 2030-01-31: the margin.", "2 predicted",
@@ -90,7 +90,8 @@ def test_csv_and_page_have_every_claim_and_the_terminal_a_table(
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text())))
     by_id = {row["id"]: row for row in rows if row["id"]}
     assert [*by_id] == [row["id"] for row in ROWS]
-    assert (by_id["P1"]["verdict"], by_id["P2"]["verdict"], by_id["P6"]["verdict"]) == ("support", "support", "not run")
+    verdicts = [by_id[name]["verdict"] for name in ("P1", "P2", "P6")]
+    assert verdicts == ["support, row changed 2030-01-31", "support", "not run"]
     assert float(by_id["P1"]["effect low"]) < float(by_id["P1"]["effect"]) < float(by_id["P1"]["effect high"])
     assert len(by_id["P2"]["run"].split()) == 18
     assert len([row for row in rows if row["table"].startswith("P1 pairs")]) == 3
@@ -107,6 +108,6 @@ def test_without_runs_every_row_says_so_and_a_wrong_command_is_named(
     assert main(["claims", str(tmp_path), study[1]]) == 0
     assert "no verdict: there are no runs" in capsys.readouterr().out
     assert main(["claims", study[0], "cifra"]) == 2
-    assert "unknown file of claims 'cifra'" in capsys.readouterr().err
+    assert "unknown claims file 'cifra'" in capsys.readouterr().err
     assert main(["table", study[0], "--document", "x.md"]) == 2
     assert "--document is of `report claims`" in capsys.readouterr().err
