@@ -62,7 +62,8 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
     )
     section = text[text.index("## P1\n") : text.index("## P1 pairs")]
     for said in (
-        "**a is better** (Table 1): support, row changed 2030-01-31.", "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
+        "**a is better** (Table 1): support, row changed 2030-01-31.",
+        "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
         "![P1: a is better](study/p1.svg)", "| points | support   | 3 in pairs |", "Detectable: 1.5 predicted.",
         "Limits: Made up.",
         "```sh\npython -m transfer.sweep claims\n```", "So it is.", "Changed 2030-01-31: the margin.", "2 predicted",
