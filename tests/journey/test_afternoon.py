@@ -108,7 +108,7 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
 def test_scores_equal_those_of_scikit_learn(journey: tuple[Path, dict[str, str]]) -> None:
     folder, _ = journey
     for name in VARIANTS:
-        accuracies, neighbours = set(), set()
+        accuracies, neighbours = list[float](), list[float]()
         for seed in SEEDS:
             file = folder / f"{name}{seed}.npz"
             subprocess.run(
@@ -118,12 +118,14 @@ def test_scores_equal_those_of_scikit_learn(journey: tuple[Path, dict[str, str]]
             found = np.load(file)
             labels = found["train_labels"], found["val_labels"]
             centroids = NearestCentroid().fit(found["train_plain"], labels[0])
-            accuracies.add(round((centroids.predict(found["val_plain"]) == labels[1]).mean(), 3))
+            accuracies.append((centroids.predict(found["val_plain"]) == labels[1]).mean())
             votes = KNeighborsClassifier(20, metric="cosine", weights=lambda apart: np.exp((1 - apart) / 0.07))
             votes.fit(found["train_resized"], labels[0])
-            neighbours.add(round((votes.predict(found["val_resized"]) == labels[1]).mean(), 3))
-        assert {round(one["scores"]["accuracy"], 3) for one, _ in records(folder, "nearest_mean", name)} == accuracies
-        assert {round(one["scores"]["top1"], 3) for one, _ in records(folder, "knn", name)} == neighbours
+            neighbours.append((votes.predict(found["val_resized"]) == labels[1]).mean())
+        for task, score, values in (("nearest_mean", "accuracy", accuracies), ("knn", "top1", neighbours)):
+            own = sorted(one["scores"][score] for one, _ in records(folder, task, name))
+            # sums of some processors round an image of the 500 to another class
+            assert own == pytest.approx(sorted(values), abs=0.0021), task
 
 
 def test_the_pivot_has_the_means_and_intervals_of_the_records(journey: tuple[Path, dict[str, str]]) -> None:
