@@ -64,7 +64,7 @@ def test_every_page_is_in_the_menu() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in DOCUMENTS if name.startswith("docs/") and name != "docs/changelog.md"]
 )
-def test_a_page_begins_by_saying_who_needs_it(name: str) -> None:
+def test_a_page_begins_with_a_paragraph(name: str) -> None:
     title, _, rest = read(name).partition("\n")
     first = rest.strip().partition("\n\n")[0]
     assert title.startswith("# ")

@@ -15,6 +15,7 @@ from backbones.weights.fitting import PLAIN, check_partial, modules
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import file_sha256
+from transfer.core.settings import config_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,12 +76,13 @@ def find_weights(spec: BackboneSpec) -> Located:
                 + "".join(f"; use one of {', '.join(seeds)}" for seeds in [exports.seed_exports(str(path))] if seeds)
             )
         return _locate_file(file, spec)
-    recipe = next((one for one in ("dino", "deit", "volo") if spec.name.startswith(one)), "RECIPE")
+    recipe = next((one for one in config_names("pretrain") if spec.name.startswith(one)), "")
     names = ("config", "random", "timm", *exports.shipped_names())
     near = did_you_mean(source, names) or did_you_mean(f"weights/{source}", ()) or "."
     raise MissingInput(
         f"backbone {spec.name}: there are no weights at {path}{near} "
-        f"`python -m transfer.pretrain {recipe} --backbone {spec.name} --dataset imagenet1k --data FOLDER` makes them; "
+        f"`python -m transfer.pretrain {recipe or 'RECIPE'} --backbone {spec.name} "
+        f"--dataset {'imagenet1k' if recipe else 'DATA'} --data FOLDER` makes them; "
         "or set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
     )
 

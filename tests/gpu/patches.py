@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +10,9 @@ from torch import Tensor
 
 from tests.gpu.ledger import LEDGER
 from tests.gpu.tensors import GPU, Gpu, on_gpu
+from transfer.engine.options import cpu_has_bf16
 
 NAME = "Pretended H100"
-CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-"""The processor behind it; one without bf16 takes minutes for what others do in seconds."""
 
 
 def pretend() -> None:
@@ -33,7 +31,7 @@ def _answers() -> None:
     properties = SimpleNamespace(major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132, name=NAME)
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "get_device_name": NAME, "is_initialized": True,
-        "get_device_capability": (9, 0), "get_device_properties": properties, "is_bf16_supported": "bf16" in CPU,
+        "get_device_capability": (9, 0), "get_device_properties": properties, "is_bf16_supported": cpu_has_bf16(),
         "max_memory_allocated": 123 * 2**20, "memory_reserved": 0, "memory_allocated": 0, "_is_in_bad_fork": False,
         "mem_get_info": (70 * 2**30, 80 * 2**30),
         **dict.fromkeys(("set_device", "reset_peak_memory_stats", "empty_cache", "set_rng_state", "manual_seed")),

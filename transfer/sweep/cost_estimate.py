@@ -156,7 +156,8 @@ def _work(job: SweepJob) -> tuple[float, float] | None:
     epochs = float(recipe.get("epochs") or 0)
     train *= float(recipe.get("label_fraction") or 1)
     if not epochs:
-        return evaluated * (test + train * (job.step.recipe in ("knn", "fewshot", "linear"))), 0
+        reads = "epochs" not in recipe and getattr(load_task(job.step.recipe), "trains", False)
+        return evaluated * (test + train * reads), 0
     per_image = PASSES * evaluated
     if "local_crops" in recipe:
         # the student trains on all crops; the teacher sees the two large ones without a backward pass

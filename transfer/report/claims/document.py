@@ -65,6 +65,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
             }
         )
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in one.remarks]
+    notes += [Note(f"row changed {row['changed']}", row["id"], (at,)) for at, row in enumerate(rows) if row["changed"]]
     return _table(rows, [Note(RULE), *notes])
 
 
@@ -155,8 +156,9 @@ def _brief(text: str) -> str:
 def _verdicts(table: Table, results: Sequence[Result]) -> str:
     """Return the evaluated claims, ordered by their verdicts, with links to their sections."""
     places = sorted(range(len(results)), key=lambda place: BEST_FIRST.index(results[place].verdict))
-    rows = []
-    for row in table.take([place for place in places if results[place].is_evaluated]).rows:
+    places, rows = [place for place in places if results[place].is_evaluated], []
+    for place, row in zip(places, table.take(places).rows, strict=True):
+        changed = "".join(f", row changed {one['date']}" for one in results[place].claim.changed)
         anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))  # as Markdown makes that of a heading
-        rows.append(row | {"id": f"[{row['id']}](#{anchor})"})
+        rows.append(row | {"id": f"[{row['id']}](#{anchor})", "verdict": row["verdict"] + changed})
     return markdown(Table(table.columns, rows).select([name for name in SHOWN if name in table]))

@@ -87,10 +87,9 @@ class Result:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict, with those of the comparisons where they differ, and when the row was changed."""
+        """The verdict, with those of the comparisons where they differ."""
         differ = len({one.verdict for one in self.findings}) > 1
-        changed = "".join(f", row changed {one['date']}" for one in self.claim.changed)
-        return self.verdict + f" ({verdict_counts(self.findings)})" * differ + changed
+        return self.verdict + f" ({verdict_counts(self.findings)})" * differ
 
     @property
     def shown(self) -> Finding:
