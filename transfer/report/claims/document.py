@@ -65,7 +65,8 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
             }
         )
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in one.remarks]
-    notes += [Note(f"row changed {row['changed']}", row["id"], (at,)) for at, row in enumerate(rows) if row["changed"]]
+    for place, claim in enumerate(one.claim for one in results):
+        notes += [Note(f"row changed {one['date']}: {one['what']}", claim.id, (place,)) for one in claim.changed]
     return _table(rows, [Note(RULE), *notes])
 
 
