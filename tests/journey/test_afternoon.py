@@ -124,8 +124,8 @@ def test_scores_equal_those_of_scikit_learn(journey: tuple[Path, dict[str, str]]
             neighbours.append((votes.predict(found["val_resized"]) == labels[1]).mean())
         for task, score, values in (("nearest_mean", "accuracy", accuracies), ("knn", "top1", neighbours)):
             own = sorted(one["scores"][score] for one, _ in records(folder, task, name))
-            # sums of some processors round an image of the 500 to another class
-            assert own == pytest.approx(sorted(values), abs=0.0021), task
+            # sums of some processors round one image to another class
+            assert own == pytest.approx(sorted(values), abs=1.01 / len(labels[1])), task
 
 
 def test_the_pivot_has_the_means_and_intervals_of_the_records(journey: tuple[Path, dict[str, str]]) -> None:
