@@ -9,14 +9,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.core import __version__ as __version__
-from transfer.core.process import wait_asleep
-
 ROOT = Path(__file__).resolve().parent.parent
 
-# `python -m` prints an ImportError of this name as one line, and others with a traceback.
+
+def _refusal(reason: str) -> Exception:
+    """Return what a command prints as one line; `python -m` does so with an ImportError of this name."""
+    if Path(sys.argv[0]).name.split("-")[0] == "transfer":  # a console script would print it with a traceback
+        sys.exit(f"error: {reason}")
+    return ImportError(reason, name=__name__)
+
+
 if sys.version_info < (3, 11):  # noqa: UP036  # in a checkout, where pip has not looked
-    raise ImportError(f"Python {sys.version.split()[0]} is too old: use 3.11 or newer", name=__name__)
+    raise _refusal(f"Python {sys.version.split()[0]} is too old: use 3.11 or newer")
+
+from transfer.core import __version__ as __version__  # noqa: E402
+from transfer.core.process import wait_asleep  # noqa: E402
 
 
 def _import_own(package: str) -> None:
@@ -29,13 +36,17 @@ def _import_own(package: str) -> None:
     try:
         places = [str(Path(place).resolve()) for place in importlib.import_module(package).__path__]
     except Exception as error:
-        place = f"{ROOT / package / '__init__.py'} is missing, or of another package ({type(error).__name__}: {error})"
-        fix = f"uninstall the package that installs `{package}`, or use another environment; then reinstall the suite"
-        raise ImportError(f"{place}: {fix}", name=__name__) from error
+        from importlib.metadata import packages_distributions
+
+        others = set(packages_distributions().get(package, ())) - {"vit-transfer"}
+        state = f"is of another package, {', '.join(sorted(others))}" if others else "cannot be imported"
+        fix = f"uninstall what else installs `{package}`, or use another environment; then reinstall the suite"
+        place = ROOT / package / "__init__.py"
+        raise _refusal(f"{place} {state} ({type(error).__name__}: {error}): {fix}") from error
     finally:
         sys.path.remove(str(ROOT))
     if str(ROOT / package) not in places:
-        raise ImportError(f"`{package}` is that of {places}, not of {ROOT}; import `transfer` first", name=__name__)
+        raise _refusal(f"`{package}` is that of {places}, not of {ROOT}; import `transfer` first")
 
 
 for _package in ("backbones", "tasks"):

@@ -1,8 +1,10 @@
-"""`python -m transfer` names the commands."""
+"""`python -m transfer` names the commands; `transfer run` is `python -m transfer.run`."""
 
+import importlib
 import sys
 
 from transfer.cli.entry import exit_on_user_error
+from transfer.core.errors import unknown
 
 USAGE = """usage: python -m transfer.COMMAND --help
 
@@ -19,9 +21,23 @@ steps.
 --version prints versions."""
 
 
+COMMANDS = {
+    **{name: f"transfer.{name}" for name in ("run", "pretrain")},
+    **{name: f"transfer.{name}.__main__" for name in ("sweep", "report", "predict", "verify", "doctor")},
+}
+"""Command -> the module of its `main`."""
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Print the commands."""
-    return exit_on_user_error(lambda words: 2, argv, usage=USAGE)
+    """Run the command that the first word names, or print the commands."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] in COMMANDS:
+        return int(importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
+    return exit_on_user_error(_unknown, words, usage=USAGE)
+
+
+def _unknown(words: list[str]) -> int:
+    raise unknown("command", words[0], COMMANDS)
 
 
 if __name__ == "__main__":
