@@ -15,7 +15,8 @@ from transfer.cli.command import Command
 from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
 from transfer.core.exports import export_folder, modified_files, pretraining_facts
 from transfer.core.files import check_writable
-from transfer.data.spec import DatasetSpec, candidate_folders, find_root, resolve_dataset
+from transfer.data.layouts import FORMATS, Format
+from transfer.data.spec import DatasetSpec, candidate_folders, data_folder, find_root, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.trackers import check_installed
 from transfer.evaluation.users_metrics import load_metrics
@@ -80,14 +81,32 @@ def check_datasets(command: Command, task: Task) -> None:
 
 
 def check_folders(command: Command) -> None:
-    """Check that there is a folder for each dataset of a command, without reading it. Raises UserError, `kept`."""
+    """Check that each dataset of a command may be there, without reading it. Raises UserError, `kept`."""
     for argument in command.run.dataset:
         with kept():
-            spec = resolve_dataset(argument)
-            elsewhere = spec.format in ("hf", "torchreid") or {"hub", "generator"} & spec.options.keys()
-            named, under = candidate_folders(spec, command.run.data, itself=True)
-            if not elsewhere and not any(path.is_dir() for path in (*named, *under)):
-                find_root(spec, command.run.data)
+            _check_folder(resolve_dataset(argument), command.run.data)
+
+
+def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
+    """Raise MissingInput if a dataset is nowhere. Where its own keys change the layout, reading it tells the rest."""
+    if spec.format in ("hf", "torchreid") or "generator" in spec.options:
+        return
+    layout = FORMATS.get(spec.format) or Format()  # a user's function may take any
+    if not layout.trees or spec.options:
+        named, under = candidate_folders(spec, data, itself=False)
+        if any(path.is_dir() for path in (*named, *under)):
+            return
+        if "hub" in spec.options:
+            from transfer.data.classification import READERS
+
+            READERS[spec.format](spec, data)
+            return
+        base, keys = data_folder(data), spec.options
+        signs = [str(keys[key]) for key in ("train_annotations", "val_annotations") if keys.get(key)] or layout.signs
+        usual = signs and not {"train", "val"} & keys.keys()
+        if base and base.is_dir() and (not usual or any(Path(s).is_absolute() or any(base.glob(s)) for s in signs)):
+            return
+    find_root(spec, data)
 
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:

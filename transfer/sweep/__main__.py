@@ -155,10 +155,11 @@ def _announce(
 
     Raises:
         UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
+        MissingInput: data or weights are missing, unless it is a dry run.
     """
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Prediction, command, measured_speed, plan
+    from transfer.sweep.cost_estimate import Prediction, check_inputs, command, measured_speed, plan
     from transfer.sweep.earlier_results import done_file
 
     stream = None if options.dry_run else sys.stderr
@@ -179,6 +180,8 @@ def _announce(
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
     if options.dry_run or not gpus:
         prediction.check(sweep.name)
+    if not options.dry_run:
+        check_inputs(waiting, _extra(options))
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":

@@ -23,6 +23,7 @@ from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.options import FitOptions
+from transfer.evaluation.preflight import check_folders, find_backbone
 from transfer.experiments.grid import SweepJob
 from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
@@ -188,11 +189,30 @@ def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
         parsed |= values
 
 
-def _command(job: SweepJob) -> Command:
-    """Parse a job's command. Raises UsageError for a wrong option."""
+def check_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> None:
+    """Check that the data of jobs and the weights that no job makes are on this machine, without reading the data.
+
+    Raises:
+        MissingInput: lists what is missing, and how to get it.
+    """
+    checked = set[tuple[str, ...]]()
+    with errors_together():
+        for job in jobs:
+            weights = job.parent.step.name if job.parent else repr(job.options.get("weights"))
+            key = (job.step.name, job.backbone, job.dataset, weights)
+            if key not in checked:
+                checked.add(key)
+                command, task = _command(job, extra), load_task(job.step.task)
+                check_folders(command)
+                if job.parent is None:
+                    find_backbone(command, task)
+
+
+def _command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:
+    """Parse a job's command, with arguments besides its own. Raises UsageError for a wrong option."""
     run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
     with errors_naming(f"steps.{job.step.name}"), errors_together():
-        return read_command(job.step.source, job.step.option_type, list(job.argv(Path()))[2:], run)
+        return read_command(job.step.source, job.step.option_type, [*job.argv(Path())[2:], *extra], run)
 
 
 def _build_task_model(job: SweepJob, built: set[str]) -> None:

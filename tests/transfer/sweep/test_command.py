@@ -45,6 +45,33 @@ def test_all_mistakes_are_reported_once_and_together_before_torch_is_imported(tm
         assert [text.count(part) for part in wanted] == [1] * len(wanted), text
 
 
+@pytest.mark.parametrize(
+    ("command", "data", "weights"),
+    [
+        ("anchors_classification --tasks classify", "imagenet1k", "hf download timm/deit_small_patch16_224.fb_in1k"),
+        ("anchors_classification --tasks fewshot", "hf download --repo-type dataset timm/oxford-iiit-pet", "small"),
+        ("anchors_reid --tasks trained --set trained.weights=market.pth", "Market-1501-v15.09.15.zip", "market.pth"),
+        ("anchors_detection --tasks vitdet", "val2017.zip", "hf download timm/vit_base_patch16_224.mae"),
+    ],
+)
+def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    data: str,
+    weights: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
+    (tmp_path / "empty").mkdir()
+    assert main([*command.split(), "--data", "empty"]) == 1
+    said = capsys.readouterr().err.partition("error: ")[2]
+    assert data in said
+    assert weights in said
+    assert not (tmp_path / "sweeps").exists(), "no job was started"
+
+
 def test_a_sweep_ends_in_a_table_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
