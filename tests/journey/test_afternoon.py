@@ -34,22 +34,24 @@ import backbones.vit, numpy as np, timm, torch
 from pathlib import Path
 from PIL import Image
 
-model = timm.create_model(f"local-dir:{sys.argv[1]}", pretrained=True, num_classes=0).eval()
-mean, std = (torch.tensor(model.pretrained_cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
-found = {}
-for split in ("train", "val"):
-    paths = sorted(Path("digits/new", split).glob("*/*.png"))
-    for name, side in (("plain", 32), ("resized", 36)):
-        edge = (side - 32) // 2
-        box = (edge, edge, edge + 32, edge + 32)
-        images = [
-            Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC).crop(box) for path in paths
-        ]
-        pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
-        with torch.inference_mode():
-            found[f"{split}_{name}"] = torch.cat([model((part - mean) / std) for part in pixels.split(64)]).numpy()
-    found[f"{split}_labels"] = np.array([int(path.parent.name) for path in paths])
-np.savez(sys.argv[2], **found)
+for weights in sys.argv[1:]:
+    model = timm.create_model(f"local-dir:{weights}", pretrained=True, num_classes=0).eval()
+    mean, std = (torch.tensor(model.pretrained_cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
+    found = {}
+    for split in ("train", "val"):
+        paths = sorted(Path("digits/new", split).glob("*/*.png"))
+        for name, side in (("plain", 32), ("resized", 36)):
+            edge = (side - 32) // 2
+            box = (edge, edge, edge + 32, edge + 32)
+            images = [
+                Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC).crop(box)
+                for path in paths
+            ]
+            pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
+            with torch.inference_mode():
+                found[f"{split}_{name}"] = torch.cat([model((part - mean) / std) for part in pixels.split(64)]).numpy()
+        found[f"{split}_labels"] = np.array([int(path.parent.name) for path in paths])
+    np.savez(f"{weights.replace(chr(47), chr(45))}.npz", **found)
 """
 
 
@@ -107,15 +109,13 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
 
 def test_scores_equal_those_of_scikit_learn(journey: tuple[Path, dict[str, str]]) -> None:
     folder, _ = journey
+    weights = {(name, seed): f"weights/{name}/seed{seed}" for name in VARIANTS for seed in SEEDS}
+    command = [sys.executable, "-c", FEATURES, *weights.values()]
+    subprocess.run(command, cwd=folder, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     for name in VARIANTS:
         accuracies, neighbours = list[float](), list[float]()
         for seed in SEEDS:
-            file = folder / f"{name}{seed}.npz"
-            subprocess.run(
-                [sys.executable, "-c", FEATURES, f"weights/{name}/seed{seed}", str(file)],
-                cwd=folder, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )  # fmt: skip
-            found = np.load(file)
+            found = np.load(folder / f"weights-{name}-seed{seed}.npz")
             labels = found["train_labels"], found["val_labels"]
             centroids = NearestCentroid().fit(found["train_plain"], labels[0])
             accuracies.append((centroids.predict(found["val_plain"]) == labels[1]).mean())

@@ -103,10 +103,10 @@ def work(rank: int, port: int, folder: str) -> None:
 
 
 def wait_long(rank: int, port: int, folder: str) -> None:
-    distributed_c10d.default_pg_timeout = timedelta(seconds=20)
+    distributed_c10d.default_pg_timeout = timedelta(seconds=10)
     ranks = start_rank(rank, port, token_ranks=2)
     group = Shards(2).group._get_backend(torch.device("cpu"))
-    threads = dist.by_first(lambda: time.sleep(60) or torch.get_num_threads())
+    threads = dist.by_first(lambda: time.sleep(25) or torch.get_num_threads())
     results = {"threads": threads, "after": torch.get_num_threads(), "seconds": group.options._timeout.total_seconds()}
     torch.save(results, Path(folder) / f"{ranks.rank}.pt")
     dist.stop()
