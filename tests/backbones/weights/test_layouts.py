@@ -302,6 +302,7 @@ def test_a_folder_of_transformers_tells_heads_and_statistics(tmp_path):
 
 STATE = dict(model_of("plain", 1).state_dict())
 MOMENTUM = beside("backbone.", STATE, "momentum_backbone.", STATE) | zeros("momentum_head.last_layer.weight_v")
+SCRIPT = torch.jit.script(torch.nn.Linear(2, 2)).save_to_buffer()
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ MOMENTUM = beside("backbone.", STATE, "momentum_backbone.", STATE) | zeros("mome
         (b"", None, "is empty"),
         (b"<!DOCTYPE html>", None, "is a web page"),
         (b"version https://git-lfs.github.com/spec/v1", None, "git lfs pull"),
-        pytest.param(torch.jit.script(torch.nn.Linear(2, 2)).save_to_buffer(), None, r"TorchScript.*torch.save\(model.state_dict", id="script"),
+        pytest.param(SCRIPT, None, r"TorchScript.*torch.save\(model.state_dict", id="script"),
         (model_of("plain", 1), None, r"whole object.*torch.save\(model.state_dict"),
         ({"model": model_of("plain", 1), "epoch": 1}, None, r"no tensors.*torch.save\(model.state_dict"),
     ],
