@@ -258,7 +258,10 @@ def _not_found_message(
         reason = _reason_not_held(looked[0], trees)
         return f"{spec.name}: {looked[0]}: {reason}; add it, or use a YAML file with {fix}"
     lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
-    lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
+    reasons: dict[str | None, list[str]] = {}
+    for path in dict.fromkeys(looked):
+        reasons.setdefault(_reason_not_held(path, trees), []).append(str(path))
+    lines += [f"  looked at {', '.join(paths)}: {reason}" for reason, paths in reasons.items()]
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
     wanted = [tree for tree in trees if tree and not any({*tree} < {*other} for other in trees)]
     held = f"; {folder}/ in it holds " + ", or ".join(", ".join(tree) for tree in wanted) if wanted else ""

@@ -121,7 +121,7 @@ def test_the_home_folder_in_a_users_file(tmp_path, monkeypatch, entry):
 
 
 def test_nowhere(tmp_path):
-    with pytest.raises(UserError, match=r"MSMT17_V1: no such folder[\s\S]*--data[\s\S]*mask_train_v2/[\s\S]*ask the"):
+    with pytest.raises(UserError, match=r"MSMT17_V1.*: no such folder[\s\S]*--data[\s\S]*mask_train_v2/[\s\S]*ask the"):
         find_root(resolve_dataset("msmt17"), tmp_path)
 
 
