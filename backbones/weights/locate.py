@@ -79,11 +79,13 @@ def find_weights(spec: BackboneSpec) -> Located:
     recipe = next((one for one in config_names("pretrain") if spec.name.startswith(one)), "")
     names = ("config", "random", "timm", *exports.shipped_names())
     near = did_you_mean(source, names) or did_you_mean(f"weights/{source}", ()) or "."
-    raise MissingInput(
-        f"backbone {spec.name}: there are no weights at {path}{near} "
+    made = (
         f"`python -m transfer.pretrain {recipe or 'RECIPE'} --backbone {spec.name} "
-        f"--dataset {'imagenet1k' if recipe else 'DATA'} --data FOLDER` makes them; "
-        "or set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
+        f"--dataset {'imagenet1k' if recipe else 'DATA'} --data FOLDER` makes them; or "
+    ) * (not path.suffix)  # pretraining makes folders
+    raise MissingInput(
+        f"backbone {spec.name}: there are no weights at {path}{near} {made}"
+        "set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
     )
 
 
