@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _refusal(reason: str) -> Exception:
-    """Return what a command prints as one line; `python -m` does so with an ImportError of this name."""
+    """Return the error that `python -m` prints as one line, an ImportError of this name; a console script ends here."""
     if Path(sys.argv[0]).name.split("-")[0] == "transfer":  # a console script would print it with a traceback
         sys.exit(f"error: {reason}")
     return ImportError(reason, name=__name__)

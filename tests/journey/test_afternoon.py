@@ -51,7 +51,7 @@ for weights in sys.argv[1:]:
             with torch.inference_mode():
                 found[f"{split}_{name}"] = torch.cat([model((part - mean) / std) for part in pixels.split(64)]).numpy()
         found[f"{split}_labels"] = np.array([int(path.parent.name) for path in paths])
-    np.savez(f"{weights.replace(chr(47), chr(45))}.npz", **found)
+    np.savez(f"{weights.replace('/', '-')}.npz", **found)
 """
 
 

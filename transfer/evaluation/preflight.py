@@ -15,7 +15,7 @@ from transfer.cli.command import Command
 from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
 from transfer.core.exports import export_folder, modified_files, pretraining_facts
 from transfer.core.files import check_writable
-from transfer.data.layouts import FORMATS, Format
+from transfer.data.layouts import FORMATS
 from transfer.data.spec import DatasetSpec, candidate_folders, data_folder, find_root, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.trackers import check_installed
@@ -88,25 +88,29 @@ def check_folders(command: Command) -> None:
 
 
 def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
-    """Raise MissingInput if a dataset is nowhere. Where its own keys change the layout, reading it tells the rest."""
+    """Raise MissingInput if a dataset is nowhere. Where its keys decide the layout, reading it tells the rest."""
     if spec.format in ("hf", "torchreid") or "generator" in spec.options:
         return
-    layout = FORMATS.get(spec.format) or Format()  # a user's function may take any
-    if not layout.trees or spec.options:
+    if spec.reader or spec.options or not FORMATS[spec.format].trees:
         named, under = candidate_folders(spec, data, itself=False)
         if any(path.is_dir() for path in (*named, *under)):
             return
         if "hub" in spec.options:
-            from transfer.data.classification import READERS
-
-            READERS[spec.format](spec, data)
+            _check_hub(spec, data)
             return
-        base, keys = data_folder(data), spec.options
-        signs = [str(keys[key]) for key in ("train_annotations", "val_annotations") if keys.get(key)] or layout.signs
-        usual = signs and not {"train", "val"} & keys.keys()
-        if base and base.is_dir() and (not usual or any(Path(s).is_absolute() or any(base.glob(s)) for s in signs)):
+        base = data_folder(data)
+        files = [file for key in ("train_annotations", "val_annotations") if (file := spec.options.get(key))]
+        if base and base.is_dir() and (not files or any((base / file).exists() for file in files)):
             return
     find_root(spec, data)
+
+
+def _check_hub(spec: DatasetSpec, data: Path | None) -> None:
+    from transfer.data.classification import READERS
+    from transfer.data.formats.parquet import cached_revisions
+
+    if not cached_revisions(spec.options["hub"]["id"]):
+        READERS[spec.format](spec, data)  # which says what is missing
 
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:

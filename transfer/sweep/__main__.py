@@ -159,7 +159,7 @@ def _announce(
     """
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Prediction, check_inputs, command, measured_speed, plan
+    from transfer.sweep.cost_estimate import Prediction, check_data_and_weights, command, measured_speed, plan
     from transfer.sweep.earlier_results import done_file
 
     stream = None if options.dry_run else sys.stderr
@@ -181,7 +181,7 @@ def _announce(
     if options.dry_run or not gpus:
         prediction.check(sweep.name)
     if not options.dry_run:
-        check_inputs(waiting, _extra(options))
+        check_data_and_weights(waiting, _extra(options))
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":

@@ -189,7 +189,7 @@ def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
         parsed |= values
 
 
-def check_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> None:
+def check_data_and_weights(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> None:
     """Check that the data of jobs and the weights that no job makes are on this machine, without reading the data.
 
     Raises:
@@ -198,8 +198,8 @@ def check_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> None:
     checked = set[tuple[str, ...]]()
     with errors_together():
         for job in jobs:
-            weights = job.parent.step.name if job.parent else repr(job.options.get("weights"))
-            key = (job.step.name, job.backbone, job.dataset, weights)
+            made_elsewhere = () if job.parent else (job.backbone, repr(job.options.get("weights")))
+            key = (job.step.name, job.dataset, *made_elsewhere)
             if key not in checked:
                 checked.add(key)
                 command, task = _command(job, extra), load_task(job.step.task)

@@ -49,7 +49,11 @@ def test_all_mistakes_are_reported_once_and_together_before_torch_is_imported(tm
     ("command", "data", "weights"),
     [
         ("anchors_classification --tasks classify", "imagenet1k", "hf download timm/deit_small_patch16_224.fb_in1k"),
-        ("anchors_classification --tasks fewshot", "hf download --repo-type dataset timm/oxford-iiit-pet", "small"),
+        (
+            "anchors_classification --tasks fewshot",
+            "hf download --repo-type dataset timm/oxford-iiit-pet",
+            "timm/vit_small_patch16_224.dino",
+        ),
         ("anchors_reid --tasks trained --set trained.weights=market.pth", "Market-1501-v15.09.15.zip", "market.pth"),
         ("anchors_detection --tasks vitdet", "val2017.zip", "hf download timm/vit_base_patch16_224.mae"),
     ],

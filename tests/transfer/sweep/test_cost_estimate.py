@@ -32,7 +32,7 @@ def jobs_of(sweep: SweepFile) -> list[SweepJob]:
 
 @pytest.mark.nightly
 def test_every_job_of_every_shipped_sweep_can_run() -> None:
-    """But for `cross` in its larger tiers, which have the parts of its smoke tier in models that take a minute."""
+    """But for `cross` in its larger tiers, whose larger models have the parts of its smoke tier."""
     jobs: list[SweepJob] = []
     for name, tier in product(config_names("sweeps"), TIERS):
         if name == "cross" and tier != "smoke":
