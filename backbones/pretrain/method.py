@@ -74,10 +74,6 @@ class PretrainOptions(FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.epochs == 0:
-            reject(
-                "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
-            )
         if self.label_fraction == 0:
             reject("--label-fraction must be above 0")
         if 0 in self.validate_at:

@@ -18,21 +18,23 @@ from transfer.experiments.step import as_list
 from transfer.statistics.effects import VERDICTS
 
 DIFFERENCE, EQUIVALENCE, INTERACTION = "difference", "equivalence", "interaction"
-FAILURES, STABLE, CORRELATION, COUNT = "failure share", "largest stable rate", "rank correlation", "count"
+FAILURES, HALF_SCORE, CORRELATION, COUNT = "failure share", "half-score rate", "rank correlation", "count"
 ORDER, EQUAL, SIGN = ("a > b", "a < b"), ("a = b", "a >= b", "a <= b"), ("> 0", "< 0")
 RULES = {
     DIFFERENCE: (ORDER, ("metric", "margin")),
     EQUIVALENCE: (EQUAL, ("metric", "margin")),
     INTERACTION: (SIGN, ("metric", "margin")),
-    FAILURES: (ORDER, ("metric", "margin")),
-    STABLE: ((*ORDER, *EQUAL), ("metric", "over", "margin")),
+    FAILURES: ((*ORDER, *EQUAL), ("metric", "margin")),
+    HALF_SCORE: ((*ORDER, *EQUAL), ("metric", "over", "margin")),
     CORRELATION: (SIGN, ("metric", "against")),
     COUNT: ((*ORDER, "a = b"), ("metric",)),
 }
 """What a claim of each kind can expect, and the keys that its row needs besides those of all."""
-TOGETHER = {"choose": "chosen_by", "chosen_by": "choose", "broken_below": "over"}
+TOGETHER = {"choose": "chosen_by", "chosen_by": "choose"}
 """Keys that need another one."""
-NOT_RUN_KEYS, CHANGE_KEYS = ("why", "gpu_hours", "command"), ("date", "what")
+NOT_RUN_KEYS, CHANGE_KEYS, FLOOR_KEYS = ("why", "gpu_hours", "command"), ("date", "what"), ("value", "what")
+UNDERTRAINED = "undertrained"
+"""What stands in the place of a verdict on training that gained too little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,9 @@ class Claim:
     id: str
     claim: str
     where: str
+    printed: str = ""
+    authors: str = ""
+    own: bool = False
     kind: str = ""
     expect: str = ""
     runs: str = ""
@@ -55,7 +60,8 @@ class Claim:
     chosen_by: str = ""
     over: str = ""
     grid: tuple[Any, ...] = ()
-    broken_below: float | None = None
+    untrained: Mapping[str, str] = field(default_factory=dict)
+    floor: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 1
     needs: int = 1
     detectable: float | None = None
@@ -96,6 +102,20 @@ class Claims:
 
 
 KEYS, NEEDED = tuple(one.name for one in fields(Claim)), ("id", "claim", "where")
+TEXTS = (
+    *NEEDED,
+    "printed",
+    "authors",
+    "runs",
+    "a",
+    "b",
+    "metric",
+    "against",
+    "choose",
+    "chosen_by",
+    "over",
+    "commands",
+)
 
 
 def read_claims(name: str) -> Claims:
@@ -125,9 +145,12 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
     check_keys(row, KEYS, where, needed=NEEDED)
     lists = {key: tuple(as_list(row.get(key))) for key in ("a", "b", "pairs", "grid", "commands", "changed")}
     claim = Claim(**row | lists)
-    check_keys(mapping(claim.reading, f"{where}: reading"), VERDICTS, f"{where}: reading")
+    check_keys(mapping(claim.reading, f"{where}: reading"), (*VERDICTS, UNDERTRAINED), f"{where}: reading")
     for change in claim.changed:
-        check_keys(mapping(change, f"{where}: changed"), CHANGE_KEYS, f"{where}: changed", needed=CHANGE_KEYS)
+        allowed = (*CHANGE_KEYS, "before")
+        check_keys(mapping(change, f"{where}: changed"), allowed, f"{where}: changed", needed=CHANGE_KEYS)
+    if claim.floor:
+        check_keys(mapping(claim.floor, where), FLOOR_KEYS, f"{where}: floor", needed=FLOOR_KEYS)
     if claim.not_run:
         check_keys(mapping(claim.not_run, where), NOT_RUN_KEYS, f"{where}: not_run", needed=NOT_RUN_KEYS)
     with errors_together():
@@ -138,15 +161,19 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
 
 def _faults(claim: Claim) -> Iterator[str]:
     """Yield everything that is wrong with the values of a row."""
-    for key in ("margin", "broken_below", "detectable", "hours", "seeds", "needs"):
+    for key in ("margin", "detectable", "hours", "seeds", "needs"):
         value, least = getattr(claim, key), int(key in ("seeds", "needs"))
         kind = int if least else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
             yield f"`{key}` must be a {'whole ' * least}number from {least} on, not {value!r}"
-    for key in (*NEEDED, "runs", "a", "b", "metric", "against", "choose", "chosen_by", "over", "commands", "limits"):
+    for key in (*TEXTS, "commands"):
         for one in as_list(getattr(claim, key)):
             if not isinstance(one, str) or (key in NEEDED and not one.strip()):
                 yield f"`{key}` must be text, not {one!r}"
+    if not isinstance(claim.own, bool):
+        yield f"`own` must be true or false, not {claim.own!r}"
+    if not isinstance(value := claim.floor.get("value", 0), int | float):
+        yield f"`value` of `floor` must be a number, not {value!r}"
     if claim.not_run:
         return
     if claim.kind not in RULES:
@@ -162,5 +189,7 @@ def _faults(claim: Claim) -> Iterator[str]:
         yield "give `pairs`, or `a` and `b`"
     if bad := [pair for pair in claim.pairs if not (isinstance(pair, list) and [*map(type, pair)] == [str, str])]:
         yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
+    elif unknown := [key for key in claim.untrained if not any(key in pair for pair in claim.comparisons)]:
+        yield f"`untrained` has {unknown[0]!r}, which is no side of a comparison"
     if claim.choose and (claim.over or claim.chosen_by == claim.metric):
         yield "`chosen_by` must be a validation metric, not `metric` itself; and a row has no `over` beside `choose`"

@@ -74,21 +74,21 @@ class Arm:
         unjudged = sum(bool(runs) and all(run.not_judged for run in runs) for runs in self.units.values())
         return self.broken, len(self.units) - unjudged, unjudged
 
-    def values(self, name: str, of_absent: Sequence[float] = ()) -> list[float]:
-        """Return the score of each unit in the unit that tables print: the mean over its runs.
+    def values(self, name: str) -> list[float]:
+        """Return the score of each unit in the unit that tables print: the mean over its runs."""
+        return list(self._by_unit(name, []).values())
 
-        Args:
-            of_absent: score of a training run that failed, as in `absent`; empty to leave these out.
-        """
+    def with_breakdowns(self, name: str) -> dict[Unit, float]:
+        """Return `values` by unit with training runs that failed scored at chance; empty if that level is not known."""
+        level = chance(self.records[0], name, next((run.metrics for run in self.records if run.scores), {}))
+        return {} if level is None else self._by_unit(name, [self.records[0].scale(name) * level])
+
+    def _by_unit(self, name: str, of_absent: Sequence[float]) -> dict[Unit, float]:
+        """Return the mean over each unit's runs, and over `of_absent` for each of its training runs that failed."""
         scores = {label: [run.shown(name) for run in runs if name in run.scores] for label, runs in self.units.items()}
         for label in self.absent:
             scores[label] += of_absent
-        return [math.fsum(of_unit) / len(of_unit) for of_unit in scores.values() if of_unit]
-
-    def with_breakdowns(self, name: str) -> list[float]:
-        """Return `values` with training runs that failed scored at chance; empty if the chance level is not known."""
-        level = chance(self.records[0], name, next((run.metrics for run in self.records if run.scores), {}))
-        return [] if level is None else self.values(name, [self.records[0].scale(name) * level])
+        return {label: math.fsum(of_unit) / len(of_unit) for label, of_unit in scores.items() if of_unit}
 
 
 @dataclass(frozen=True)

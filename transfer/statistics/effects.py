@@ -5,9 +5,12 @@ from collections.abc import Sequence
 
 from transfer.statistics.intervals import LEVEL, wilson
 
-SUPPORT, CONTRADICTION, UNDECIDED = VERDICTS = ("support", "contradiction", "undecided")
-ROUNDING = 1e-9
-"""Relative error below which two numbers are equal."""
+SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = VERDICTS = (
+    "support",
+    "no relevant effect",
+    "contradiction",
+    "undecided",
+)
 
 
 def newcombe(failed_a: int, of_a: int, failed_b: int, of_b: int) -> tuple[float, float]:
@@ -41,25 +44,21 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> tuple[float, flo
     return rho, min(low, rho), max(high, rho)
 
 
-def conclusion(
-    expect: str, low: float, high: float, margin: float | None, inner: tuple[float, float] | None = None
-) -> str:
+def conclusion(expect: str, low: float, high: float, margin: float | None, *, enough: bool = True) -> str:
     """Return the verdict on an effect, as `docs/guide/claims.md` states it.
 
     Args:
         expect: "a > b", "> 0", "a >= b", "a = b" and their reverses, about the effect of a less b.
         low, high: the 95 % interval of the effect.
         margin: the smallest relevant effect; None if there is none.
-        inner: the interval of two one-sided tests; by default the other one.
+        enough: whether enough samples differ to call an effect smaller than the margin.
     """
-    inner_low, inner_high = inner or (low, high)
     if "<" in expect:
-        low, high, inner_low, inner_high = -high, -low, -inner_high, -inner_low
-    size = math.inf if margin is None else margin
-    if "=" not in expect:
-        return SUPPORT if low > 0 else CONTRADICTION if high < (margin or 0) else UNDECIDED
-    two_sided = expect == "a = b"
-    if inner_low > -size and (inner_high < size or not two_sided):
-        return SUPPORT
-    reach = size * (1 - ROUNDING)  # an effect of the size itself is relevant, as a step of a grid of rates
-    return CONTRADICTION if high <= -reach or (two_sided and low >= reach) else UNDECIDED
+        low, high = -high, -low
+    margin = margin or 0.0
+    below, within = high <= -margin, enough and -margin < low and high < margin
+    if expect == "a = b":
+        return SUPPORT if within else CONTRADICTION if below or low >= margin else UNDECIDED
+    if "=" in expect:
+        return SUPPORT if enough and low > -margin else CONTRADICTION if below else UNDECIDED
+    return NO_EFFECT if within else SUPPORT if low > 0 else CONTRADICTION if below else UNDECIDED

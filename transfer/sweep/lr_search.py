@@ -3,7 +3,7 @@
 A rate is stable when the training run does not fail and its metric is above chance level. The search first assumes
 that all rates below a stable one are stable, which finds a single limit in the fewest runs. If that finds no stable
 rate, it searches the whole range, because training also fails (at chance level) if the rate is too small. Results that
-contradict a single limit are reported.
+contradict a single limit are reported; the half-score rate of the same runs stands beside it.
 """
 
 import itertools
@@ -17,8 +17,10 @@ from transfer.core.errors import UsageError, errors_naming
 from transfer.experiments.grid import SweepJob, expand, make_job
 from transfer.experiments.step import PARTS, check_options, parse_seeds
 from transfer.experiments.sweep_file import SweepFile
-from transfer.records.evidence import ending
+from transfer.records.evidence import Evidence, chance, ending
+from transfer.records.record import Record
 from transfer.report.tables.table import Column, Table
+from transfer.statistics.half_score import falls, summary
 from transfer.sweep.runner import Progress
 
 TO_CONFIRM = 2
@@ -153,8 +155,10 @@ class Search:
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
     """Return the largest stable rate (0 if none) and the smallest failed rate above it (infinite if none)."""
-    stable = max((probe.rate for probe in probes if probe.stable), default=0.0)
-    return stable, min((probe.rate for probe in probes if not probe.stable and probe.rate > stable), default=math.inf)
+    if not probes:
+        return 0.0, math.inf
+    last = falls(sorted((probe.rate, probe.stable) for probe in probes), 0.5)[-1]
+    return last.above, last.below
 
 
 def _rounded(rate: float) -> float:
@@ -174,6 +178,20 @@ class SearchJobs:
     """The reason why the search cannot continue; empty if it can."""
     at_chance: int = 0
     """Number of training runs that ended at chance level."""
+    records: dict[float, list[Record]] = field(default_factory=dict)
+    """The records of the training runs by their rates."""
+
+    def half_score(self) -> float:
+        """Return the half-score rate of the search, nan where it is not bracketed or the metric has no chance level."""
+        curves: dict[int, list[tuple[float, float]]] = {}
+        for rate, of_rate in sorted(self.records.items()):
+            for record in of_rate:
+                for score in Evidence([record]).variant([record]).with_breakdowns(record.primary).values():
+                    curves.setdefault(record.seed, []).append((rate, score))
+        if not curves:
+            return math.nan
+        first = self.records[min(self.records)][0]
+        return summary(curves, first.scale(first.primary) * (chance(first, first.primary, first.metrics) or 0.0))[0]
 
 
 @dataclass
@@ -235,6 +253,7 @@ class Searches:
             group.failed = f"whether {progress.job.title} is stable cannot be decided: {progress.record.reason}"
             return ()
         group.at_chance += ended.endswith("at_chance")
+        group.records.setdefault(progress.job.options[self.option], []).append(progress.record)
         try:
             return [self._job(group, group.plan.send(ended == "completed"))]
         except StopIteration:
@@ -243,7 +262,7 @@ class Searches:
 
     def table(self) -> Table:
         """Return one row per search: largest stable value, its range over the seeds, number of runs, contradictions."""
-        columns = [Column(f"largest stable {self.option}", significant_digits=3)]
+        columns = [Column(f"{name} {self.option}", significant_digits=3) for name in ("largest stable", "half-score")]
         return Table.from_rows((self._row(group) for group in self.groups), columns)
 
     def _row(self, group: SearchJobs) -> dict[str, Any]:
@@ -266,6 +285,7 @@ class Searches:
         return row | {
             f"largest stable {self.option}": search.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
+            f"half-score {self.option}": group.half_score(),
             "each seed": tuple(f"seed {one.seed}: {one.low:.3g} to {one.high:.3g}" for one in search.brackets),
             "runs": len(search.probes),
             "note": tuple(notes),

@@ -124,6 +124,8 @@ def test_the_largest_rate_whose_score_is_above_chance_is_found(tmp_path: Path) -
     assert 0.03 <= float(row["largest stable lr"]) <= 0.07
     assert row["runs"] <= 12
     assert "ended at chance level" in row["note"]
+    # from 30 % to chance, 10 %, between two rates of which 0.05 is in the middle of neither
+    assert 0.03 <= float(row["half-score lr"]) <= 0.07
 
 
 def test_the_command_sets_budget_range_and_seeds_of_a_search() -> None:

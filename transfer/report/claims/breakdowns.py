@@ -1,127 +1,103 @@
-"""Failed training runs of a claim's variants: their share, and the largest rate at which runs train."""
+"""Where training stops to work, by a claim's variants: shares of failed runs, and half-score rates."""
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
+from itertools import chain, pairwise
 
-from transfer.comparison.pairing import MatchedRuns
 from transfer.core.errors import UserError
 from transfer.experiments.claims import Claim
-from transfer.records.evidence import SCORE_AT_CHANCE, ending
+from transfer.records.evidence import chance as chance_of
+from transfer.records.evidence import ending
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
 from transfer.report.claims.findings import POINTS, Finding, Point
-from transfer.report.claims.variants import equal_grids, grid_of, matched, values_of
-from transfer.report.tables.stability_map import edges
+from transfer.report.claims.variants import Grid, equal_grids, matched, scale_of, values_of
 from transfer.report.tables.table import MeanInterval
-from transfer.statistics.effects import conclusion, newcombe
-
-TRAINED, NOT_JUDGED = "completed", "not_judged"
-Statuses = dict[str, str]
-"""The status of each run that was checked for failure by its id: `completed`, or how it failed."""
+from transfer.statistics.effects import UNDECIDED, conclusion, newcombe
+from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
 
 
 def failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    found, notes, points = matched(claim, arms, runs), list[str](), list[Point]()
-    if claim.over and _without_over(claim, arms[0]) == arms[0]:
+    found = matched(claim, arms, runs)
+    if claim.over:
         grids = equal_grids(claim, found, arms, runs)
-        found = replace(found, variants=[[run for of in grid.values() for run in of] for grid in grids])
-    for rule, statuses in _rules(claim, found, arms, runs):  # the last one decides
-        judged = [_judged(variant, statuses) for variant in found.variants]
-        counts = [(sum(status != TRAINED for status in of), len(of)) for of in judged]
-        points += [Point(text, rule, 100 * k / of) for text, (k, of) in zip(arms, counts, strict=True) if of]
-        notes.append(f"failed by {rule}: {', '.join(f'{k} of {of}' for k, of in counts)}")
-    if not all(judged):
-        raise UserError(f"{' and '.join(str(of) for _, of in counts)} runs were checked for failure")
+        found = replace(found, variants=[list(chain(*grid.values())) for grid in grids])
+    endings = [[ending(run.record) for run in variant] for variant in found.variants]
+    counts = [(sum(one not in ("completed", "not_judged") for one in of), len(of)) for of in endings]
+    if unjudged := sum(of.count("not_judged") for of in endings):
+        raise UserError(f"{unjudged} runs were not checked for failure")
     low, high = (100 * end for end in newcombe(*counts[0], *counts[1]))
-    shares = [100 * k / of for k, of in counts]
+    shares = [100 * failed / of for failed, of in counts]
     units = [runs.evidence.variant([run.record for run in variant]).labels for variant in found.variants]
     return Finding(
         means=shares,
         effect=MeanInterval(shares[0] - shares[1], low, high, digits=".2f"),
         unit=POINTS,
-        n=notes.pop().partition(": ")[2],
+        n=", ".join(f"{failed} of {of}" for failed, of in counts),
         seeds=min(len({*labels}) for labels in units),
         verdict=conclusion(claim.expect, low, high, claim.margin),
-        notes=notes,
-        points=points,
+        points=[Point(text, "share", share) for text, share in zip(arms, shares, strict=True)],
         records=found.records,
     )
 
 
-def largest_stable(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
-    """Return the ratio of two variants' largest stable rates, from where all seeds train to where any does."""
-    found, notes = matched(claim, arms, runs), list[str]()
+def half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+    """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
+    found = matched(claim, arms, runs)
     grids = equal_grids(claim, found, arms, runs)
-    top = float(max(grids[0]))  # what trains at the largest rate tried may train at any
-    for rule, statuses in _rules(claim, found, arms, runs):  # the last one decides
-        judged = [[(float(rate), _judged(of, statuses)) for rate, of in grid.items()] for grid in grids]
-        ends = [edges([(rate, of) for rate, of in cells if of]) for cells in judged]
-        means = [max(one["largest_stable"], 0.0) for one in ends]
-        told = ", ".join(
-            f"{name} {'at least ' * (mean == top)}{mean:g}" for name, mean in zip("ab", means, strict=True)
-        )
-        notes.append(f"largest {claim.over} at which most runs train, by {rule}: {told}")
-    if not max(means):
-        raise UserError("no rate trains")
-    low_a, low_b = (max(one["largest_low"], 0.0) for one in ends)
-    high_a, high_b = (math.inf if one["largest_high"] == top else one["largest_high"] for one in ends)
-    low, high = _ratio(low_a, high_b), _ratio(high_a, low_b)
-    cells = [
-        (text, value, run) for text, grid in zip(arms, grids, strict=True) for value in grid for run in grid[value]
+    curves = [_curves(claim, grid) for grid in grids]
+    if len(seeds := [*curves[0]]) < 2:
+        raise UserError(f"a half-score rate needs two seeds at every {claim.over}")
+    chance = _chance(claim, found.records[0])
+    own = [half_way(of_seeds, chance) for of_seeds in curves]
+    common = [half_score_rates(of_seeds, min(own)) for of_seeds in curves]
+    by_own = [half_score_rates(of_seeds, line) for of_seeds, line in zip(curves, own, strict=True)]
+    ratios = [log_ratio(*common), log_ratio(*by_own)]
+    verdict, other = (ratio.verdict(claim.expect, claim.margin) for ratio in ratios)
+    effect, by_own_line = (
+        MeanInterval(None if math.isnan(ratio.mean) else ratio.mean, ratio.low, ratio.high, digits=".2f")
+        for ratio in ratios
+    )
+    notes = [
+        f"by the common line of {min(own):.1f} %: {verdict}",
+        f"by each one's own line, {own[0]:.1f} and {own[1]:.1f} %: {' '.join(by_own_line.texts).strip()}, {other}",
     ]
-    trained = {run for run, status in statuses.items() if status == TRAINED}
-    seeds = min(len(of) for grid in grids for of in grid.values())
+    if (step := max(math.log2(b / a) for a, b in pairwise(map(float, grids[0])))) > (claim.margin or 0) + 1e-9:
+        notes.append(f"steps of the grid, up to {step:.2g} doublings, are coarser than the smallest relevant effect")
+        verdict = UNDECIDED
     return Finding(
-        means=means,
-        effect=MeanInterval(_ratio(*means), low, high, digits=".3g"),
-        unit="times",
-        n=f"{seeds} at each of {len(grids[0])}",
-        seeds=seeds,
-        verdict=conclusion(claim.expect, _log(low), _log(high), _log(claim.margin or 1)),
+        means=[geometric_mean(of_seeds.values()) for of_seeds in common],
+        effect=effect,
+        unit=f"doublings of {claim.over}",
+        n=f"{len(seeds)} in pairs",
+        seeds=len(seeds),
+        verdict=verdict if verdict == other else UNDECIDED,
         notes=notes,
         points=[
-            Point(text, f"seed {run.record.seed}", float(value), float(run.record.run_id in trained))
-            for text, value, run in cells
+            Point(text, f"seed {seed}", rate, score)
+            for text, of_seeds in zip(arms, curves, strict=True)
+            for seed, curve in of_seeds.items()
+            for rate, score in curve
         ],
         records=found.records,
     )
 
 
-def _ratio(a: float, b: float) -> float:
-    """Return a / b, where 0 is a rate below all that were tried, and infinity one above them."""
-    return 0.0 if a <= 0 or b == math.inf else a / b if b > 0 else math.inf
+def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
+    """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
+    curves: dict[int, list[tuple[float, float]]] = {}
+    for rate, of_rate in grid.items():
+        for run in of_rate:
+            failed = run.record.training_failed
+            score = _chance(claim, run.record) if failed else values_of([run], claim.metric)[0]
+            curves.setdefault(run.record.seed, []).append((float(rate), score))
+    return curves
 
 
-def _log(ratio: float) -> float:
-    return math.log(ratio) if ratio > 0 else -math.inf
-
-
-def _rules(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> Iterator[tuple[str, Statuses]]:
-    """Yield the name of each rule and the statuses of the runs by it."""
-    own = {record.run_id: ending(record) for record in found.records}
-    yield "the suite's rule", {run: status for run, status in own.items() if status != NOT_JUDGED}
-    if claim.broken_below is None:
-        return
-    for variant, text in zip(found.variants, texts, strict=True):
-        (whole,) = matched(claim, [_without_over(claim, text)], runs).variants  # at all rates, not only the selected
-        scored = grid_of([run for run in whole if run.record.scored], claim.over, runs)
-        if not scored:
-            raise UserError(f"no run of '{text}' has a score at any {claim.over}")
-        least = claim.broken_below * max(fmean(values_of(of, claim.metric)) for of in scored.values())
-        alive = [run for run in variant if own[run.record.run_id] in (TRAINED, NOT_JUDGED)]
-        for run, score in zip(alive, values_of(alive, claim.metric), strict=True):
-            own[run.record.run_id] = TRAINED if score >= least else SCORE_AT_CHANCE
-    yield f"the row's rule (below {claim.broken_below:g} of the best score)", own
-
-
-def _without_over(claim: Claim, text: str) -> str:
-    """Return a selector without its condition on the field `over`."""
-    return re.sub(rf"(^|,){claim.over}=[^,]*", "", text).strip(",")
-
-
-def _judged(variant: Sequence[Run], statuses: Statuses) -> list[str]:
-    return [statuses[run.record.run_id] for run in variant if run.record.run_id in statuses]
+def _chance(claim: Claim, record: Record) -> float:
+    level = chance_of(record, claim.metric, record.metrics)
+    if level is None:
+        raise UserError(f"{claim.metric} has no chance level, so that no score is half-way to it")
+    return scale_of(record, claim.metric) * level

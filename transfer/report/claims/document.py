@@ -5,7 +5,7 @@ claims give the same text and the same data of figures, on any machine.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from transfer.report.page.section_types import Section
 from transfer.report.tables.comparison_text import FEW
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, with_numbers
 from transfer.report.tables.text import csv, markdown, without_tags
+from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT
 
 RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
 DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
 DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
-DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where"), 3)
+DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where", "own"), 3)
 """How soon a narrow terminal does without a column."""
 SHOWN = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
@@ -41,7 +42,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
         `detectable`: difference that such runs show four times in five; `registered`: as the row predicted it;
         `predicted hours`: as the row predicted them.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for result in results:
         claim, shown, of = result.claim, result.shown, len(result.findings)
         rows.append(
@@ -60,13 +61,19 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "registered": claim.detectable,
                 "predicted hours": claim.hours,
                 **{name: getattr(claim, name) or None for name in ("kind", "expect", "where")},
-                "changed": "; ".join(f"{one['date']}: {one['what']}" for one in claim.changed) or None,
+                "own": claim.own or None,
+                "changed": "; ".join(f"{change_text(one)}: {one['what']}" for one in claim.changed) or None,
                 RUN: tuple(sorted(result.records)),
             }
         )
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in one.remarks]
+    notes += [
+        Note(f"to settle it: `{one.claim.commands[0]}`", one.claim.id, (place,))
+        for place, one in enumerate(results)
+        if one.claim.commands and one.verdict not in (SUPPORT, NO_EFFECT, CONTRADICTION)
+    ]
     for place, claim in enumerate(one.claim for one in results):
-        notes += [Note(f"row changed {one['date']}: {one['what']}", claim.id, (place,)) for one in claim.changed]
+        notes += [Note(f"{change_text(one)}: {one['what']}", claim.id, (place,)) for one in claim.changed]
     return _table(rows, [Note(RULE), *notes])
 
 
@@ -127,7 +134,9 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
         records={name: record for one in results for name, record in one.records.items()},
         hours=lambda records: hours_of(records, runs),
         counts=verdict_counts,
-        table=_verdicts(table, results),
+        papers=[one for one in results if not one.claim.own],
+        own=[one for one in results if one.claim.own],
+        table=lambda of: _verdicts(table, results, of),
         comparisons=lambda one: markdown(comparison_table([of for of in one.findings if of.effect]).without(RUN)),
         brief=_brief,
         missing=lambda one: "; ".join(
@@ -154,12 +163,18 @@ def _brief(text: str) -> str:
     return re.sub(r"(; did you mean [^?]*\?)? \(there is .*\)", "", text)
 
 
-def _verdicts(table: Table, results: Sequence[Result]) -> str:
-    """Return the evaluated claims, ordered by their verdicts, with links to their sections."""
+def _verdicts(table: Table, results: Sequence[Result], shown: Sequence[Result]) -> str:
+    """Return those of the claims shown that were evaluated, ordered by their verdicts, with links to their sections."""
     places = sorted(range(len(results)), key=lambda place: BEST_FIRST.index(results[place].verdict))
-    places, rows = [place for place in places if results[place].is_evaluated], []
+    places = [place for place in places if results[place].is_evaluated and results[place] in shown]
+    rows = []
     for place, row in zip(places, table.take(places).rows, strict=True):
-        changed = "".join(f", row changed {one['date']}" for one in results[place].claim.changed)
+        changed = "".join(f", {change_text(one)}" for one in results[place].claim.changed)
         anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))  # as Markdown makes that of a heading
         rows.append(row | {"id": f"[{row['id']}](#{anchor})", "verdict": row["verdict"] + changed})
     return markdown(Table(table.columns, rows).select([name for name in SHOWN if name in table]))
+
+
+def change_text(change: Mapping[str, str]) -> str:
+    """Return when a row was changed after the runs, and its verdict before."""
+    return f"row changed {change['date']}" + (f" (before: {change['before']})" if "before" in change else "")

@@ -12,9 +12,9 @@ from transfer.comparison.paired_intervals import Units
 from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
 from transfer.experiments import claims as kinds
-from transfer.experiments.claims import Claim
+from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.run_set import RunSet
-from transfer.report.claims.breakdowns import failures, largest_stable
+from transfer.report.claims.breakdowns import failures, half_score
 from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
 from transfer.report.claims.variants import chosen, matched, measure, scale_of, selected, values_of
 from transfer.report.tables.comparison_text import FEW, NO_MORE, notes_of_match
@@ -30,6 +30,8 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
     for a, b in () if claim.not_run else claim.comparisons:
         try:
             finding = _KINDS[claim.kind](claim, (a, b), runs)
+            if why := _undertrained(claim, (a, b), finding.means, runs):
+                finding = replace(finding, verdict=UNDERTRAINED, why=why)
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
             finding = Finding(why=text.replace(f"{claim.runs}," * bool(claim.runs), ""))
@@ -40,6 +42,24 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
             finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of the {claim.seeds} seeds planned"])
         findings.append(replace(finding, a=a, b=b))
     return Result(claim, findings)
+
+
+def _undertrained(claim: Claim, arms: Sequence[str], means: Sequence[float], runs: RunSet) -> str:
+    """Return which variant gained too little by its training for a verdict; empty where each gained enough."""
+    for text, mean in zip(arms, means, strict=False):
+        if claim.floor and mean <= claim.floor["value"]:
+            return f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
+        if text in claim.untrained:
+            trained = replace(claim, runs="", choose="", chosen_by="", expect="a > b", untrained={}, floor={})
+            try:
+                gain = _contrast(trained, (claim.selector(text), claim.untrained[text]), runs)
+            except UserError as error:
+                raise UserError(f"untrained network of '{text}': {error}") from None
+            assert gain.effect
+            if (gain.effect.low or 0.0) <= (claim.margin or 0.0):
+                shown = " ".join(gain.effect.texts)
+                return f"'{text}' gained {shown} by its training, not more than {claim.margin:g} for certain"
+    return ""
 
 
 def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
@@ -78,9 +98,8 @@ def _contrast(
         notes += [f"over seeds alone: {why}" for why in reasons]
         notes += [f"{min(estimate.seeds)} {FEW}"] * (min(estimate.seeds) <= FEW_SEEDS)
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
-    # too few samples that differ cannot show that variants are equivalent
-    inner = (-math.inf, math.inf) if estimate.few else (unit * estimate.inner[0], unit * estimate.inner[1])
-    smallest, seeds = unit * estimate.smallest_difference(), min(estimate.seeds)
+    seeds = len(set.intersection(*({run.record.seed for run in one.runs} for one in compared.units)))
+    smallest, seeds = unit * estimate.smallest_difference(), min(*estimate.seeds, seeds)
     points = [
         Point(text, f"seed {run.record.seed}", value)
         for one, text in zip(compared.units, texts, strict=True)
@@ -95,7 +114,7 @@ def _contrast(
         notes=notes,
         points=points,
         records=found.records,
-        verdict=conclusion(claim.expect, low, high, claim.margin, inner),
+        verdict=conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few),
         detectable=smallest if math.isfinite(smallest) else None,
     )
 
@@ -176,7 +195,7 @@ _KINDS: Mapping[str, Callable[[Claim, Sequence[str], RunSet], Finding]] = {
     kinds.EQUIVALENCE: _contrast,
     kinds.INTERACTION: _interaction,
     kinds.FAILURES: failures,
-    kinds.STABLE: largest_stable,
+    kinds.HALF_SCORE: half_score,
     kinds.CORRELATION: _correlation,
     kinds.COUNT: _count,
 }

@@ -24,7 +24,7 @@ def claim_plot(result: Result) -> Plot | None:
     if not points:
         return None
     rows = [[one.variant, one.setting, f"{one.x:.6g}", "" if one.y is None else f"{one.y:.6g}"] for one in points]
-    draw = {kinds.CORRELATION: [_scatter], kinds.STABLE: [_values]}.get(result.claim.kind, [_values, _effects])
+    draw = {kinds.CORRELATION: [_scatter], kinds.HALF_SCORE: [_scatter]}.get(result.claim.kind, [_values, _effects])
     lines = 10 if _scatter in draw else max(len({one.variant for one in points}), len(result.findings))
     with canvas(8.6, (LINE * lines + 0.75) * len(draw), len(draw)) as (figure, all_axes):
         for draw_on, axes in zip(draw, all_axes, strict=True):
@@ -37,26 +37,24 @@ def _scatter(axes: Any, result: Result, points: Sequence[Point]) -> None:
     for place, variant in enumerate(dict.fromkeys(one.variant for one in points)):
         x, y = zip(*((one.x, one.y) for one in points if one.variant == variant), strict=True)
         axes.scatter(x, y, s=18, color=COLORS[place % len(COLORS)], label=plain(variant))
-    axes.set_xlabel(result.claim.metric)
-    axes.set_ylabel(result.claim.against)
-
-
-def _values(axes: Any, result: Result, points: Sequence[Point]) -> None:
-    """Draw the values of each variant in a row, full where a rate trains, or a rule decides."""
     claim = result.claim
-    variants = list(dict.fromkeys(one.variant for one in points))
-    settings = list(dict.fromkeys(one.setting for one in points))
-    for one in points:
-        y = variants.index(one.variant) + (settings.index(one.setting) + 0.5) / len(settings) / 2 - 0.25
-        full = one.y != 0 and (claim.kind != kinds.FAILURES or one.setting == settings[-1])
-        axes.plot(one.x, y, "o", markersize=4.5, color=COLORS[0] if full else "none", markeredgecolor=COLORS[0])
-    if claim.kind == kinds.STABLE:
+    axes.set_xlabel(claim.over or claim.metric)
+    axes.set_ylabel(claim.metric if claim.over else claim.against)
+    if claim.kind == kinds.HALF_SCORE:
         rates = sorted({one.x for one in points})
         logarithmic(axes.xaxis, rates)
         axes.set_xticks(rates)
         axes.set_xticks([], minor=True)
-    names = {kinds.STABLE: f"{claim.over}; filled where the run trains", kinds.FAILURES: "failed runs in %"}
-    _name_rows(axes, variants, names.get(claim.kind, claim.metric))
+
+
+def _values(axes: Any, result: Result, points: Sequence[Point]) -> None:
+    """Draw the values of each variant in a row."""
+    variants = list(dict.fromkeys(one.variant for one in points))
+    settings = list(dict.fromkeys(one.setting for one in points))
+    for one in points:
+        y = variants.index(one.variant) + (settings.index(one.setting) + 0.5) / len(settings) / 2 - 0.25
+        axes.plot(one.x, y, "o", markersize=4.5, color=COLORS[0])
+    _name_rows(axes, variants, "failed runs in %" if result.claim.kind == kinds.FAILURES else result.claim.metric)
 
 
 def _effects(axes: Any, result: Result, points: Sequence[Point]) -> None:

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from transfer.experiments.claims import Claim
+from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.costs import hours
 from transfer.report.tables.table import MeanInterval
-from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, VERDICTS
+from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
 POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
-WEAKEST = (CONTRADICTION, NO_VERDICT, UNDECIDED, SUPPORT)
-BEST_FIRST = (*VERDICTS, NO_VERDICT, NOT_RUN)
+WEAKEST = (CONTRADICTION, UNDERTRAINED, NO_VERDICT, UNDECIDED, NO_EFFECT, SUPPORT)
+BEST_FIRST = (*VERDICTS, UNDERTRAINED, NO_VERDICT, NOT_RUN)
 
 
 class Point(NamedTuple):
@@ -25,7 +25,7 @@ class Point(NamedTuple):
         variant: name of the variant.
         setting: seed, rule, or run.
         x: value of the metric, share of failures in percent, or rate.
-        y: second metric of a correlation; of a rate 1 where the run trained, 0 where it failed.
+        y: second metric of a correlation, or the score at a rate.
     """
 
     variant: str
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Support if every comparison supports the claim, contradiction if one contradicts it, else undecided."""
+        """Support if every comparison supports the claim, contradiction if one contradicts it, else the weakest."""
         return NOT_RUN if self.claim.not_run else self.shown.verdict
 
     @property
@@ -107,7 +107,7 @@ class Result:
         """Why there is no verdict, or what the row would cost; then the notes of the comparisons, each once."""
         if missing := self.claim.not_run:
             return [f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"]
-        why = [f"{NO_VERDICT}: {one.why}" for one in self.findings if one.why]
+        why = [f"{one.verdict}: {one.why}" for one in self.findings if one.why]
         return list(dict.fromkeys([*why, *(note for one in self.findings for note in one.notes)]))
 
     @property
@@ -118,7 +118,7 @@ class Result:
     @property
     def is_evaluated(self) -> bool:
         """Whether some comparison has a verdict."""
-        return any(one.verdict != NO_VERDICT for one in self.findings)
+        return any(one.effect and one.verdict != NO_VERDICT for one in self.findings)
 
 
 def hours_of(records: Mapping[str, Record], runs: RunSet) -> float:

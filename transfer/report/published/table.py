@@ -233,7 +233,7 @@ def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Cou
     texts = [", ".join([*shown, *([_failures(broken, counts.runs)] if broken else [])])]
     if counts.lost:
         texts.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
-    if scores and variant.absent and (at_chance := variant.with_breakdowns(value.metric)):
+    if scores and variant.absent and (at_chance := [*variant.with_breakdowns(value.metric).values()]):
         texts.append(f"these at chance level: {fmean(at_chance):.{value.decimals}f}")
     return "; ".join(filter(None, texts))
 

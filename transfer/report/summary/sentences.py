@@ -268,8 +268,6 @@ def _limit(rows: StabilityMap) -> str:
         return "was not checked for failure"
     largest, failed, start = furthest = max(limits)
     at = f" with {rows.y} {value_label(limits[furthest][rows.y])}" if len(limits) > 1 else ""
-    if above := limits[furthest]["violations"] if largest == -math.inf else ():
-        return f"trains at {above[-1]:g}{at}, but not at {failed:g} below it"
     if largest == -math.inf:
         return f"trains at no {rows.x} tried"
     span = "up to" if start == -math.inf else "at" if start == largest else f"from {start:g} to"

@@ -187,7 +187,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
     if rates:
         row["failed"] = Breakdowns("", *variant.breakdowns)
-        counted = variant.with_breakdowns(first.primary)
+        counted = [*variant.with_breakdowns(first.primary).values()]
         row[f"{first.primary} {WITH_FAILED}"] = mean_and_deviation(counted)[0]
     for name in scores:
         row[name], row[f"{name} sd"] = mean_and_deviation(variant.values(name))

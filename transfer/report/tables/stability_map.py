@@ -20,18 +20,14 @@ from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
+from transfer.statistics.half_score import Fall, falls, summary
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
 
 BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
 """Outcomes of trainings that did not train, the worst first."""
-_AT_CHANCE = ("at_chance", SCORE_AT_CHANCE)
-_ORDER = ("completed", *reversed(BREAKDOWNS))
-"""Statuses from the best to the worst."""
 AXES = ("lr", "warmup_epochs")
 """The axes of a map that nobody asked for."""
-Point = tuple[float, str]
-"""A value of `x` and how trainings ended there."""
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, identify the map that a cell belongs to."""
 _NAMELESS = ("task", "dataset", "backbone", "pretraining")
@@ -46,12 +42,14 @@ class StabilityMap(Table):
         x, y: names of the columns that are the axes.
         by: names of further columns; there is a map for each combination of their values.
         endings: status of each seed of a cell, by the ids of the cell's runs.
+        scores: score of each seed of a cell in percent, that of chance for a training run that failed.
     """
 
     x: str = ""
     y: str = ""
     by: tuple[str, ...] = ()
     endings: dict[tuple[str, ...], dict[Unit, str]] = field(default_factory=dict)
+    scores: dict[tuple[str, ...], dict[Unit, float]] = field(default_factory=dict)
 
     @property
     def panel(self) -> tuple[str, ...]:
@@ -112,6 +110,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     folders = {name: run.folder for name, run in runs.by_id.items()}
     rows: list[Row] = []
     endings: dict[tuple[str, ...], dict[Unit, str]] = {}
+    scores: dict[tuple[str, ...], dict[Unit, float]] = {}
     for group in groups:
         for values, variant in _cells(group.records, names, runs, of_before):
             ended = _endings(variant, of_before)
@@ -120,6 +119,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
             row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, folders)}
             rows.append(row | _counts(variant, ended) | run_ids(variant.records))
             endings[rows[-1][RUN]] = ended
+            scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
@@ -129,7 +129,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     columns = [*significant(names), *details]
     table = Table.from_rows(rows, columns, notes + unjudged_note(placed))
-    return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
+    return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings, scores)
 
 
 def _cells(
@@ -205,19 +205,18 @@ def last_values(folder: Path) -> dict[str, float]:
 
 
 def largest_stable(rows: StabilityMap) -> Table:
-    """Return for each panel of a map and each `y` the largest `x`, a number, below the first that fails.
+    """Return for each panel of a map and each `y` up to which `x`, a number, training works.
 
     A value of `x` trains if more than half of the seeds judged there do, whichever these are: they need not be the
-    same at every `x`. Values at chance below the first that trains do not count, as too small a rate ends there too.
+    same at every `x`. What fails below the first that trains does not count, as too small a rate fails, too.
 
     Columns:
         those of `PANEL`, `by` and `y`;
-        `smallest_stable`: the smallest `x` that trains, where smaller ones are at chance; otherwise nan;
-        `largest_stable`: nan where nothing trains before the first breakdown;
-        `largest_low`, `largest_high`: `largest_stable` if a value of `x` trains only where all seeds judged do, and
-        where any does;
-        `smallest_failed`: the first `x` that fails; nan where none does, so that `largest_stable` is only the
-        largest `x` tried;
+        `smallest_stable`: the smallest `x` that trains, where smaller ones do not; otherwise nan;
+        `largest_stable`, `smallest_failed`: the `x` before and after the first breakdown above it; nan where nothing
+            trains, or where none fails, so that `largest_stable` is only the largest `x` tried;
+        `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the least and the largest
+            of the seeds, see `transfer.statistics.half_score.summary`;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
         `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
@@ -229,50 +228,38 @@ def largest_stable(rows: StabilityMap) -> Table:
             by_y.setdefault(cell[rows.y], []).append(cell)
         for cells in by_y.values():
             named = {name: cells[0][name] for name in (*rows.panel, rows.y)}
-            lines.append(named | _edges(cells, rows.x, rows.endings))
-    notes = [Note("where more than half of the seeds judged train; low to high: where all do, and where any does")]
-    numbers = ("smallest_stable", "largest_stable", "largest_low", "largest_high", "smallest_failed")
+            lines.append(named | _limits(cells, rows))
+    notes = [Note("a value trains where more than half of the seeds judged do", "largest_stable")]
+    notes += [Note("the score is half-way to chance there; low and high: of the seeds", "half_score")]
+    numbers = ("smallest_stable", "largest_stable", "smallest_failed", "half_score", "half_low", "half_high")
     return Table.from_rows(lines, significant([*rows.by, rows.y, *numbers]), notes)
 
 
-def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mapping[Unit, str]]) -> dict[str, Any]:
+def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
     """Return the columns of one row of a map, whose cells are in ascending order of `x`."""
-    judged = [(float(cell[x]), [one for one in endings[cell[RUN]].values() if one != "not_judged"]) for cell in cells]
-    judged = [(value, statuses) for value, statuses in judged if statuses]
-    ends = edges(judged)
-    broken = ends["smallest_failed"]
-    points = [(value, commonest(statuses)) for value, statuses in judged]
-    return {name: value if math.isfinite(value) else math.nan for name, value in ends.items()} | {
+    curves: dict[Unit, list[tuple[float, float]]] = {}
+    points: list[tuple[float, bool]] = []
+    most = 0
+    for cell in cells:
+        x = float(cell[rows.x])
+        statuses = [status for status in rows.endings[cell[RUN]].values() if status != "not_judged"]
+        if statuses:
+            points.append((x, commonest(statuses) == "completed"))
+            most = max(most, len(statuses))
+        for unit, score in rows.scores[cell[RUN]].items():
+            curves.setdefault(unit, []).append((x, score))
+    first = falls(points, 0.5)[0] if points else Fall(0.0, math.inf, 0.0, math.inf)
+    start = next((x for x, trains in points if trains), math.nan)
+    half, low, high = summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan, math.nan, math.nan)
+    return {
+        "smallest_stable": start if points and start > points[0][0] else math.nan,
+        "largest_stable": first.above or math.nan,
+        "smallest_failed": first.below if first.below < math.inf else math.nan,
+        "half_score": half,
+        "half_low": low,
+        "half_high": high,
         "cells": len(points),
-        "seeds": max((len(statuses) for _, statuses in judged), default=0),
-        "violations": tuple(value for value, status in points if status == "completed" and value > broken),
+        "seeds": most,
+        "violations": tuple(x for x, trains in points if trains and x > first.below),
         RUN: tuple(run for cell in cells for run in cell[RUN]),
     }
-
-
-def edges(judged: Sequence[tuple[float, Sequence[str]]]) -> dict[str, float]:
-    """Return where trainings begin to fail, by the names of columns of `largest_stable`; infinite where not known.
-
-    Args:
-        judged: values in ascending order, with the statuses of the training runs at each.
-    """
-    start, largest, broken = _edge([(value, commonest(statuses)) for value, statuses in judged])
-    low, high = (_edge([(value, of(statuses, key=_ORDER.index)) for value, statuses in judged])[1] for of in (max, min))
-    ends = {"smallest_stable": start, "largest_stable": largest, "largest_low": low, "largest_high": high}
-    return ends | {"smallest_failed": broken}
-
-
-def _edge(points: Sequence[Point]) -> tuple[float, float, float]:
-    """Return the smallest value that trains, the largest below the first breakdown, and that of the latter.
-
-    Args:
-        points: in ascending order of `x`.
-
-    The first is minus infinity unless all below it is at chance, the second if nothing trains below the breakdown; the
-    third is infinity without a breakdown.
-    """
-    trains = [value for value, status in points if status == "completed"]
-    low = next((value for value, status in points if status not in _AT_CHANCE), math.inf)
-    start = trains[0] if trains and low == trains[0] > points[0][0] else -math.inf
-    failed = next((value for value, status in points if status != "completed" and value >= start), math.inf)
-    return start, max((value for value in trains if value < failed), default=-math.inf), failed

@@ -87,7 +87,7 @@ def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains()
         ([(0.01, 100, "completed"), (0.65, 0, "at_chance")], "trains at no lr tried"),
         ([(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")],
          "trains at 0.001, not at 0.1"),
-        ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, but not at 1e-06 below it"),
+        ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, the largest tried"),
         ([(0.01, 300, "not_judged"), (0.65, 100, "not_judged")], "was not checked for failure"),
     ],
 )  # fmt: skip
@@ -153,23 +153,32 @@ def test_the_history_gives_the_last_validation(tmp_path: Path) -> None:
     assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
 
 
+NONE = float("nan")
+
+
 @pytest.mark.parametrize(
-    ("trains", "stable", "interval", "failed", "violations"),
+    ("trains", "stable", "half", "failed", "violations"),
     [
-        ({0.01: [True] * 2, 0.1: [True] * 2, 0.05: [True] * 2, 1.0: [False] * 2}, 0.1, (0.1, 0.1), 1.0, ()),
-        ({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}, 0.1, (0.01, 1.0), 1.0, ()),
-        ({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}, 0.01, (0.01, 2.0), 1.0, ()),
+        ({0.01: [True] * 2, 0.1: [True] * 2, 0.05: [True] * 2, 1.0: [False] * 2}, 0.1, [0.1**0.5] * 3, 1.0, ()),
+        ({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}, 0.1, [NONE, 0.1**1.5, NONE], 1.0, ()),
+        (
+            {0.01: [True] * 2, 1.0: [True, False], 2.0: [False, False]},
+            0.01,
+            [(0.1 * 2**0.5) ** 0.5, 0.1, 2**0.5],
+            1.0,
+            (),
+        ),
         # that two seeds were never tried at the deadly rates says nothing
-        ({0.001: [True] * 3, 0.05: [False], 0.65: [False]}, 0.001, (0.001, 0.001), 0.05, ()),
-        ({0.01: [True], 1.0: [False], 2.0: [True]}, 0.01, (0.01, 0.01), 1.0, (2.0,)),
+        ({0.001: [True] * 3, 0.05: [False], 0.65: [False]}, 0.001, [NONE, 0.001, NONE], 0.05, ()),
+        ({0.01: [True], 1.0: [False], 2.0: [True]}, 0.01, [NONE, 0.1, NONE], 1.0, (2.0,)),
     ],
 )
 def test_the_largest_stable_rate_is_the_last_before_half_of_the_seeds_break_down(
-    trains: dict[float, list[bool]], stable: float, interval: tuple[float, ...], failed: float, violations: Any
+    trains: dict[float, list[bool]], stable: float, half: list[float], failed: float, violations: Any
 ) -> None:
     (row,) = largest_stable(map_of(grid(trains))).rows
     assert (row["largest_stable"], row["smallest_failed"], row["violations"]) == (stable, failed, violations)
-    assert (row["largest_low"], row["largest_high"]) == interval
+    assert [row[name] for name in ("half_score", "half_low", "half_high")] == pytest.approx(half, nan_ok=True)
     assert (row["cells"], row["seeds"]) == (len(trains), max(map(len, trains.values())))
 
 
