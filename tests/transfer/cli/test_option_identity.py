@@ -52,7 +52,7 @@ def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, **giv
         setattr(command.options, name, value)
     task: Any = SimpleNamespace(name=work, version=1, file="", content=lambda data, options: {})
     data = SimpleNamespace(name="toy", version="1", digest="d" * 64, skipped=0)
-    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32")
+    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32", "cpu")
     return record(
         planned.run_key,
         task=work,

@@ -31,6 +31,12 @@ def test_every_shipped_file_of_claims_is_read() -> None:
         assert read_claims(name).claims
 
 
+def test_every_row_of_the_study_says_what_its_paper_prints_or_is_the_suite_s_own() -> None:
+    for claim in read_claims("cifar").claims:
+        assert claim.own or (claim.where.startswith("arXiv") and claim.printed and claim.authors), claim.id
+        assert not (claim.own and claim.printed), claim.id
+
+
 def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_path: Path) -> None:
     pairs = {key: value for key, value in ROW.items() if key not in "ab"} | {"pairs": [["lr=1", "lr=2"]], "id": "P2"}
     missing = {"id": "X", "claim": "c", "where": "w", "not_run": {"why": "no", "gpu_hours": 3, "command": "x"}}
@@ -55,7 +61,10 @@ def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_p
         ({"claim": ""}, "`claim` must be text, not ''"),
         ({"choose": "lr"}, "needs `chosen_by`"),
         ({"choose": "lr", "chosen_by": "top1"}, "must be a validation metric, not `metric` itself"),
-        ({"broken_below": 0.5}, "needs `over`"),
+        ({"kind": "half-score rate"}, "needs `over`"),
+        ({"own": "yes"}, "`own` must be true or false, not 'yes'"),
+        ({"floor": {"value": "ten", "what": "pixels"}}, "`value` of `floor` must be a number, not 'ten'"),
+        ({"untrained": {"stem=c": "x"}}, "`untrained` has 'stem=c', which is no side of a comparison"),
         ({"pairs": [["lr=1", "lr=2"]]}, "give `pairs`, or `a` and `b`"),
         ({"a": None, "b": None, "pairs": [["lr=1"]]}, "a list of two selectors, not ['lr=1']"),
         ({"reading": {"yes": "no"}}, "reading: unknown key 'yes'"),

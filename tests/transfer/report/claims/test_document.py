@@ -17,10 +17,12 @@ PAIRS = [[f"stem=conv,lr={lr}", f"stem=patchify,lr={lr}"] for lr in RATES]
 ROWS = [
     WHOLE | {"choose": "lr", "chosen_by": "held_out.top1", "seeds": 3, "hours": 2.0, "detectable": 1.5}
     | {"commands": ["python -m transfer.sweep claims"], "limits": "Made up.", "reading": {"support": "So it is."}}
-    | {"changed": [{"date": "2030-01-31", "what": "the margin"}]},
+    | {"changed": [{"date": "2030-01-31", "what": "the margin", "before": "undecided"}]}
+    | {"printed": "80 against 50.", "authors": "more."},
     ROW | {"id": "P1 pairs", "a": None, "b": None, "pairs": PAIRS},
-    WHOLE | {"id": "P2", "kind": "largest stable rate", "over": "lr", "margin": 2, "broken_below": 0.5},
-    ROW | {"id": "P3", "kind": "failure share", "a": "stem=patchify,lr=0.4", "b": "stem=conv,lr=0.4", "margin": 60},
+    WHOLE | {"id": "P2", "kind": "half-score rate", "over": "lr", "margin": 1},
+    ROW | {"id": "P3", "kind": "failure share", "a": "stem=patchify,lr=0.4", "b": "stem=conv,lr=0.4", "margin": 50}
+    | {"own": True},
     WHOLE | {"id": "P4", "kind": "rank correlation", "against": "held_out.top1", "expect": "> 0",
      "a": ["stem=conv,lr=0.1", "stem=patchify,lr=0.1"]},
     ROW | {"id": "P5", "a": "stem=none", "hours": 2, "commands": ["python -m transfer.sweep x"]},
@@ -58,15 +60,20 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
     assert main(["claims", *study, "--document", str(tmp_path / "study.md")]) == 0
     text = (tmp_path / "study.md").read_text()
     assert text.startswith(
-        "# A study\n\nWhat is tested & why &lt;b>.\n\nOf 7 claims 5 were tested, some in part: 4 support, 1 no verdict."
+        "# A study\n\nWhat is tested & why &lt;b>.\n\nOf 6 rows that state what a paper states, 4 were "
     )
+    assert "Besides, 1 of the suite's own, which decide no claim of a paper." in text
+    own = text[text.index("The suite's own rows:") : text.index("Effects are a less b")]
+    assert re.findall(r"^\| \[(P\d)\]", own, re.MULTILINE) == ["P3"]
     section = text[text.index("## P1\n") : text.index("## P1 pairs")]
     for said in (
         "**a is better** (Table 1): support.",
         "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`",
         "![P1: a is better](study/p1.svg)", "| points | support   | 3 in pairs |", "Detectable: 1.5 predicted.",
         "Limits: Made up.",
-        "```sh\npython -m transfer.sweep claims\n```", "So it is.", "Changed 2030-01-31: the margin.", "2 predicted",
+        "```sh\npython -m transfer.sweep claims\n```", "So it is.",
+        "The paper: 80 against 50. Support for its authors: more.",
+        "Changed after the runs, 2030-01-31: the margin. The verdict was undecided, and is support.", "2 predicted",
     ):  # fmt: skip
         assert said in section, said
     for said in (

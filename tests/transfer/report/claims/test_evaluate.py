@@ -61,6 +61,7 @@ def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> No
     assert "3 seeds are few: coverage of the interval may be as low as 85 %" in found.notes
     (found,) = judged(tmp_path, runs[:-1], needs=2).findings
     assert found.n == "2 in pairs"
+    assert judged(tmp_path, runs, margin=60).verdict == "no relevant effect"
     assert judged(tmp_path, runs, expect="a < b").verdict == "contradiction"
     assert judged(tmp_path, runs, kind="equivalence", expect="a = b").verdict == "contradiction"
     assert judged(tmp_path, runs, kind="equivalence", expect="a >= b").verdict == "support"
@@ -99,6 +100,7 @@ def test_what_has_no_results_by_sample_is_compared_over_seeds(tmp_path: Path) ->
     found = judged(tmp_path, runs[:3] + runs[-3:], metric="held_out.top1", needs=2).shown
     welch = stats.ttest_ind(held[:3], held[-3:], equal_var=False).confidence_interval()
     assert ends(found)[1:] == pytest.approx(100 * np.array(welch))
+    assert (found.verdict, found.why) == (NO_VERDICT, "0 of the 2 seeds that it needs")  # none is in both
     assert "needs two seeds" in judged(tmp_path, runs[3:5], metric="held_out.top1").shown.why
 
 
@@ -115,43 +117,68 @@ def test_metrics_come_from_the_curve_the_cost_and_the_layers(tmp_path: Path) -> 
         values_of([run], "top1@2")
 
 
-def test_shares_of_failures_are_shown_by_both_rules_and_judged_by_the_row_s(tmp_path: Path) -> None:
-    runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.7), "patchify": (0.8, 0.3, 0.0)})
-    change = {"kind": "failure share", "over": "lr", "margin": 60, "a": "stem=patchify,lr=0.2", "b": "stem=conv,lr=0.2"}
-    (own,) = judged(tmp_path, runs, **change).findings
-    assert (own.n, ends(own)[0], own.verdict) == ("0 of 3, 0 of 3", 0, "contradiction")
-    (found,) = judged(tmp_path, runs, broken_below=0.5, **change).findings
+def test_a_share_of_failures_counts_runs_that_failed_outright(tmp_path: Path) -> None:
+    runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.7), "patchify": (0.8, 0.0, 0.0)})
+    change = {"kind": "failure share", "margin": 50, "a": "stem=patchify,lr=0.2", "b": "stem=conv,lr=0.2"}
+    (found,) = judged(tmp_path, runs, **change).findings
     assert (found.n, found.means, found.verdict) == ("3 of 3, 0 of 3", [100, 0], "support")
-    assert found.notes == ["failed by the suite's rule: 0 of 3, 0 of 3"]
-    whole_grids = change | {"a": "stem=patchify", "b": "stem=conv"}
-    assert judged(tmp_path, runs, **whole_grids).shown.n == "3 of 9, 0 of 9"
+    same = judged(tmp_path, runs, **change | {"a": "stem=patchify,lr=0.1", "b": "stem=conv,lr=0.1"}).shown
+    assert (same.n, ends(same)[0], same.verdict) == ("0 of 3, 0 of 3", 0, "undecided")  # [-56, 56]
+    assert judged(tmp_path, runs, **change | {"expect": "a <= b", "margin": 20}).verdict == "contradiction"
+    whole_grids = change | {"a": "stem=patchify", "b": "stem=conv", "over": "lr"}
+    assert judged(tmp_path, runs, **whole_grids).shown.n == "6 of 9, 0 of 9"
     assert "'stem=patchify' has no run at lr 0.4" in judged(tmp_path, runs[:-3], **whole_grids).shown.why
 
 
-def test_the_largest_stable_rate_is_a_ratio_between_what_all_and_any_seeds_stand(tmp_path: Path) -> None:
-    change = {"kind": "largest stable rate", "over": "lr", "margin": 2}
-    runs = grid(tmp_path, {"conv": (0.8, 0.8, 0.0), "patchify": (0.8, 0.0, 0.0)})
-    (found,) = judged(tmp_path, runs, **change).findings
-    assert (*ends(found), found.verdict) == pytest.approx((2, 2, 2, "support"))
-    assert "largest lr at which most runs train, by the suite's rule: a 0.2, b 0.1" in found.notes
-    assert judged(tmp_path, runs, **change | {"expect": "a < b"}).verdict == "contradiction"
-    assert judged(tmp_path, runs, **change | {"expect": "a = b"}).verdict == "contradiction"  # a step is relevant
-    assert judged(tmp_path, runs, **change | {"expect": "a = b", "margin": 2.5}).verdict == "support"
-    runs[3:4] = [made(tmp_path / "more", "conv", seed=0, lr=0.2, broke=True)]  # one seed fails at 0.2
-    (found,) = judged(tmp_path, runs, **change).findings
-    assert (*ends(found), found.verdict) == pytest.approx((2, 1, 2, "undecided"))
+HALF = {"kind": "half-score rate", "over": "lr", "margin": 1.5}
 
 
-def test_a_rate_that_no_training_fails_at_bounds_nothing(tmp_path: Path) -> None:
-    change = {"kind": "largest stable rate", "over": "lr", "margin": 2}
-    runs = grid(tmp_path / "one", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.0)})
-    (found,) = judged(tmp_path, runs, **change).findings
-    assert (*ends(found), found.verdict) == (2, 2, float("inf"), "support")
-    assert "largest lr at which most runs train, by the suite's rule: a at least 0.4, b 0.2" in found.notes
-    runs = grid(tmp_path / "two", {"conv": (0.8, 0.8, 0.8), "patchify": (0.8, 0.8, 0.8)})
-    assert judged(tmp_path, runs, **change).verdict == "undecided"
-    runs = grid(tmp_path / "three", {"conv": (0.0, 0.0, 0.0), "patchify": (0.0, 0.0, 0.0)})
-    assert judged(tmp_path, runs, **change).shown.why == "no rate trains"
+def test_half_score_rates_are_compared_seed_by_seed_in_doublings(tmp_path: Path) -> None:
+    runs = grid(tmp_path, {"conv": (0.8, 0.7, 0.0), "patchify": (0.8, 0.1, 0.0)})
+    (found,) = judged(tmp_path, runs, **HALF).findings
+    logs = []
+    for stem in ("conv", "patchify"):
+        curves = np.array([values(runs, stem, 0.1), values(runs, stem, 0.2), [0] * 3]).T  # chance is not known
+        line = min(np.mean(values(runs, one, 0.1)) for one in ("conv", "patchify")) / 2
+        logs.append([np.interp(-line, -row, range(3)) for row in curves])
+    wanted = stats.ttest_rel(*logs).confidence_interval()
+    assert ends(found) == pytest.approx([np.mean(logs[0]) - np.mean(logs[1]), *wanted])
+    assert (found.unit, found.n) == ("doublings of lr", "3 in pairs")
+    assert any(note.startswith("by each one's own line") for note in found.notes)
+    coarse = judged(tmp_path, runs, **HALF | {"margin": 0.5}).shown
+    assert coarse.verdict == "undecided"
+    assert "steps of the grid, up to 1 doublings, are coarser than the smallest relevant effect" in coarse.notes
+    one_seed = [run for run in runs if run.record.seed == 0]
+    assert "needs two seeds" in judged(tmp_path, one_seed, **HALF | {"needs": 1, "seeds": 1}).shown.why
+
+
+def test_a_grid_that_ends_before_the_fall_bounds_the_rate(tmp_path: Path) -> None:
+    runs = grid(tmp_path / "one", {"conv": (0.9, 0.9, 0.9), "patchify": (0.9, 0.0, 0.0)})
+    (found,) = judged(tmp_path, runs, **HALF).findings
+    assert found.effect
+    assert (found.effect.mean, found.effect.high, found.verdict) == (None, float("inf"), "support")
+    runs = grid(tmp_path / "two", {"conv": (0.9, 0.9, 0.9), "patchify": (0.9, 0.9, 0.9)})
+    assert judged(tmp_path, runs, **HALF).verdict == "undecided"
+
+
+def test_a_side_that_gained_too_little_by_training_is_undertrained(tmp_path: Path) -> None:
+    runs = both(tmp_path)
+    untrained = [made(tmp_path, "conv", seed=seed, level=0.2, lr=0.9) for seed in range(3)]
+    low = {"untrained": {"stem=conv,lr=0.1": "task=knn,stem=conv,lr=0.9"}}
+    rates = {"a": "stem=conv,lr=0.1", "b": "stem=patchify,lr=0.1"}
+    result = judged(tmp_path, [*runs, *untrained], **rates, **low)
+    assert result.verdict == "support"
+    gained = judged(tmp_path, [*runs, *untrained], **rates, **low, margin=99).shown
+    assert (gained.verdict, "gained" in gained.why, "not more than 99 for certain" in gained.why) == (
+        "undertrained", True, True,
+    )  # fmt: skip
+    assert gained.effect == result.shown.effect  # trained against trained, as it was
+    missing = judged(tmp_path, runs, **rates, **low).shown
+    assert missing.verdict == NO_VERDICT
+    assert "untrained network of 'stem=conv,lr=0.1': " in missing.why
+    floor = judged(tmp_path, runs, floor={"value": 99, "what": "raw pixels"}).shown
+    assert floor.verdict == "undertrained"
+    assert "not more than the 99 of raw pixels" in floor.why
 
 
 def test_a_rank_correlation_is_that_of_scipy(tmp_path: Path) -> None:
