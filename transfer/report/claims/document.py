@@ -23,6 +23,7 @@ from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, 
 from transfer.report.tables.text import csv, markdown, without_tags
 from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT
 
+OWN = "The suite's own rows"
 RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
 DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
 DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
@@ -84,9 +85,11 @@ def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
 
 
 def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
-    """Yield the table of all claims, then the comparisons of each that has several, and with `plots` their figures."""
-    table = claim_table(results, runs)
-    yield Section(title=title, table=table, note=f"Claims: {verdict_counts(results)}.")
+    """Yield the tables of claims and of own rows, then each one's comparisons if several, and with `plots` figures."""
+    parts = {title: [one for one in results if not one.claim.own], OWN: [one for one in results if one.claim.own]}
+    for name, of in parts.items():
+        if of:
+            yield Section(title=name, table=claim_table(of, runs), note=f"Claims: {verdict_counts(of)}.")
     for result in results:
         rows = comparison_table(result.findings) if len(result.findings) > 1 else None
         plot = claim_plot(result) if plots else None
