@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
+from timm.layers import trunc_normal_
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -105,7 +106,7 @@ def reset_parts(model: nn.Module) -> None:
 def lecun_normal_(weight: Tensor) -> None:
     """Fill with a truncated normal whose standard deviation, after the cut, is 1 / sqrt(fan-in)."""
     std = weight[0].numel() ** -0.5 / _TRUNCATED
-    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
+    trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
 
 def big_vision(model: VisionTransformer) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timm.layers import trunc_normal_
 from timm.models import load_state_dict, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -121,7 +122,7 @@ class ViT(VisionTransformer):
         else:
             super().init_weights(mode, needs_reset)
             if self.cls_token is not None:
-                nn.init.trunc_normal_(self.cls_token, std=0.02)
+                trunc_normal_(self.cls_token, std=0.02)
         if self.pos == "sincos2d":
             height, width = self.patch_embed.grid_size
             grid = sincos2d(height, width, self.embed_dim)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from timm.layers import Mlp
+from timm.layers import Mlp, trunc_normal_
 from timm.models import checkpoint
 from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
@@ -82,7 +82,7 @@ class VOLO(TimmVOLO):
             reset_parts(self)
         for tensor in (self.cls_token, self.pos_embed):
             if tensor is not None:  # a pruned model has none
-                nn.init.trunc_normal_(tensor, std=0.02)
+                trunc_normal_(tensor, std=0.02)
         self.apply(self._init_weights)
 
     def _blocks_with_chosen_ffn(self) -> list[Any]:

@@ -6,6 +6,7 @@ Shapes: B images, D channels, C classes.
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
 Classes = int | Literal["trained"] | None
@@ -45,7 +46,7 @@ class Head:
             if zeros:
                 nn.init.zeros_(layer.weight)
             else:
-                nn.init.trunc_normal_(layer.weight, std=0.02)
+                trunc_normal_(layer.weight, std=0.02)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 

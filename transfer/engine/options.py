@@ -173,19 +173,19 @@ def named_precisions(options: Any) -> tuple[str, str]:
     return training, training if options.eval_precision == "run" else options.eval_precision
 
 
-def precisions_without_torch(options: Any, device: str) -> tuple[Precision, Precision] | None:
-    """Return what `choose_precisions` does, if no GPU has to be asked what it can; else None.
+def settled_without_torch(options: Any, device: str) -> tuple[Precision, Precision, str] | None:
+    """Return what `choose_precisions` does, and the kind of device, if no GPU has to be asked what it can; else None.
 
     Args:
         options: of a task or method.
         device: the option `--device`.
     """
     named = named_precisions(options)
-    if not {*named} <= {"fp32", "fp16"} and (device == "cuda" or (device == "auto" and _may_have_gpu())):
+    if (device == "auto" and _may_have_gpu()) or (device == "cuda" and not {*named} <= {"fp32", "fp16"}):
         return None
     auto = "bf16" if cpu_has_bf16() else "fp32"
     training, scoring = (cast(Precision, auto if name == "auto" else name) for name in named)
-    return training, scoring
+    return training, scoring, "cuda" if device == "cuda" else "cpu"
 
 
 def _may_have_gpu() -> bool:

@@ -42,9 +42,11 @@ def environment(context: "Context", *, trains: bool = True) -> dict[str, Any]:
 
     commit, dirty = source_state()
     return {
-        "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: package_version(name) for name in (*PACKAGES, "opencv-python-headless")},
         "device": device_name(context.device),
         "device_type": context.device.type,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "world_size": context.ranks.world,
         "sequence_parallel": context.ranks.token_ranks,
         "threads": torch.get_num_threads(),

@@ -92,7 +92,8 @@ def evaluate_runs(
     dist.start(context.ranks, context.device)
     check_inputs(command, task, context, inputs)
     result = Evaluation([], [], context.ranks.first)
-    runs = planned_runs(command, task, inputs, (context.precision, context.eval_precision))
+    settled = (context.precision, context.eval_precision, context.device.type)
+    runs = planned_runs(command, task, inputs, settled)
     if check_run:
         for planned in runs:
             check_run(planned)

@@ -19,7 +19,7 @@ from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
-from transfer.engine.options import RESOLVED, precisions_without_torch
+from transfer.engine.options import RESOLVED, settled_without_torch
 from transfer.engine.outcome import RULE
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
@@ -62,6 +62,8 @@ class PlannedRun:
     precision: str
     """The resolved precision of training; it has no meaning where nothing trains."""
     eval_precision: str
+    device_type: str
+    """cpu or cuda."""
 
     @property
     def trains(self) -> bool:
@@ -114,6 +116,8 @@ class PlannedRun:
                 "options": options,
                 **training,
                 "eval_precision": self.eval_precision,
+                # no entry for a GPU, so that its records from before there was one keep their keys
+                **({"device_type": "cpu"} if self.device_type == "cpu" else {}),
                 "seed": self.seed,
                 "smoke": run.smoke,
                 "subset": run.subset,
@@ -176,13 +180,15 @@ class PlannedRun:
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 
 
-def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precisions: tuple[str, str]) -> list[PlannedRun]:
-    """Return a run for each dataset and seed; `precisions` are those of training and of scoring.
+def planned_runs(
+    command: Command, task: Task, inputs: ResolvedInputs, settled: tuple[str, str, str]
+) -> list[PlannedRun]:
+    """Return a run for each dataset and seed; `settled` is what `settled_without_torch` returns.
 
     What identifies them is settled now: files may be replaced before the last one begins.
     """
     runs = [
-        PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *precisions)
+        PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *settled)
         for arguments, dataset in inputs.datasets
         for seed in command.run.seeds
     ]
@@ -246,15 +252,15 @@ def reuse(
     Returns:
         The evaluation; None if a run has no record, or something is wrong that the evaluator will raise.
     """
-    precisions = precisions_without_torch(command.options, command.run.device)
-    if precisions is None or ranks_from_environment().world > 1:
+    settled = settled_without_torch(command.options, command.run.device)
+    if settled is None or ranks_from_environment().world > 1:
         return None
     if not any(command.run.out.glob(f"{task.name}-*/{RECORD}")):
         return None
     store = Store(command.run.out)
     try:
         open_datasets(inputs, command, task)
-        runs = planned_runs(command, task, inputs, precisions)
+        runs = planned_runs(command, task, inputs, settled)
         records = [store.find(planned.run_id, planned.run_key) for planned in runs]
         if None in records:
             return None

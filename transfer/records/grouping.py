@@ -95,10 +95,10 @@ def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
 
 
 def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[str]:
-    """Return where runs were computed, sorted: "cpu", "torch 2.13", "8 processes".
+    """Return where runs were computed, sorted: "8 processes", "torch 2.13".
 
-    These are the kinds of device, the minor versions of torch and, for trainings, the numbers of processes. They may
-    change the last digits of a score and belong to no protocol.
+    These are the minor versions of torch and, for trainings, the numbers of processes. They may change the last digits
+    of a score and belong to no protocol.
 
     Args:
         records: the runs.
@@ -108,7 +108,6 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
     for record in records:
         environment = record.environment
         torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
-        labels |= dict.fromkeys([str(environment["device_type"])] if environment.get("device_type") else [])
         labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
         shown = record.task not in FROZEN and (in_protocol or not processes(record))
         if shown and (world := environment.get("world_size")):

@@ -33,13 +33,14 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """Return everything besides backbone, weights and seed that must be equal for two numbers to be compared.
 
     The flat dict has: task and version; name, version, contents and unreadable images of the dataset; the options of
-    the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
-    `transfer.core.options`) and options of execution are left out. A file that an option names counts by its content.
+    the task; the resolved precisions of training and of scoring; the kind of device; smoke and subset. Options that do
+    not act (see `transfer.core.options`) and options of execution are left out. A file that an option names counts by
+    its content.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
-    process computes something from its own part of the batch, see `transfer.records.per_process`. The kind
-    of device and the version of torch do not belong to it: their rounding changes less than a seed does, and every
-    update would separate rows. `transfer.records.grouping` marks rows of several machines instead.
+    process computes something from its own part of the batch, see `transfer.records.per_process`. The version of
+    torch does not belong to it: every update would separate rows. `transfer.records.grouping` marks rows of several
+    machines instead.
 
     Args:
         record: the record.
@@ -53,7 +54,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "dataset_version": record.dataset.get("version"),
         "dataset_digest": record.dataset.get("digest"),
         "skipped": record.dataset.get("skipped", 0),
-        **{name: record.environment.get(name) for name in RESOLVED},
+        **{name: record.environment.get(name) for name in (*RESOLVED, "device_type")},
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
@@ -254,8 +255,8 @@ def _deciding_facts(record: Record) -> tuple[Any, ...]:
     """Return facts that decide a record's configuration and need no digest: those of its run key, without the seed,
     and the others that belong to a protocol.
     """
-    ranks = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
-    return (record.config_digest, record.dataset.get("skipped"), record.weights_id, *ranks)
+    machine = (record.environment.get(name) for name in ("world_size", "sequence_parallel", "device_type"))
+    return (record.config_digest, record.dataset.get("skipped"), record.weights_id, *machine)
 
 
 def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Collection[str]:

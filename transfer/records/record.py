@@ -71,7 +71,7 @@ class RunKey:
     """Everything that identifies a run; all other facts about a run are how it was executed.
 
     `content` holds plain values: task and version, the resolved backbone with users' files, weights, data digest,
-    options, seed, smoke, subset, precision.
+    options, seed, smoke, subset, precision, the kind of device.
     """
 
     content: dict[str, Any]

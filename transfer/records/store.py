@@ -74,7 +74,8 @@ class Store:
         if not path.exists():
             return None
         record = Record.read(path)
-        if record.run_key != run_key.digest:
+        early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
+        if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
         return record
 

@@ -7,6 +7,7 @@ Shapes: V crops (the first 2 are the global ones), B images or samples, D channe
 from contextlib import nullcontext
 
 import torch
+from timm.layers import trunc_normal_
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -98,7 +99,7 @@ class DinoHead(nn.Module):
         )
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
-                nn.init.trunc_normal_(layer.weight, std=0.02)
+                trunc_normal_(layer.weight, std=0.02)
                 nn.init.zeros_(layer.bias)
         self.last_layer = WeightNormLinear(BOTTLENECK, out_dim, fixed_norm=norm_last_layer, exact=exact)
 

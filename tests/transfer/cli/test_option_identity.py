@@ -44,7 +44,7 @@ def base(work: str) -> Command:
     return read_command(task_recipe(work), load_task(work).options, words)
 
 
-def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, **given: Any) -> Record:
+def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, device: str = "cpu", **given: Any) -> Record:
     """The record that a command with other values, unchecked, would leave."""
     command = copy.deepcopy(base(work))
     command.options = copy.copy(command.options if options is None else options)
@@ -52,7 +52,7 @@ def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, **giv
         setattr(command.options, name, value)
     task: Any = SimpleNamespace(name=work, version=1, file="", content=lambda data, options: {})
     data = SimpleNamespace(name="toy", version="1", digest="d" * 64, skipped=0)
-    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32", "cpu")
+    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32", device)
     return record(
         planned.run_key,
         task=work,
@@ -61,7 +61,7 @@ def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, **giv
         weights_id="random",
         options=planned.options,
         run_key_content=planned.run_key.content,
-        environment={"precision": "fp32", "eval_precision": "fp32", "world_size": world},
+        environment={"precision": "fp32", "eval_precision": "fp32", "world_size": world, "device_type": device},
         smoke=True,
     )
 
@@ -126,6 +126,16 @@ def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> No
         if name in needs and needs[name].option != "epochs":
             beside = {needs[name].option: failing(needs[name], hints[needs[name].option])}
             assert same(made(work, **beside), made(work, **beside, **changed))[1], f"{work}: {name}"
+
+
+@pytest.mark.parametrize("given", [{}, {"epochs": 0}])
+def test_on_another_kind_of_device_it_is_another_run_of_another_protocol(given: dict[str, Any]) -> None:
+    one, other = (made("reid", device=device, **given) for device in ("cpu", "cuda"))
+    assert same(one, other) == (False, False)
+    assert len({*configurations([one, other], {})}) == 2
+    early = replace(one, config_digest=other.config_digest)  # of a record from before the key knew the device
+    assert len({*configurations([other, early], {})}) == 2
+    assert "device_type" not in other.run_key_content, "early records of GPUs would be lost"
 
 
 def test_without_training_its_options_are_no_part_of_the_identity() -> None:

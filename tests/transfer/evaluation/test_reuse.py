@@ -13,7 +13,7 @@ import transfer
 from tasks.knn.task import Knn
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
 from transfer.engine.device import choose_precisions
-from transfer.engine.options import precisions_without_torch
+from transfer.engine.options import settled_without_torch
 
 KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "tiny", "progress": False}
 WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
@@ -31,6 +31,8 @@ def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
     assert f"{100 * run.record.scores['top1']:.1f}" in again.stdout
     other_seed = without_torch(*WORDS, "--out", str(tmp_path), "--seeds", "0", "1")
     assert "torch is imported" in other_seed.stderr, "a run without a record needs it"
+    other_device = without_torch(*WORDS[:-1], "cuda", "--out", str(tmp_path))
+    assert "torch is imported" in other_device.stderr, "on another kind of device it is another run"
 
 
 def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,13 +57,16 @@ def test_precisions_are_those_that_torch_would_choose(training: str | None, scor
     if training is None and scoring == "run":
         pytest.skip("`run` is the precision of a training")
     options = SimpleNamespace(eval_precision=scoring, **({"precision": training} if training else {}))
-    assert precisions_without_torch(options, "cpu") == choose_precisions(options, torch.device("cpu"))
+    assert settled_without_torch(options, "cpu") == (*choose_precisions(options, torch.device("cpu")), "cpu")
 
 
 def test_a_gpu_is_asked_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     options = SimpleNamespace(eval_precision="fp32", precision="auto")
-    assert precisions_without_torch(options, "cuda") is None
+    assert settled_without_torch(options, "cuda") is None
     for present in (True, False):
         monkeypatch.setattr("transfer.engine.options._may_have_gpu", lambda: present)  # noqa: B023
-        assert (precisions_without_torch(options, "auto") is None) == present
-    assert precisions_without_torch(SimpleNamespace(eval_precision="fp32"), "cuda") == ("fp32", "fp32")
+        assert (settled_without_torch(options, "auto") is None) == present
+    frozen = SimpleNamespace(eval_precision="fp32")
+    assert settled_without_torch(frozen, "cuda") == ("fp32", "fp32", "cuda")
+    monkeypatch.setattr("transfer.engine.options._may_have_gpu", lambda: True)
+    assert settled_without_torch(frozen, "auto") is None, "the kind of device is not known"

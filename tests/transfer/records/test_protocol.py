@@ -34,6 +34,7 @@ def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str,
         ({"subset": 8}, None),
         ({"lr": 9}, "lr"),
         ({"environment": {"precision": "fp32"}}, "precision"),
+        ({"environment": {"precision": "bf16", "device_type": "cuda"}}, "device_type"),
     ],
 )
 def test_every_field_of_the_protocol_counts(given: dict[str, Any], field: str | None) -> None:

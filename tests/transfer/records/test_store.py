@@ -82,6 +82,12 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
         Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": 1}))
 
 
+def test_an_early_record_of_a_cpu_does_not_stand_for_a_run_on_a_gpu(tmp_path: Path) -> None:
+    run = written(tmp_path, environment={"device_type": "cpu"})
+    with pytest.raises(UserError, match="belongs to another run"):
+        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT))
+
+
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         written(tmp_path, scores={"mAP": float("nan")})
