@@ -12,7 +12,7 @@ import transfer
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny", "attention": "relu"}
 TRAINED: dict[str, dict[str, Any]] = {
     "reid": {"epochs": 2, "warmup_epochs": 0},
-    "linear": {"epochs": 2},
+    "linear": {"epochs": 3},
     "segment": {"epochs": 1},
     "detect": {"epochs": 1, "warmup_epochs": 0, "batch_size": 2},
 }

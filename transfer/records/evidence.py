@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from transfer.engine import outcome
-from transfer.records.per_process import FROZEN
+from transfer.records.per_process import trains
 from transfer.records.protocol import by_export, configurations, lineage
 from transfer.records.record import Record
 
@@ -165,7 +165,7 @@ def _units_of_paths(paths: Sequence[Sequence[_Step]]) -> list[Unit]:
 
 def is_seeded(record: Record) -> bool:
     """Return whether another seed can change the score; a task that trains nothing draws nothing by the seed."""
-    return record.task not in FROZEN or record.weights_id == RANDOM or bool(record.untrained)
+    return trains(record.options) or record.weights_id == RANDOM or bool(record.untrained)
 
 
 def is_untrained(record: Record) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from transfer.cli.options import BackboneOptions
 from transfer.records.comparability import Comparability, comparabilities
 from transfer.records.fields import NAMED_BY_VALUE, content_label, parts_label, value_label
-from transfer.records.per_process import FROZEN
+from transfer.records.per_process import trains
 from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,
@@ -109,7 +109,7 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
         environment = record.environment
         torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
         labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
-        shown = record.task not in FROZEN and (in_protocol or not processes(record))
+        shown = trains(record.options) and (in_protocol or not processes(record))
         if shown and (world := environment.get("world_size")):
             labels[f"{world} process{'es' * (world > 1)}"] = None
     return sorted(labels)

@@ -9,10 +9,13 @@ from backbones.stems import find_stem
 from transfer.core.errors import UserError
 from transfer.core.user_code import is_user_part
 
-FROZEN = ("knn", "fewshot", "classify", "tokens")
-"""Tasks that train nothing."""
 HEADS = {"linear": False, "segment": True}
 """Tasks that train a head on a frozen backbone; whether it has a batch norm."""
+
+
+def trains(options: Mapping[str, Any]) -> bool:
+    """Return whether a run with these options trains: tasks that do have `epochs`, of which 0 train nothing."""
+    return bool(options.get("epochs"))
 
 
 def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any]) -> list[str]:
@@ -22,7 +25,7 @@ def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, An
     shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
     augmentation, whose draws are functions of the sample; DINO's center.
     """
-    if task in FROZEN or options.get("epochs") == 0:
+    if not trains(options):
         return []
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
     own_norm = options.get("sync_bn") is False and task != "detect"

@@ -231,4 +231,4 @@ def test_the_number_of_processes_counts_where_each_sees_to_its_part(works: list[
         assert len({*configurations([one, eight], {})}) == 1 + counts
         shared = replace(eight, environment=eight.environment | {"sequence_parallel": 8})
         assert same(one, shared) == (True, True)
-    assert per_process("reid", {}, {}) == ["what the record does not say"]
+    assert per_process("reid", {"epochs": 1}, {}) == ["what the record does not say"]

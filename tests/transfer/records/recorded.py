@@ -30,6 +30,8 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
         idle: options that have no effect, and so are no part of the identity.
     """
     options = {**OPTIONS, **IDLE, **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}}}
+    if task in ("knn", "fewshot", "classify", "tokens"):  # which train nothing
+        del options["epochs"]
     spec = {**SPEC, **{name: given.pop(name) for name in list(given) if name in SPEC}, **given.pop("backbone", {})}
     named = {"name": "toy_market", **given.pop("dataset", {})}
     digest = ("d" if named["name"] == "toy_market" else "e") * 64

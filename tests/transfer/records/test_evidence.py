@@ -49,6 +49,8 @@ def test_seeds_that_change_nothing_are_one() -> None:
     assert len(arm_of(random).units) == 3
     assert is_seeded(made("knn", weights_id="timm:vit", untrained=["patch_embed.proj.weight"]))
     assert not is_seeded(made("knn", weights_id="timm:vit"))
+    assert not is_seeded(made("mine", weights_id="timm:vit", options={"shots": 1}))  # a user's task without epochs
+    assert is_seeded(made("mine", weights_id="timm:vit"))
 
 
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
@@ -56,7 +58,7 @@ def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() ->
     variant = arm_of(runs, pretrainings(2, 3))
     assert variant.breakdowns == (3, 5, 0)
     assert variant.values("mAP") == pytest.approx([50.0, 60.0])
-    assert sorted(variant.with_breakdowns("mAP")) == pytest.approx([0, 0, 0, 50.0, 60.0])
+    assert sorted(variant.with_breakdowns("mAP").values()) == pytest.approx([0, 0, 0, 50.0, 60.0])
 
 
 def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score() -> None:

@@ -126,7 +126,7 @@ def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Pat
 
 
 def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"sync_bn": False}
+    options = {"sync_bn": False, "epochs": 1}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
     for world, said in (1, " (made by 8 processes, each of which sees batch norm by itself)"), (8, ""):
