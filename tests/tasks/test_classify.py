@@ -66,9 +66,10 @@ def test_a_pretrained_classifier_scores_as_its_pretraining_did(
     recipe: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["--backbone", "tiny", "--dataset", "toy_digits", "--subset", "60", "--threads", "1", "--workers", "0"]
-    assert pretrain([recipe, *words, "--size", "32", "--resize", "44", "--epochs", "2", "--batch-size", "64"]) == 0
-    assert run(["classify", *words, "--weights", "weights/tiny"]) == 0
+    words = ["--dataset", "toy_digits", "--subset", "60", "--threads", "1", "--workers", "0"]
+    sizes = ["--size", "32", "--resize", "44", "--epochs", "2", "--batch-size", "64"]
+    assert pretrain([recipe, "--backbone", "tiny", *words, *sizes]) == 0
+    assert run(["classify", *words, "--backbone", "weights/tiny"]) == 0
     classified, pretrained = (Record.read(path) for path in sorted(Path("runs").glob("*/record.json")))
     assert classified.scores == pretrained.scores
     assert [classified.options[name] for name in ("size", "resize", "resize_mode")] == [32, 44, mode]

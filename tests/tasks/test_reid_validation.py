@@ -15,7 +15,7 @@ from transfer.data.reid.training_sets import split_off
 from transfer.data.spec import resolve_dataset
 from transfer.run import main
 
-WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "5", "--lr", "0.1"]
+WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "5", "--lr", "0.2"]
 WORDS += ["--warmup-epochs", "1", "--precision", "fp32", "--subset", "24", "--validate-at", "1", "2", "3", "5"]
 
 
