@@ -49,16 +49,18 @@ def _undertrained(claim: Claim, arms: Sequence[str], means: Sequence[float], run
     for text, mean in zip(arms, means, strict=False):
         if claim.floor and mean <= claim.floor["value"]:
             return f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
-        if text in claim.untrained:
-            trained = replace(claim, runs="", choose="", chosen_by="", expect="a > b", untrained={}, floor={})
-            try:
-                gain = _contrast(trained, (claim.selector(text), claim.untrained[text]), runs)
-            except UserError as error:
-                raise UserError(f"untrained network of '{text}': {error}") from None
-            assert gain.effect
-            if (gain.effect.low or 0.0) <= (claim.margin or 0.0):
-                shown = " ".join(gain.effect.texts)
-                return f"'{text}' gained {shown} by its training, not more than {claim.margin:g} for certain"
+    trained = replace(claim, runs="", choose="", chosen_by="", expect="a > b", untrained={}, floor={})
+    for text in arms:
+        if text not in claim.untrained:
+            continue
+        try:
+            gain = _contrast(trained, (claim.selector(text), claim.untrained[text]), runs)
+        except UserError as error:
+            raise UserError(f"untrained network of '{text}': {error}") from None
+        assert gain.effect
+        if (gain.effect.low or 0.0) <= (claim.margin or 0.0):
+            shown = " ".join(gain.effect.texts)
+            return f"'{text}' gained {shown} by its training, not more than {claim.margin:g} for certain"
     return ""
 
 
