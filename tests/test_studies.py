@@ -30,7 +30,9 @@ def test_what_is_said_of_the_study_are_its_numbers(text: str) -> None:
     rows = pd.read_csv(ROOT / "docs" / "studies" / "cifar" / "claims.csv").set_index("id")
     study = (ROOT / "docs" / "studies" / "cifar.md").read_text()
     said = (ROOT / text).read_text().partition("## Verdicts")[0]
-    found = re.findall(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\][^()\[]*\(?(P[\d.]+\d)", said.replace("\n", " "))
+    found = re.findall(
+        r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\][^()\[]*\(?(P[\d.]+\d(?: [a-z]+)?)[,)]", said.replace("\n", " ")
+    )
     assert found
     for *shown, row in found:
         wanted = rows.loc[row, ["effect", "effect low", "effect high"]].astype(float)

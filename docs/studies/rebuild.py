@@ -22,9 +22,9 @@ from scipy import stats
 
 FOLDER, ROWS, TABLE = map(Path, sys.argv[1:])
 RUNS = sorted((json.loads(path.read_text()) for path in FOLDER.glob("*/record.json")), key=lambda run: run["seed"])
-RATES = {run.get("export"): run["options"]["lr"] for run in RUNS}
+LR = {run.get("export"): run["options"]["lr"] for run in RUNS}
 for run in RUNS:
-    run["fields"] = {**run, **run["options"], **run["backbone"], "pretraining.lr": RATES.get(run["weights_id"])}
+    run["all"] = {**run["environment"], **run, **run["options"], **run["backbone"], "pretraining.lr": LR.get(run["weights_id"])}
 
 
 def plain(value):  # 1e-3 is 0.001, yes is true, a list of one dataset is the dataset
@@ -34,7 +34,7 @@ def plain(value):  # 1e-3 is 0.001, yes is true, a list of one dataset is the da
 
 def select(selector):  # {seed: run}; the seed is the pretraining's, if there was one, and everything else is equal
     wanted = [(x, plain(y)) for x, y in (part.split("=", 1) for part in re.split(r",(?=[\w.]+=)", selector))]
-    runs = [(run, run["origin"]) for run in RUNS if all(plain(run["fields"].get(x)) == y for x, y in wanted)]
+    runs = [(run, run["origin"]) for run in RUNS if all(plain(run["all"].get(x)) == y for x, y in wanted)]
     alike = {json.dumps({**run["run_key_content"], "seed": 0, "weights_id": x.get("training")}) for run, x in runs}
     return {(bool(x), x.get("seed", run["seed"])): run for run, x in runs} if len(alike) == 1 else {}
 

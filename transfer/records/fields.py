@@ -66,7 +66,7 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 
     Args:
         record: the record.
-        name: task, dataset, backbone, run (its id), seed, weights (their id), a field of the resolved backbone (equal
+        name: task, dataset, backbone, run (its id), seed, weights (their id), device_type, a field of the resolved backbone (equal
             stems have one name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.records.protocol.by_export`.
     """
@@ -84,6 +84,8 @@ def _plain(record: Record, name: str) -> Any:
         return record.run_id
     if name == "weights":
         return record.weights_id
+    if name == "device_type":
+        return record.environment.get(name)
     if name in ("dataset", "backbone"):
         return getattr(record, name).get("name")
     # The backbone as resolved, not as the command line named it.
@@ -149,7 +151,7 @@ def _source(record: Record, without: Collection[str], exports: Mapping[str, Reco
 
 def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
     """Return all names that `value_of` knows in any of the records."""
-    names = dict.fromkeys(("task", "dataset", "backbone", "run", "seed"))
+    names = dict.fromkeys(("task", "dataset", "backbone", "run", "seed", "device_type"))
     for record in records:
         names |= dict.fromkeys(name for name in record.options if name not in protocol.not_of_task(record.task))
         names |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
