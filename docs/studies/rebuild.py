@@ -23,8 +23,8 @@ from scipy import stats
 FOLDER, ROWS, TABLE = map(Path, sys.argv[1:])
 RUNS = sorted((json.loads(path.read_text()) for path in FOLDER.glob("*/record.json")), key=lambda run: run["seed"])
 LR = {run.get("export"): run["options"]["lr"] for run in RUNS}
-for run in RUNS:
-    run["all"] = {**run["environment"], **run, **run["options"], **run["backbone"], "pretraining.lr": LR.get(run["weights_id"])}
+for r in RUNS:
+    r["all"] = {**r["environment"], **r, **r["options"], **r["backbone"], "pretraining.lr": LR.get(r["weights_id"])}
 
 
 def plain(value):  # 1e-3 is 0.001, yes is true, a list of one dataset is the dataset
