@@ -131,6 +131,8 @@ def _verdict(
     made: int, windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None, errors: float
 ) -> tuple[Status, str]:
     name, level = signs.statistic, signs.chance
+    if not made:
+        return "not_judged", "nothing was trained"
     if made < FEWEST:
         return "not_judged", f"{made} steps, at least {FEWEST} are needed; train longer or use a smaller --batch-size"
     if level is not None and level <= 0:

@@ -183,13 +183,15 @@ def _faults(claim: Claim) -> Iterator[str]:
     if claim.expect not in expected:
         yield f"`expect` must be one of {', '.join(expected)}, not {claim.expect!r}"
     together = [other for key, other in TOGETHER.items() if getattr(claim, key)]
-    if missing := [key for key in (*needed, *together) if not getattr(claim, key)]:
+    if missing := [key for key in (*needed, *together) if getattr(claim, key) in (None, "", ())]:
         yield f"a row of kind {claim.kind!r} with these keys needs `{missing[0]}`"
     if bool(claim.pairs) == bool(claim.a and (claim.b or claim.kind == CORRELATION)):
         yield "give `pairs`, or `a` and `b`"
     if bad := [pair for pair in claim.pairs if not (isinstance(pair, list) and [*map(type, pair)] == [str, str])]:
         yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
-    elif unknown := [key for key in claim.untrained if not any(key in pair for pair in claim.comparisons)]:
-        yield f"`untrained` has {unknown[0]!r}, which is no side of a comparison"
+    elif claim.untrained and (unlike := claim.untrained.keys() ^ {side for pair in claim.comparisons for side in pair}):
+        yield f"`untrained` must have each side of the comparisons and no other key; see {min(unlike)!r}"
+    if (claim.untrained or claim.floor) and (claim.choose or claim.kind not in (DIFFERENCE, EQUIVALENCE)):
+        yield "`untrained` and `floor` belong to a difference or equivalence without `choose`"
     if claim.choose and (claim.over or claim.chosen_by == claim.metric):
         yield "`chosen_by` must be a validation metric, not `metric` itself; and a row has no `over` beside `choose`"

@@ -66,8 +66,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 
     Args:
         record: the record.
-        name: task, dataset, backbone, run (its id), seed, weights (their id), device_type, a field of the resolved backbone (equal
-            stems have one name), an option of the task, or one of these behind `pretraining.`.
+        name: task, dataset, backbone, run (its id), seed, weights (their id), device_type, a field of the resolved
+            backbone (equal stems have one name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.records.protocol.by_export`.
     """
     if name.startswith(protocol.PRETRAINING):

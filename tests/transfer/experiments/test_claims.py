@@ -64,7 +64,11 @@ def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_p
         ({"kind": "half-score rate"}, "needs `over`"),
         ({"own": "yes"}, "`own` must be true or false, not 'yes'"),
         ({"floor": {"value": "ten", "what": "pixels"}}, "`value` of `floor` must be a number, not 'ten'"),
-        ({"untrained": {"stem=c": "x"}}, "`untrained` has 'stem=c', which is no side of a comparison"),
+        (
+            {"untrained": {"stem=c": "x"}},
+            "must have each side of the comparisons and no other key; see 'stem=c'",
+        ),
+        ({"floor": {"value": 1, "what": "x"}, "kind": "half-score rate", "over": "lr"}, "without `choose`"),
         ({"pairs": [["lr=1", "lr=2"]]}, "give `pairs`, or `a` and `b`"),
         ({"a": None, "b": None, "pairs": [["lr=1"]]}, "a list of two selectors, not ['lr=1']"),
         ({"reading": {"yes": "no"}}, "reading: unknown key 'yes'"),

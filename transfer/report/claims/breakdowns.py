@@ -64,7 +64,8 @@ def half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
         f"by the common line of {min(own):.1f} %: {verdict}",
         f"by each one's own line, {own[0]:.1f} and {own[1]:.1f} %: {' '.join(by_own_line.texts).strip()}, {other}",
     ]
-    if (step := max(math.log2(b / a) for a, b in pairwise(map(float, grids[0])))) > (claim.margin or 0) + 1e-9:
+    steps = [math.log2(b / a) for a, b in pairwise(map(float, grids[0]))]
+    if (step := max(steps, default=math.inf)) > (claim.margin or 0) + 1e-9:
         notes.append(f"steps of the grid, up to {step:.2g} doublings, are coarser than the smallest relevant effect")
         verdict = UNDECIDED
     return Finding(

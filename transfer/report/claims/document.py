@@ -27,7 +27,7 @@ OWN = "The suite's own rows"
 RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
 DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
 DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
-DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where", "own"), 3)
+DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where", "own", "reason"), 3)
 """How soon a narrow terminal does without a column."""
 SHOWN = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
@@ -63,16 +63,16 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "predicted hours": claim.hours,
                 **{name: getattr(claim, name) or None for name in ("kind", "expect", "where")},
                 "own": claim.own or None,
+                "reason": "; ".join(one.why for one in result.findings if one.why) or None,
                 "changed": "; ".join(f"{change_text(one)}: {one['what']}" for one in claim.changed) or None,
                 RUN: tuple(sorted(result.records)),
             }
         )
     notes = [Note(text, one.claim.id, (place,)) for place, one in enumerate(results) for text in one.remarks]
-    notes += [
-        Note(f"to settle it: `{one.claim.commands[0]}`", one.claim.id, (place,))
-        for place, one in enumerate(results)
-        if one.claim.commands and one.verdict not in (SUPPORT, NO_EFFECT, CONTRADICTION)
-    ]
+    for place, one in enumerate(results):
+        if one.claim.commands and one.verdict not in (SUPPORT, NO_EFFECT, CONTRADICTION):
+            commands = ", then ".join(f"`{command}`" for command in one.claim.commands)
+            notes.append(Note(f"to settle it: {commands}", one.claim.id, (place,)))
     for place, claim in enumerate(one.claim for one in results):
         notes += [Note(f"{change_text(one)}: {one['what']}", claim.id, (place,)) for one in claim.changed]
     return _table(rows, [Note(RULE), *notes])

@@ -30,13 +30,12 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
     for a, b in () if claim.not_run else claim.comparisons:
         try:
             finding = _KINDS[claim.kind](claim, (a, b), runs)
-            if why := _undertrained(claim, (a, b), finding.means, runs):
-                finding = replace(finding, verdict=UNDERTRAINED, why=why)
+            finding = _gated(claim, (a, b), finding, runs)
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
             finding = Finding(why=text.replace(f"{claim.runs}," * bool(claim.runs), ""))
         if finding.seeds is not None and finding.seeds < claim.needs:
-            why = f"{finding.seeds} of the {claim.needs} seeds that it needs"
+            why = f"{finding.seeds} of the {claim.needs} seeds that it needs on all sides"
             finding = replace(finding, verdict=NO_VERDICT, why=why)
         elif finding.seeds is not None and finding.seeds < claim.seeds:
             finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of the {claim.seeds} seeds planned"])
@@ -44,24 +43,31 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
     return Result(claim, findings)
 
 
-def _undertrained(claim: Claim, arms: Sequence[str], means: Sequence[float], runs: RunSet) -> str:
-    """Return which variant gained too little by its training for a verdict; empty where each gained enough."""
-    for text, mean in zip(arms, means, strict=False):
-        if claim.floor and mean <= claim.floor["value"]:
-            return f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
-    trained = replace(claim, runs="", choose="", chosen_by="", expect="a > b", untrained={}, floor={})
-    for text in arms:
-        if text not in claim.untrained:
-            continue
+def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) -> Finding:
+    """Return a finding with the gains over untrained networks, and without a verdict where a variant gained too little.
+
+    Raises:
+        UserError: an untrained network has no runs, or too few seeds.
+    """
+    low = [one for one in zip(arms, finding.means, strict=False) if claim.floor and one[1] <= claim.floor["value"]]
+    for text, mean in low[:1]:
+        why = f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
+        return replace(finding, verdict=UNDERTRAINED, why=why)
+    trained = replace(claim, runs="", expect="a > b")
+    for text in arms if claim.untrained else ():
         try:
             gain = _contrast(trained, (claim.selector(text), claim.untrained[text]), runs)
         except UserError as error:
             raise UserError(f"untrained network of '{text}': {error}") from None
-        assert gain.effect
+        if (gain.seeds or 0) < claim.needs or not gain.effect:
+            raise UserError(f"untrained network of '{text}': {gain.seeds} of the {claim.needs} seeds that it needs")
+        told = f"'{text}' gained {' '.join(gain.effect.texts)} by its training"
+        others = [record for record in gain.records if record not in finding.records]
+        finding = replace(finding, notes=[*finding.notes, told], records=[*finding.records, *others])
         if (gain.effect.low or 0.0) <= (claim.margin or 0.0):
-            shown = " ".join(gain.effect.texts)
-            return f"'{text}' gained {shown} by its training, not more than {claim.margin:g} for certain"
-    return ""
+            why = f"{told}, not more than {claim.margin:g} for certain"
+            finding = replace(finding, verdict=UNDERTRAINED, why=why)
+    return finding
 
 
 def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:

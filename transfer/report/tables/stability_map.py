@@ -215,8 +215,8 @@ def largest_stable(rows: StabilityMap) -> Table:
         `smallest_stable`: the smallest `x` that trains, where smaller ones do not; otherwise nan;
         `largest_stable`, `smallest_failed`: the `x` before and after the first breakdown above it; nan where nothing
             trains, or where none fails, so that `largest_stable` is only the largest `x` tried;
-        `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the least and the largest
-            of the seeds, see `transfer.statistics.half_score.summary`;
+        `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the ends of the bounds of
+            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.summary`;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
         `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
@@ -250,6 +250,8 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
             curves.setdefault(unit, []).append((x, score))
     first = falls(points, 0.5)[0] if points else Fall(0.0, math.inf, 0.0, math.inf)
     start = next((x for x, trains in points if trains), math.nan)
+    whole = {unit: curve for unit, curve in curves.items() if len(curve) == len(cells)}  # as claims compare them
+    curves = whole or curves
     half, low, high = summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan, math.nan, math.nan)
     return {
         "smallest_stable": start if points and start > points[0][0] else math.nan,

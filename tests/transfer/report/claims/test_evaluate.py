@@ -100,7 +100,7 @@ def test_what_has_no_results_by_sample_is_compared_over_seeds(tmp_path: Path) ->
     found = judged(tmp_path, runs[:3] + runs[-3:], metric="held_out.top1", needs=2).shown
     welch = stats.ttest_ind(held[:3], held[-3:], equal_var=False).confidence_interval()
     assert ends(found)[1:] == pytest.approx(100 * np.array(welch))
-    assert (found.verdict, found.why) == (NO_VERDICT, "0 of the 2 seeds that it needs")  # none is in both
+    assert (found.verdict, found.why) == (NO_VERDICT, "0 of the 2 seeds that it needs on all sides")  # none is in both
     assert "needs two seeds" in judged(tmp_path, runs[3:5], metric="held_out.top1").shown.why
 
 
@@ -164,7 +164,8 @@ def test_a_grid_that_ends_before_the_fall_bounds_the_rate(tmp_path: Path) -> Non
 def test_a_side_that_gained_too_little_by_training_is_undertrained(tmp_path: Path) -> None:
     runs = both(tmp_path)
     untrained = [made(tmp_path, "conv", seed=seed, level=0.2, lr=0.9) for seed in range(3)]
-    low = {"untrained": {"stem=conv,lr=0.1": "task=knn,stem=conv,lr=0.9"}}
+    untrained += [made(tmp_path, "patchify", seed=seed, level=0.2, lr=0.9) for seed in range(3)]
+    low = {"untrained": {f"stem={one},lr=0.1": f"task=knn,stem={one},lr=0.9" for one in ("conv", "patchify")}}
     rates = {"a": "stem=conv,lr=0.1", "b": "stem=patchify,lr=0.1"}
     result = judged(tmp_path, [*runs, *untrained], **rates, **low)
     assert result.verdict == "support"
@@ -173,6 +174,10 @@ def test_a_side_that_gained_too_little_by_training_is_undertrained(tmp_path: Pat
         "undertrained", True, True,
     )  # fmt: skip
     assert gained.effect == result.shown.effect  # trained against trained, as it was
+    assert len(result.records) == 12
+    assert [note for note in result.shown.notes if note.startswith("'stem=conv,lr=0.1' gained")]
+    few = judged(tmp_path, [*runs, *untrained[:2], *untrained[3:]], **rates, **low).shown
+    assert few.why == "untrained network of 'stem=conv,lr=0.1': 2 of the 3 seeds that it needs"
     missing = judged(tmp_path, runs, **rates, **low).shown
     assert missing.verdict == NO_VERDICT
     assert "untrained network of 'stem=conv,lr=0.1': " in missing.why

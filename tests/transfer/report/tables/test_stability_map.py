@@ -169,7 +169,7 @@ NONE = float("nan")
             (),
         ),
         # that two seeds were never tried at the deadly rates says nothing
-        ({0.001: [True] * 3, 0.05: [False], 0.65: [False]}, 0.001, [NONE, 0.001, NONE], 0.05, ()),
+        ({0.001: [True] * 3, 0.05: [False], 0.65: [False]}, 0.001, [0.00005**0.5] * 3, 0.05, ()),
         ({0.01: [True], 1.0: [False], 2.0: [True]}, 0.01, [NONE, 0.1, NONE], 1.0, (2.0,)),
     ],
 )
