@@ -22,11 +22,11 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("features/*.safetensors"))
 
 
-def assert_same_features(one: Path, two: Path) -> None:
+def assert_same_features(one: Path, two: Path, within: float = 0.0) -> None:
     assert [path.name for path in files(one)] == [path.name for path in files(two)]
     for mine, theirs in zip(files(one), files(two)):
         np.testing.assert_array_equal(read(mine).rows, read(theirs).rows)
-        np.testing.assert_array_equal(read(mine).features, read(theirs).features)
+        np.testing.assert_allclose(read(mine).features, read(theirs).features, rtol=0, atol=within)
 
 
 @pytest.fixture(scope="module")
@@ -68,4 +68,4 @@ def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbe
     assert found.environment["world_size"] == 2
     assert found.cost["found_hours"] == 0 < found.cost["extraction_seconds"]
     assert found.scores == expected.scores
-    assert_same_features(tmp_path, undisturbed)
+    assert_same_features(tmp_path, undisturbed, 1e-5)  # other batches round otherwise on some processors
