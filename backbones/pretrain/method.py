@@ -16,6 +16,7 @@ from transfer.core.options import Execution, Needs, Other, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import FitOptions
+from transfer.engine.outcome import judge_export, rule_of
 from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
 
 if TYPE_CHECKING:
@@ -164,10 +165,12 @@ class PretrainingMethod(Task):
         from backbones.trained_weights import export_backbone
         from transfer.engine.extract import NotFinite
         from transfer.engine.loop import fit
+        from transfer.engine.optim import changed_share
 
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
+        initial = {name: value.detach().cpu().clone() for name, value in backbone.named_parameters()}
         last: Outcomes = {}
         during = data if data.held_out is None else replace(data, val=data.held_out)
 
@@ -185,6 +188,9 @@ class PretrainingMethod(Task):
 
         if fit(learner, loader, options, context, scores_after).training_failed:
             return {}, {}
+        if options.epochs:
+            change = changed_share(initial, dict(backbone.named_parameters()))
+            context.outcome = judge_export(context.outcome, change, rule_of(options))
         start = time.monotonic()
         try:
             outcomes = last or validate(backbone, during, options, context)

@@ -66,6 +66,8 @@ def interval(pairs, score):  # of a - b; pairs: the folders of both variants, fo
     total = of_clusters + of_seeds
     freedom = total**2 / (of_clusters**2 / freedom + of_seeds**2 / max(seeds - 1, 1))
     half = stats.t.ppf(0.975, freedom) * np.sqrt(total)
+    if seeds > 1:  # the wider of both counts
+        half = max(half, stats.t.ppf(0.975, seeds - 1) * m.std(ddof=1) / np.sqrt(seeds))
     return max(m.mean() - half, -1), min(m.mean() + half, 1)
 
 

@@ -5,9 +5,10 @@ It follows docs/guide/claims.md and docs/concepts/statistics.md, not the suite's
 the suite's. Exit status 1: a verdict differs, a number by 0.01 % of the interval's width, or a comparison is missing.
 
 Runs by changed files count, as in the study. What does not occur there is not here: failed runs, one seed, clusters of
-unequal sizes, samples of which fewer than ten differ, bounds of a metric, equal counts; of half-score rates scores that
-rise from rate to rate, rates beyond the grid, and steps of it coarser than the margin. Nearly all of these stop it, or
-make it differ. Rank correlations, none of which has its runs, and collectives, which need none, are left out.
+unequal sizes, unequal numbers of unpaired seeds, samples of which fewer than ten differ, bounds of a metric, equal
+counts; of half-score rates scores that rise from rate to rate, rates beyond the grid, and steps of it coarser than the
+margin. Nearly all of these stop it, or make it differ. Rank correlations, none of which has its runs, and collectives,
+which need none, are left out.
 """
 
 import csv
@@ -52,17 +53,17 @@ def values(run, metric):  # by cluster of test samples, which are of one size; a
 
 
 def interval(sides, metric):  # [effect, low, high] of a - b or of a - b - (c - d), and the number of seeds
-    if not all(sides):
-        return np.full(3, np.nan), 0
     shared = sorted(set.intersection(*map(set, sides)))
     pairs = 2 * len(shared) > max(2, *map(len, sides))
     g = [k * np.array([values(x[s], metric) for s in (shared if pairs else x)]) for k, x in zip([1, -1, -1, 1], sides)]
     groups, n = [sum(g)] if pairs else g, g[0].shape[1]  # [seed, cluster]
-    # T of each group, and C, written as variances: with clusters of one size v is (x - mean) / sqrt(n (n - 1))
-    t = [max(n * x.mean(1).var(ddof=1) - x.var(0, ddof=1).mean(), 0) / (n - 1) / len(x) for x in groups]
-    c = sum(x.mean(0) for x in groups).var(ddof=1) / n
-    f = (c + sum(t)) ** 2 / (c**2 / (n - 1) + sum(x**2 / (len(y) - 1) for x, y in zip(t, groups)) or 1)
-    half = stats.t.ppf(0.975, max(f, 1)) * np.sqrt(c + sum(t))
+    # C and T of each group, written as variances: with clusters of one size v is (x - mean) / sqrt(n (n - 1))
+    raw = np.array([x.mean(1).var(ddof=1) / len(x) for x in groups])
+    t = np.maximum(n * raw - [x.var(0, ddof=1).mean() / len(x) for x in groups], 0) / (n - 1)
+    v = np.array([[sum(x.mean(0) for x in groups).var(ddof=1) / n, *t], [0, *raw]])
+    # the first row is over clusters and seeds, the second over seeds alone; the wider interval counts
+    f = v.sum(1) ** 2 / ((v**2 / [n - 1, *(len(x) - 1 for x in groups)]).sum(1) + 1e-99)
+    half = (stats.t.ppf(0.975, np.maximum(f, 1)) * np.sqrt(v.sum(1))).max()
     return sum(x.mean() for x in groups) + half * np.array([0, -1, 1]), min(map(len, groups))
 
 
@@ -83,9 +84,10 @@ def compare(a, b, kind, expect, runs, metric, margin=0, needs=1, grid=(), floor=
     best = [side[np.argmax(np.sum(x, 1))] for side, x in zip(sides, means)]
     poor = floor and all(best) and min(np.mean([values(y, metric) for y in x.values()]) for x in best) <= floor["value"]
     others = [select(untrained[text]) for text in texts] if untrained and not poor else []
-    found, n = interval(best if all(others) else [{}], metric)
+    whole = all([*best, *others])
+    found, n = interval(best, metric) if whole else (np.full(3, np.nan), 0)
     # the first of `every` is shown; all have to give the same verdict
-    poor, every = poor or any(interval(pair, metric)[0][1] <= margin for pair in zip(best, others)), [found]
+    poor, every = poor or any(whole and interval(x, metric)[0][1] <= margin for x in zip(best, others)), [found]
     if kind == "failure share" and n:
         bad = [np.ravel(side) <= 10 * ("top1" in metric) for side in means]  # no better than chance
         (p, i, j), (q, k, m) = [(x.mean(), *stats.binomtest(sum(x), x.size).proportion_ci(0.95, "wilson")) for x in bad]

@@ -24,10 +24,12 @@ from transfer.report.published.verdicts import Counts, PublishedKind
 from transfer.report.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate, Scores
+from transfer.statistics.verdicts import Kind, verdict_of
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
 EXACT = 20_000
 """Repeats of cells whose data are two counts, each pair of which is looked at once."""
+SHOWN = (Kind.A_BETTER, Kind.B_BETTER)
 ROUNDING = 1e-12
 PUBLISHED = 0.025
 """Margin to a published number, about three standard errors over samples."""
@@ -88,7 +90,9 @@ def cells() -> Iterator[Cell]:
         yield Cell("score", clusters, wrong if wrong != 0.3 else round(0.3 * clusters), "none", sizes, (1,))
     for seeds, wrong in product((2, 3, 5), (2, 8)):
         yield Cell("score", 355, wrong, "none", "ones", (seeds,), vary=(0.5, 0.5))
-    for clusters, sizes, seeds, vary in product((10, 20, 50, 200), ("ones", "lognormal"), (1, 2, 3, 5), (0, 0.5, 1, 3)):
+    for clusters, sizes, seeds, vary in product(
+        (10, 20, 50, 200), ("ones", "lognormal"), (1, 2, 3, 5), (0, 0.5, 1, 3, 10)
+    ):
         if seeds > 1 or not vary:
             yield Cell("difference", clusters, clusters, "normal", sizes, (seeds, seeds), True, (vary, vary))
     for seeds, vary in product((1, 2, 3, 5), (0.0, 0.03, 0.1)):
@@ -207,7 +211,7 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
         **dict.fromkeys(("rejected", "smallest", "power", "equivalent")),
     }
     if cell.effect == "normal" or (not cell.alone and cell.effect == "none"):
-        row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
+        row["rejected"] = 100 * float(np.mean([verdict_of(one).kind in SHOWN for one in found]))
     if not cell.alone and cell.effect == "none":
         row |= _power(cell, found, repeats)
     if not cell.alone and true:
@@ -230,14 +234,14 @@ def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float |
     several = found[:300]
     printed = {key: one.smallest_difference() for key, one in {id(one): one for one in several}.items()}
     typical = float(np.median([printed[id(one)] for one in several]))
-    if cell.kind == "interaction" or not 0 < typical < math.inf:
+    if cell.kind == "interaction" or several[0].borrowed or not 0 < typical < math.inf:
         return {}
     size, lost = mean_size(cell)
     surplus = typical * cell.clusters * size / lost
     if surplus > cell.clusters:
         return {"smallest": typical}
     again = drawn_estimates(replace(cell, effect="surplus", surplus=surplus), repeats // 2)
-    return {"smallest": typical, "power": 100 * float(np.mean([one.shown for one in again]))}
+    return {"smallest": typical, "power": 100 * float(np.mean([verdict_of(one).kind in SHOWN for one in again]))}
 
 
 def main(argv: Sequence[str]) -> int:

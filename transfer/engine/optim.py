@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -200,3 +200,15 @@ def restore(tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor], flag: Te
             values = torch.where(flag, values, torch.cat([tensor.flatten() for tensor in same]))
         parts = values.split([tensor.numel() for tensor in same])
         torch._foreach_copy_(same, [part.view(tensor.shape) for part, tensor in zip(parts, same)])
+
+
+def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:
+    """Return the norm of the change of tensors over their norm before; those that are equal, as frozen ones, are left
+    out.
+    """
+    moved = [(before[name].float(), now.detach().cpu().float()) for name, now in after.items()]
+    pairs = [(then, now) for then, now in moved if not torch.equal(then, now)]
+    if not pairs:
+        return 0.0
+    change = nn.utils.get_total_norm([now - then for then, now in pairs])
+    return float(change / nn.utils.get_total_norm([then for then, _ in pairs]).clamp(min=1e-12))

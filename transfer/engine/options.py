@@ -113,6 +113,8 @@ class FitOptions(Checked):
             reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         if self.epochs == 0:
             return  # training options have no effect
+        if self.lr == 0:
+            reject("--lr 0: nothing would move; set a rate, or --epochs 0 for the scores without training")
         warm, cool, offset = self.warmup_epochs, self.cooldown_epochs, self.schedule_offset
         offset = offset if self.schedule == "epoch" else 0
         if warm + max(cool, -offset if warm else 0) >= self.epochs:
@@ -127,7 +129,7 @@ class FitOptions(Checked):
             reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
         if self.schedule == "epoch":
             self._check_held_rates(offset)
-        if self.lr and math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
+        if math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
             reject(
                 f"--min-lr 0: the last epochs would train at 0 (--cooldown-epochs {cool:g}, --schedule-offset "
                 f"{offset}); set it above 0, or remove the cool-down and --schedule-offset"
@@ -139,7 +141,7 @@ class FitOptions(Checked):
         warm_up = f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch"
         if self.warmup_epochs % 1:
             reject(f"{warm_up}: use whole epochs or --schedule step")
-        if self.lr and self.warmup_epochs and not self.warmup_start and offset <= 0:
+        if self.warmup_epochs and not self.warmup_start and offset <= 0:
             fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
             reject(f"{warm_up}: the first epoch would train at 0; {fix}")
 

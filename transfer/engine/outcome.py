@@ -18,6 +18,9 @@ SCORED = ("completed", "not_judged")
 
 RULE = 2
 """Version of the rule; rises with any change below."""
+EXPORT_RULE = 3
+"""Version of the rule where the exported network is not the one whose loss is judged; see `rule_of`."""
+MOVED = 1e-3  # change of the exported weights, as a share of their norm, below which nothing has moved
 # `tests/benchmarks/outcomes` has the training runs on which the constants of the rule were fixed.
 FEWEST = 20  # steps below which a training is not judged; also the smallest window
 MARGIN = 0.013  # share of a level that a mean must be away from it
@@ -68,11 +71,31 @@ class Outcome:
     """Mean of each statistic that was looked at, over the first and the last window."""
     largest_lr: float | None = None
     """The largest learning rate that a step used."""
+    change: float | None = None
+    """Norm of what training changed the exported weights by, over their norm before; None where none are exported."""
 
     @property
     def training_failed(self) -> bool:
         """Whether training failed (a killed process has no outcome)."""
         return self.status not in SCORED
+
+
+def rule_of(options: Any) -> int:
+    """Return the version of the rule for a training with these options.
+
+    A falling loss shows that the network moves whose loss it is. It does not show it of an average (`export` teacher or
+    ema), nor has DINO's student a loss that must fall.
+    """
+    return RULE if getattr(options, "export", "raw") == "raw" else EXPORT_RULE
+
+
+def judge_export(outcome: Outcome, change: float, rule: int) -> Outcome:
+    """Return the outcome of a training with the change of the weights that it exports; see `Outcome.change`."""
+    judged = replace(outcome, change=change, rule=rule)
+    if outcome.status != "completed" or change >= MOVED:
+        return judged
+    reason = f"nothing moved: training changed the exported weights by {change:.2g} of their norm, less than {MOVED:g}"
+    return replace(judged, status="not_judged", reason=reason)
 
 
 class _Window(NamedTuple):

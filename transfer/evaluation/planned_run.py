@@ -20,7 +20,7 @@ from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.options import RESOLVED, settled_without_torch
-from transfer.engine.outcome import RULE
+from transfer.engine.outcome import rule_of
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
@@ -96,7 +96,7 @@ class PlannedRun:
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
         not_counted = {*idle_options(noted(kind, Needs), options)} if untrained else set()
         not_counted |= {name for name, added in noted(kind, Added).items() if options[name] == added.recorded}
-        training = {"precision": self.precision, "outcome_rule": RULE} if self.trains else {}
+        training = {"precision": self.precision, "outcome_rule": rule_of(self.command.options)} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if untrained else ""
         digests = {part: code["sha256"] for part, code in self.user_code.items()}

@@ -164,7 +164,7 @@ class Record:
     def status(self) -> Status:
         """How the training ended, by today's rule."""
         status: Status = self.outcome["status"]
-        return status if self.outcome.get("rule") == RULE or status == "nonfinite" else "not_judged"
+        return status if self.outcome.get("rule", 0) >= RULE or status == "nonfinite" else "not_judged"
 
     @property
     def reason(self) -> str:

@@ -5,7 +5,7 @@
 A score varies over test samples and over seeds, which are crossed: every seed is scored on all samples. The variance of
 a contrast is that over clusters of its mean over seeds, and that over seeds, less what both hold (Owen 2007, "The
 pigeonhole bootstrap", doi 10.1214/07-AOAS122). The interval is Student's, with Satterthwaite's degrees of freedom
-(1946). How much seeds matter is the subject of Bouthillier et al. (2021), arXiv 2103.03098.
+(1946), or Student's over the seeds alone where that is wider. How much seeds matter is the subject of Bouthillier et al. (2021), arXiv 2103.03098.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.statistics.intervals import Estimate, Method, Scores
+from transfer.statistics.intervals import LEVEL, Estimate, Method, Scores
 
 
 def clopper_pearson(successes: int, of: int, level: float) -> tuple[float, float]:
@@ -136,23 +136,22 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
     several = [k for k, one in enumerate(values) if len(one) > 1]
     alone = float(sum(scale[k] ** 2 for k, one in enumerate(values) if len(one) == 1))
     # a variant of one seed is taken to vary over seeds as the others do on the average
-    by_seeds = [
-        (scale[k] ** 2 / len(values[k]) + alone / len(several)) * _over_seeds(values[k], influences[k], rounding)
-        for k in several
-    ]
-    df = variants[0].df
-    parts = by_clusters**2 / df + sum(v**2 / (len(values[k]) - 1) for v, k in zip(by_seeds, several, strict=True))
-    total = by_clusters + sum(by_seeds)
+    weights = np.array([scale[k] ** 2 / len(values[k]) + alone / len(several) for k in several])
+    found = np.array([_over_seeds(values[k], influences[k], rounding) for k in several]).reshape(-1, 2)
+    observed, beyond = weights * found[:, 0], weights * found[:, 1]
+    seeds_df, df = np.array([len(values[k]) - 1 for k in several]), variants[0].df
+    crossed = _satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))
+    total, freedom = max(crossed, _over_seeds_alone(observed, seeds_df), key=_width) if several else crossed
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
         estimate,
         estimate,
         stderr=math.sqrt(total),
-        df=total**2 / parts if parts else df,
+        df=freedom,
         cluster_error=math.sqrt(by_clusters),
         cluster_df=df,
-        seed_error=math.sqrt(sum(by_seeds)) if several else None,
+        seed_error=math.sqrt(beyond.sum()) if several else None,
         seeds=sizes,
         paired=paired,
         borrowed=bool(several and alone),
@@ -161,15 +160,44 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
     )
 
 
+def _satterthwaite(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float, float]:
+    """Return the sum of variances [V], and its degrees of freedom (Satterthwaite 1946) from theirs."""
+    total, parts = float(variances.sum()), float((variances**2 / df).sum())
+    return total, total**2 / parts if parts else float(df[-1])
+
+
+def _over_seeds_alone(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float, float]:
+    """Return variance and degrees of freedom of Student's test of the seeds' scores, Welch's with several variants.
+
+    Few seeds may show by chance no variance beyond that of test samples; here all of what they show counts. Welch's
+    test errs where the variant with fewer seeds varies more: for unequal numbers the quantile is Cochran and Cox's
+    (1950, Experimental Designs), the mean of the variants' own, weighted by their variances.
+    """
+    from scipy.special import stdtridf, stdtrit
+
+    if not np.ptp(df) or not variances.any():
+        return _satterthwaite(variances, df)
+    share = (1 + LEVEL) / 2
+    return float(variances.sum()), float(stdtridf(share, np.average(stdtrit(df, share), weights=variances)))
+
+
+def _width(variance_and_df: tuple[float, float]) -> float:
+    from scipy.special import stdtrit
+
+    variance, df = variance_and_df
+    return math.sqrt(variance) * float(stdtrit(df, (1 + LEVEL) / 2))
+
+
 def _weighted(scale: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.asarray(sum(c * array for c, array in zip(scale, arrays, strict=True)))
 
 
-def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) -> float:
-    """Return the variance of one run over seeds beyond what its test samples alone vary seeds by; 0 or more."""
-    of_samples = ((influence - influence.mean(axis=0)) ** 2).sum() / (len(values) - 1)
-    variance = max(float(values.var(ddof=1) - of_samples), 0.0)
-    return variance if math.sqrt(variance) > rounding else 0.0
+def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) -> tuple[float, float]:
+    """Return the variance of one run over seeds, and what it is beyond that by test samples alone; 0 or more."""
+    observed = float(values.var(ddof=1))
+    of_samples = float(((influence - influence.mean(axis=0)) ** 2).sum() / (len(values) - 1))
+    pair = (observed, max(observed - of_samples, 0.0))
+    return tuple(variance if math.sqrt(variance) > rounding else 0.0 for variance in pair)
 
 
 def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:

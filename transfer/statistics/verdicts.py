@@ -51,6 +51,7 @@ class Verdict:
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
             too few clusters disagree to say.
         equal: whether the variants do not differ on any sample.
+        borrowed: whether a variant has one seed beside several of the other, so that its own variance is unknown.
         alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
         few: whether too few clusters disagree to say what could have been detected, or to call variants equivalent.
         breakdowns: of each variant, where any failed; the verdict is then one on those that trained.
@@ -66,6 +67,7 @@ class Verdict:
     smallest: float | None = None
     equal: bool = False
     few: bool = False
+    borrowed: bool = False
     alone: bool = False
     breakdowns: tuple[Breakdowns, ...] = ()
     counted: Estimate | None = None
@@ -92,6 +94,8 @@ def verdict_of(
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
         percent: whether the score is a fraction.
     """
+    if estimate.borrowed:
+        return Verdict(Kind.INCONCLUSIVE, percent=percent, margin=margin, borrowed=True)
     verdict = Verdict(
         Kind.EQUIVALENT, percent=percent, margin=margin, within=margin is not None and estimate.within(margin)
     )

@@ -41,16 +41,30 @@ def test_over_seeds_alone_it_is_the_paired_t_test_or_welchs() -> None:
     for found, theirs in (
         (difference(a, b), stats.ttest_rel(*effects)),
         (difference(a, b, seeds=[range(5), range(5, 10)]), stats.ttest_ind(*effects, equal_var=False)),
-        (difference(a, b[:3], seeds=None), stats.ttest_ind(effects[0], effects[1, :3], equal_var=False)),
     ):
         assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval()))
         assert found.p == pytest.approx(theirs.pvalue)
+    unequal = difference(a, b[:3], seeds=None)
+    variances = np.array([effects[0].var(ddof=1) / 5, effects[1, :3].var(ddof=1) / 3])
+    quantile = np.average(stats.t.ppf(0.975, [4, 2]), weights=variances)  # Cochran and Cox (1950)
+    assert unequal.high - unequal.estimate == pytest.approx(quantile * math.sqrt(variances.sum()))
+    assert (unequal.p < 0.05) == (unequal.low > 0 or unequal.high < 0)
+
+
+def test_few_seeds_have_the_wider_of_two_intervals() -> None:
+    """Three seeds whose scores differ by less than their test samples alone would make them still have Student's."""
+    d = np.random.default_rng(8).normal(0.1, 1, (3, 4000))
+    d += np.array([[0.012], [0.0], [-0.012]]) - d.mean(axis=1, keepdims=True) + 0.1
+    found, alone = difference(d, np.zeros_like(d)), stats.ttest_1samp(d.mean(axis=1), 0)
+    crossed = 1.96 * d.mean(axis=0).std(ddof=1) / math.sqrt(4000)
+    assert crossed < found.high - found.estimate == pytest.approx(alone.confidence_interval()[1] - 0.1)
+    assert found.p == pytest.approx(alone.pvalue)
 
 
 def test_samples_and_seeds_are_crossed() -> None:
     """The components of Owen (2007) and Satterthwaite's freedom, written out for one size of clusters."""
     rng = np.random.default_rng(2)
-    d = rng.normal(0.3, 1, 40) + rng.normal(0, 0.7, (4, 40)) + rng.normal(0, 0.4, (4, 1))
+    d = rng.normal(0.3, 2, 40) + rng.normal(0, 0.7, (4, 40)) + rng.normal(0, 0.2, (4, 1))
     found = difference(d, np.zeros_like(d))
     over_clusters = d.mean(axis=0).var(ddof=1) / 40
     rest = d - d.mean(axis=0) - d.mean(axis=1, keepdims=True) + d.mean()

@@ -194,7 +194,7 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     if limits:
         yield " ".join(limits)
     if any(estimate.borrowed for estimate in estimates):
-        yield "A variant with one completed seed is assumed to vary over seeds as the other does: add seeds to it."
+        yield "A variant with one completed seed beside several has no verdict: add seeds to it."
     if any(estimate.seed_error is None for estimate in estimates):
         told = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
         seeded = any(is_seeded(record) for row in rows for record in row.matched.records)

@@ -55,6 +55,8 @@ def _conclusion(verdict: Verdict) -> str:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
+    if verdict.borrowed:
+        return f"{kind.value}; one variant has a single seed"
     if verdict.alone:
         return f"{kind.value}; not significant after correction for several tests"
     if verdict.equal:
@@ -70,7 +72,7 @@ def verdict_number(value: float, verdict: Verdict) -> str:
 
 
 FEW = "seeds are few: coverage of the interval may be as low as 85 %"
-BORROWED = "has one completed seed and is assumed to vary over seeds as the others do; add seeds to it"
+BORROWED = "has one completed seed: no verdict, and an interval that takes it to vary as the others do; add seeds to it"
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
 
