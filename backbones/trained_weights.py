@@ -34,7 +34,7 @@ def export_backbone(
 ) -> None:
     """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
 
-    Nothing is written with `--save-weights none`, whatever the task.
+    Nothing is written with `--save-weights none`, whatever the task, or of a failed training.
 
     Args:
         facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
@@ -43,6 +43,8 @@ def export_backbone(
         trained: whether the run made the backbone's weights, so that the record names them.
     """
     if context.folder is None or not context.ranks.first or not context.save_weights:
+        return
+    if context.outcome.training_failed:
         return
     described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
     try:

@@ -29,6 +29,7 @@ Outcomes = dict[str, NDArray[Any]]
 Result = tuple[Scores, Outcomes]
 Defaults = dict[str, tuple[Any, str]]
 PICTURES = "pictures"  # in a run's folder
+FAILED_SCORES = "failed_scores"  # in the details of a record: what a failed training scores
 PRETRAIN = "pretrain-"
 """Before the name of a method in that of its task."""
 STEPS = 4
@@ -183,13 +184,17 @@ class Task:
     def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> Result:
         """Call `run`; that its features allow no score becomes the run's outcome, without scores.
 
-        What a task without epochs takes is the cost of evaluation.
+        What a failed training scores is kept in `details`, for readers: it counts in no mean. What a task without
+        epochs takes is the cost of evaluation.
         """
         from transfer.engine.extract import NotFinite, NotVaried
 
         start = time.monotonic()
         try:
-            return self.run(spec, dataset, options, context)
+            scores, outcomes = self.run(spec, dataset, options, context)
+            if not context.outcome.training_failed:
+                return scores, outcomes
+            context.details[FAILED_SCORES] = scores
         except NotFinite as broken:
             context.record_unscorable("nonfinite", broken)
         except NotVaried as equal:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from backbones.spec import BackboneSpec, override
 from transfer.core import user_code
 from transfer.core.errors import UsageError, reject
@@ -17,6 +19,8 @@ from transfer.data.classification import READERS, ClassificationData, open_class
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import judge_export, rule_of
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.intervals import Scores
 from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
 
 if TYPE_CHECKING:
@@ -170,7 +174,7 @@ class PretrainingMethod(Task):
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
-        initial = {name: value.detach().cpu().clone() for name, value in backbone.named_parameters()}
+        initial = {name: value.detach().cpu().clone() for name, value in backbone.state_dict().items()}
         last: Outcomes = {}
         during = data if data.held_out is None else replace(data, val=data.held_out)
 
@@ -186,7 +190,7 @@ class PretrainingMethod(Task):
                 context.note(f"epoch {epoch + 1} has no metrics: {broken}")
             return context.observe(backbone, epoch) | self.rescore(outcomes)
 
-        if fit(learner, loader, options, context, scores_after).training_failed:
+        if fit(learner, loader, options, context, scores_after).nonfinite:
             return {}, {}
         if options.epochs:
             change = changed_share(initial, dict(backbone.named_parameters()))
@@ -201,7 +205,25 @@ class PretrainingMethod(Task):
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
         export_backbone(backbone, context, network=options.export, **about, scores=scores)
+        if scores and options.epochs and learner.signs().moving_targets and not context.outcome.training_failed:
+            backbone.load_state_dict(initial)
+            self._note_gain(outcomes, validate(backbone, data, options, context), context)
         return scores, outcomes
+
+    def _note_gain(self, outcomes: Outcomes, before: Outcomes, context: "Context") -> None:
+        """Note what training gained over the weights that it started from; no outcome depends on it."""
+        pair = [self.per_sample(self.primary, one) for one in (outcomes, before)]
+        columns = [one for one in pair if one is not None and len(one) > 1]  # an interval needs two images
+        if len(columns) < len(pair):
+            return
+        scores = [Scores.of_clusters(column[None], np.ones(len(column))) for column in columns]
+        gain = contrast(scores, (1, -1), bounds=(0.0, 1.0))
+        start, *shown = (100 * value for value in (columns[1].mean(), gain.estimate, gain.low, gain.high))
+        context.details["before_training"] = {self.primary: float(columns[1].mean())}
+        context.note(
+            "{}: {:.1f} % on the same images before training, so that training changed it by {:+.1f} points "
+            "[{:.1f}, {:.1f}]".format(self.primary, start, *shown)
+        )
 
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"

@@ -125,7 +125,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
 
     if options.epochs:
         loader = train_loader(dataset, detector, options, context)
-        if fit(learner, loader, options, context, validate).training_failed:
+        if fit(learner, loader, options, context, validate).nonfinite:
             return {}, {}
     else:
         load_head(learner, learner.backbone, context)

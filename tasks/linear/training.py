@@ -119,8 +119,10 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     else:
         _classify_by_trained_heads(first, spec.weights, dataset, val_features, context)
     context.cost.eval_seconds += seconds
-    if context.outcome.training_failed:
+    if context.outcome.nonfinite:
         return {}, {}
+    if context.outcome.training_failed:  # it may have ended before a validation
+        learner.validate(val_features, labels, context.device)
     if isinstance(learner, RateGrid):
         assert held is not None
         start = time.monotonic()

@@ -166,7 +166,7 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
     context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
     if options.epochs:
         learner = _train(backbone, dataset, options, context)
-        if context.outcome.training_failed:
+        if context.outcome.nonfinite:
             return {}, {}
     else:
         learner = _trained_learner(backbone, options, context)
@@ -213,7 +213,7 @@ def _train(backbone: Backbone, dataset: ReidData, options: ReidOptions, context:
             best.state = {"epoch": epoch + 1, "mAP": scores["mAP"], "tensors": copies}
         return scores
 
-    if fit(learner, loader, options, context, validate).training_failed:
+    if fit(learner, loader, options, context, validate).nonfinite:
         return learner
     learner.load_state_dict(best.state["tensors"], strict=False)  # none if the last state is kept
     people, kept = len({sample.identity for sample in data.query}), best.state["epoch"] or options.epochs

@@ -211,7 +211,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
         view = partial(random_view, options=options, fill=tuple(round(255 * x) for x in backbone.spec.mean or ()))
         images = MaskedImages(dataset.training, view, seed=context.seed)
         fit(learner, context.shuffled(images, options), options, context)
-        if context.outcome.training_failed:
+        if context.outcome.nonfinite:
             return {}, {}
     else:
         learner.load_state_dict(read_frozen_head(spec.weights, dataset.classes, learner.state_dict(), context))

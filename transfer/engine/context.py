@@ -188,8 +188,10 @@ class Context:
 
     def record_unscorable(self, status: Status, reason: object) -> None:
         """Set the outcome of a run whose network gives numbers that are not finite, or features that do not tell images
-        apart, where it is scored.
+        apart, where it is scored. A training that has failed keeps its own.
         """
+        if self.outcome.training_failed:
+            return
         self.outcome = replace(self.outcome, status=status, reason=str(reason), signs=None, windows={})
         self.say(f"{status}: {reason}")
 

@@ -79,6 +79,11 @@ class Outcome:
         """Whether training failed (a killed process has no outcome)."""
         return self.status not in SCORED
 
+    @property
+    def nonfinite(self) -> bool:
+        """Whether training left numbers that cannot be scored; that of any other failure is, see `Task.execute`."""
+        return self.status == "nonfinite"
+
 
 def rule_of(options: Any) -> int:
     """Return the version of the rule for a training with these options.

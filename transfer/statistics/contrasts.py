@@ -5,7 +5,8 @@
 A score varies over test samples and over seeds, which are crossed: every seed is scored on all samples. The variance of
 a contrast is that over clusters of its mean over seeds, and that over seeds, less what both hold (Owen 2007, "The
 pigeonhole bootstrap", doi 10.1214/07-AOAS122). The interval is Student's, with Satterthwaite's degrees of freedom
-(1946), or Student's over the seeds alone where that is wider. How much seeds matter is the subject of Bouthillier et al. (2021), arXiv 2103.03098.
+(1946), or Student's over the seeds alone where that is wider. How much seeds matter is the subject of Bouthillier et
+al. (2021), arXiv 2103.03098.
 """
 
 import math

@@ -56,6 +56,27 @@ def test_what_cannot_work_is_known_before_training(
 
 
 @pytest.mark.parametrize("kept", ["teacher", "student"])
+def test_a_network_that_never_moved_is_not_called_trained(
+    tmp_path: Path, digits: ClassificationData, kept: str
+) -> None:
+    """At a rate of 1e-9 weights change in their last digits, the stem's batch statistics all the same.
+
+    The gain over the start is said, and decides nothing.
+    """
+    still, moving = (context(tmp_path / name) for name in ("still", "moving"))
+    given = {"epochs": 25, "batch_size": 80, "local_crops": 0, "export": kept, "blur": None}
+    for here, rate in ((still, 1e-9), (moving, 1e-3)):
+        here.folder.mkdir()
+        METHOD.run(resolve("tiny", **SMALL), digits, dino_options(lr=rate, **given), here)
+    assert (still.outcome.status, still.outcome.rule) == ("not_judged", 3)
+    assert "nothing moved" in still.outcome.reason
+    assert still.outcome.change < 1e-5 < 0.01 < moving.outcome.change
+    assert moving.outcome.status == "completed"
+    assert still.details["before_training"] == moving.details["before_training"]
+    assert any("before training, so that training changed it by" in note for note in still.notes)
+
+
+@pytest.mark.parametrize("kept", ["teacher", "student"])
 def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: ClassificationData, kept: str) -> None:
     options = dino_options(export=kept, epochs=2, batch_size=40, validate_at=(1,), teacher_momentum=0.5)
     spec, here = resolve("tiny", **SMALL), context(tmp_path)

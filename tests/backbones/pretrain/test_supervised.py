@@ -238,6 +238,22 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert accuracies(loaded) == scores
 
 
+def test_an_average_that_is_still_the_start_is_not_called_trained(data: Any, tmp_path: Path) -> None:
+    """The network trains, its exported average does not leave the initialisation in so few steps."""
+    here = context(tmp_path)
+    METHOD.run(tiny(), data, options(epochs=12, ema=0.99999, export="ema"), here)
+    assert (here.outcome.status, here.outcome.rule) == ("not_judged", 3)
+    assert here.outcome.reason.startswith("nothing moved: training changed the exported weights by")
+
+
+def test_a_failed_training_shows_what_it_scores_and_leaves_no_weights(data: Any, tmp_path: Path) -> None:
+    here = context(tmp_path)
+    assert METHOD.execute(tiny(), data, options(epochs=12, lr=1e-9), here) == ({}, {})
+    assert (here.outcome.status, here.outcome.rule) == ("at_chance", 2)
+    assert 0 <= here.details["failed_scores"]["top1"] <= 0.6
+    assert not (tmp_path / "export").exists()
+
+
 @pytest.mark.parametrize("at", [(), (1, -1)])
 def test_held_out_images_are_validated_on_and_the_test_images_scored_once(
     data: Any, tmp_path: Path, at: Any, monkeypatch: Any

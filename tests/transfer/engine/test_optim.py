@@ -212,7 +212,8 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
      {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_lr_factor": 1e-6},
      {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
      {"min_lr": 0.0, "schedule": "epoch", "schedule_offset": 1}, {"cooldown_epochs": 1.0},
-     {"decay_scale": "schedule"}, {"decay_scale": "schedule", "optimizer": "adamw", "lr": 0.0}],
+     {"decay_scale": "schedule"}, {"lr": 0.0},
+     {"decay_scale": "schedule", "optimizer": "adamw", "bias_lr_factor": 0.0}],
 )  # fmt: skip
 def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(wrong))}".replace("_", "-")):

@@ -6,13 +6,13 @@ from typing import Any
 
 from transfer.comparison.compare_arms import PERCENT
 from transfer.comparison.paired_intervals import mean_score
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, shortened
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
-from transfer.task import Outcomes
+from transfer.task import FAILED_SCORES, Outcomes
 
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
@@ -64,6 +64,18 @@ def chance_level(record: Record, score: str) -> str | None:
 def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     """Return the cell with the ids of a row's runs."""
     return {RUN: tuple(record.run_id for record in records)}
+
+
+def failed_notes(records: Sequence[Record]) -> list[Note]:
+    """Return a note for each failed training with what it scores, which counts in no mean."""
+    notes = []
+    for record in records:
+        scores: dict[str, float] = record.details.get(FAILED_SCORES, {})
+        order = sorted(scores, key=lambda name: name != record.primary)
+        said = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
+        ended = record.status.replace("_", " ")
+        notes += [Note(f"{record.run_id}: {ended}; it scores {said}, which is in no mean")] if scores else []
+    return notes
 
 
 def unjudged_note(records: Sequence[Record]) -> list[Note]:

@@ -23,6 +23,7 @@ from transfer.report.tables.columns import (
     COSTS,
     WITH_FAILED,
     chance_level,
+    failed_notes,
     group_cells,
     interval,
     looked_for,
@@ -119,7 +120,9 @@ def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
                 **run_ids([record]),
             }
         )
-    notes = unjudged_note(runs.records) + image_notes([[record] for record in runs.records])
+    notes = (
+        failed_notes(runs.records) + unjudged_note(runs.records) + image_notes([[record] for record in runs.records])
+    )
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
