@@ -23,7 +23,7 @@ from transfer.experiments.published_rows import Value
 from transfer.report.published.verdicts import Counts, PublishedKind
 from transfer.report.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds
-from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate, Scores
+from transfer.statistics.intervals import SKEWED, Estimate, Scores
 from transfer.statistics.verdicts import Kind, verdict_of
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
@@ -195,7 +195,7 @@ def cautioned(cell: Cell, estimate: Estimate) -> bool:
     """Whether the row says that its interval may be too short, or is not about other seeds."""
     few = estimate.method == "t" and estimate.most_discordant < SKEWED
     seeds = min(estimate.seeds)
-    return few or estimate.borrowed or 1 < seeds <= FEW_SEEDS or (seeds == 1 and max(cell.vary) > 0)
+    return few or estimate.borrowed or (seeds == 1 and max(cell.vary) > 0)
 
 
 def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:

@@ -13,7 +13,7 @@ from backbones.weights.locate import head_digest
 from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.core import user_code
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, shortened
 from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
 from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
@@ -27,7 +27,7 @@ from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.record import Record
-from transfer.records.store import RECORD, RunKey, Store
+from transfer.records.store import RECORD, Run, RunKey, Store, lost_files
 from transfer.task import Task
 
 
@@ -299,6 +299,9 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         axes = " and ".join(per_process(record.task, record.options, record.backbone))
         made = f" (made by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself)"
     lines = [f"{run_id}: has a record, reused{made}"]
+    lacking = lost_files(Run(store.folder(run_id), record), damaged=False)
+    if lacking and record.shared is None:
+        lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")
     if record.dirty and not source_state()[1]:
         repeat = f"delete {store.folder(run_id)} to repeat the run with the present files"
         lines.append(f"{run_id}: made with files changed since their commit; {repeat}")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from transfer.core.errors import MissingInput, UserError
+from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.exports import EXPORT, why_no_weights
 from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
@@ -38,6 +38,17 @@ def without_weights(run: Run) -> str:
     failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
     why = failed or why_no_weights(run.record.options)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
+
+
+def lost_files(run: Run, *, damaged: bool) -> list[str]:
+    """Return the files of a run that are missing, or those that have another size than the run wrote."""
+    lost = []
+    for name, facts in run.record.files.items():
+        path = run.folder / name
+        there = path.exists()
+        if (there and path.stat().st_size != facts["size"]) if damaged else not there:
+            lost.append(name)
+    return lost
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class Store:
         """Return the record of a finished run; None if there is none.
 
         Raises:
-            UserError: the folder's record is damaged or belongs to another run.
+            UserError: the folder's record is damaged or belongs to another run, or a file has not the recorded size.
         """
         path = self.folder(run_id) / RECORD
         if not path.exists():
@@ -77,6 +88,11 @@ class Store:
         early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
         if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
+        if damaged := lost_files(Run(path.parent, record), damaged=True):
+            raise UserError(
+                f"{path.parent}: {shortened(damaged)}: not of the size that the run wrote; put the file back, or "
+                "delete the folder to run it again"
+            )
         return record
 
     @contextmanager

@@ -197,8 +197,8 @@ def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) 
     """Return the variance of one run over seeds, and what it is beyond that by test samples alone; 0 or more."""
     observed = float(values.var(ddof=1))
     of_samples = float(((influence - influence.mean(axis=0)) ** 2).sum() / (len(values) - 1))
-    pair = (observed, max(observed - of_samples, 0.0))
-    return tuple(variance if math.sqrt(variance) > rounding else 0.0 for variance in pair)
+    observed, beyond = (each if each > rounding**2 else 0.0 for each in (observed, observed - of_samples))
+    return observed, beyond
 
 
 def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:

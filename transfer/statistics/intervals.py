@@ -19,8 +19,6 @@ FEW = 10
 """Clusters that must disagree before a row says "equivalent" or names a smallest detectable difference."""
 SKEWED = 40
 """Clusters that disagree below which Student's interval may be too short, as their sum is skewed."""
-FEW_SEEDS = 5
-"""Seeds up to which Satterthwaite's df makes intervals too short in some cases."""
 
 Method = Literal["t", "exact", "rule of three"]
 """t: over clusters and seeds; exact: McNemar's test, of a single score Clopper and Pearson's interval; rule of three:

@@ -14,7 +14,7 @@ from transfer.core.files import write_atomic
 from transfer.data.spec import candidate_folders, resolve_dataset
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.step import as_list
-from transfer.records.store import RECORD, Record, Store
+from transfer.records.store import RECORD, Record, Run, Store, lost_files
 
 
 def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
@@ -96,6 +96,8 @@ class EarlierResults:
         except (OSError, ValueError):
             return None
         record = read_record(self.out, run) if its_key == key else None
+        if record and lost_files(Run(self.out / "runs" / run, record), damaged=True):
+            return None  # its command says what is wrong
         if record is None or record.export is None or job.step.kind != "pretrain":
             return record
         exported = exports.pretraining_facts(self.out / "weights" / job.name).get("identity")

@@ -12,6 +12,7 @@ from transfer.core.errors import UserError, first_line
 from transfer.core.exports import EXPORT
 from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
+from transfer.records.protocol import backbone_of
 from transfer.records.record import Record, RunKey, file_checksums
 from transfer.records.store import NOT_LISTED, RECORD
 from transfer.task import PRETRAIN, load_task
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from transfer.task import Task
 
 
+SET_BY_RUN = ("drop_path", "train_size")
+"""Fields of the backbone that a task's options set when they build it."""
 METRIC = "metric "
 """Beginning of the names of metrics in `Record.user_code`."""
 
@@ -57,6 +60,31 @@ def check_files(folder: Path, record: Record) -> Checks:
     notes = [f"not of the record: {', '.join(extra)}"] if extra else []
     left_out = (record.shared or {}).get("left_out", [])
     return wrong, notes + ([f"a shared copy, without {', '.join(left_out) or 'its paths'}"] if record.shared else [])
+
+
+def check_key(record: Record) -> list[str]:
+    """Return what a record says otherwise than the content of its run key; see `PlannedRun.run_key`."""
+    content, wrong, backbone = record.run_key_content, [], backbone_of(record, without=record.backbone)
+    if (digest := RunKey(content).digest) != record.run_key:
+        wrong.append(f"run_key: {record.run_key[:12]} in the record, {digest[:12]} from its content")
+    whole = {name: getattr(record, name) for name in ("task", "task_version", "weights_id", "seed", "smoke", "subset")}
+    whole |= {name: record.environment.get(name) for name in ("precision", "eval_precision", "device_type")}
+    stated = {
+        "": whole,
+        "options": record.options,
+        "dataset": record.dataset,
+        "backbone": {name: value for name, value in backbone.items() if name not in SET_BY_RUN},
+        "user_code": {part: code["sha256"] for part, code in record.user_code.items()},
+    }
+    for part, values in stated.items():
+        of_key = content.get(part, {}) if part else content
+        differing = [name for name in of_key.keys() & values.keys() if of_key[name] not in (None, values[name])]
+        wrong += [
+            f"{f'{part}.' * bool(part)}{name}: {values[name]} in the record, {of_key[name]} in its run key"
+            for name in sorted(differing)
+            if not (isinstance(values[name], str) and Path(values[name]).is_absolute())  # counts by its content
+        ]
+    return wrong
 
 
 def check_scores(folder: Path, record: Record) -> Checks:
@@ -150,8 +178,7 @@ def verify(folder: Path, name: str = "") -> Verdict:
         wrong, verdict.notes = check_files(folder, record)
         if folder.resolve().name != record.run_id:
             wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
-        if (digest := RunKey(record.run_key_content).digest) != record.run_key:
-            wrong.append(f"run_key: {record.run_key[:12]} in the record, {digest[:12]} from its content")
+        wrong += check_key(record)
         of_scores, notes = check_scores(folder, record)
     except OSError as error:  # no permission, a failing disk
         wrong, of_scores, notes = [first_line(error).replace(str(folder), verdict.name)], [], []

@@ -12,6 +12,7 @@ import torch
 import transfer
 from tasks.knn.task import Knn
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
+from transfer.core.errors import UserError
 from transfer.engine.device import choose_precisions
 from transfer.engine.options import settled_without_torch
 
@@ -33,6 +34,17 @@ def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
     assert "torch is imported" in other_seed.stderr, "a run without a record needs it"
     other_device = without_torch(*WORDS[:-1], "cuda", "--out", str(tmp_path))
     assert "torch is imported" in other_device.stderr, "on another kind of device it is another run"
+
+
+def test_a_run_with_damaged_files_is_not_reused_and_one_without_some_says_so(tmp_path: Path) -> None:
+    (run,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
+    outcomes = tmp_path / run.run_id / "outcomes.npz"
+    outcomes.write_bytes(outcomes.read_bytes()[:-10])
+    with pytest.raises(UserError, match=r"outcomes.npz: not of the size that the run wrote; put the file back"):
+        transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
+    outcomes.unlink()
+    again = without_torch(*WORDS, "--out", str(tmp_path))
+    assert f"{run.run_id}: without outcomes.npz, which the run wrote; delete its folder" in again.stderr
 
 
 def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

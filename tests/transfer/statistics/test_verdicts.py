@@ -46,3 +46,13 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     corrected = verdict_of(replace(better, stderr=0.005), p=0.2)
     assert corrected.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
     assert verdict_text(corrected) == "inconclusive; not significant after correction for several tests"
+
+
+def test_one_seed_beside_several_has_no_verdict() -> None:
+    """How a variant varies over seeds is not known from one; the other may vary a tenth as much."""
+    clear = Estimate(
+        0.05, 0.04, 0.06, p=1e-6, stderr=0.005, seeds=(1, 3), borrowed=True, clusters=355, inner=(0.041, 0.059)
+    )
+    for margin in (None, 0.1):
+        assert verdict_of(clear, margin=margin).kind is Kind.INCONCLUSIVE
+        assert verdict_text(verdict_of(clear, margin=margin)) == "inconclusive; one variant has a single seed"

@@ -37,7 +37,8 @@ def made(
     """A finished run of ReID whose scores are those of its outcomes."""
     outcomes = ranked(seed)
     outcomes["sample"] = np.array([sample, *outcomes["sample"][1:]])
-    run_key = RunKey(CONTENT | {"seed": seed})
+    backbone = {**CONTENT["backbone"], "stem": f"sha256:{64 * 'a'}:Mine"}
+    run_key = RunKey(CONTENT | {"seed": seed, "backbone": backbone})
     values: dict[str, Any] = {
         "run_key_content": run_key.content,
         "seed": seed,

@@ -68,6 +68,11 @@ def sealed(folder: Path, **given: Any) -> None:
     (folder / "record.json").write_bytes(with_checksum(asdict(replace(record, **given))))
 
 
+def recorded(folder: Path, part: str, **changed: Any) -> dict[str, Any]:
+    """A part of the record with some values replaced."""
+    return {**getattr(Record.read(folder / "record.json"), part), **changed}
+
+
 def replaced(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -81,6 +86,12 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a line of the history": (lambda folder: (folder / "history.jsonl").write_text(""), "the run wrote (0 bytes)"),
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
     "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
+    "an option": (lambda folder: sealed(folder, options=recorded(folder, "options", lr=7.0)), "options.lr: 7.0 in the"),
+    "the stem": (
+        lambda folder: sealed(folder, backbone=recorded(folder, "backbone", stem="conv")),
+        "backbone.stem: 3Conv+3BN+3ReLU+1Proj@2,1,1,8 in the record, 1Proj@16 in its run key",
+    ),
+    "the seed": (lambda folder: sealed(folder, seed=77), "seed: 77 in the record, "),
     "the identity": (lambda folder: sealed(folder, run_key_content={"seed": 0}), "from its content"),
     "the record": (lambda folder: (folder / "record.json").write_text("{"), "not a readable record"),
     "a missing record": (lambda folder: (folder / "record.json").unlink(), ": interrupted"),

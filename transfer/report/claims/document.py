@@ -18,7 +18,6 @@ from transfer.report.claims.figures import claim_plot
 from transfer.report.claims.findings import BEST_FIRST, Finding, Result, hours_of, verdict_counts
 from transfer.report.figures.svg import on_white
 from transfer.report.page.section_types import Section
-from transfer.report.tables.comparison_text import FEW
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, with_numbers
 from transfer.report.tables.text import csv, markdown, without_tags
 from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT
@@ -145,7 +144,6 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
         missing=lambda one: "; ".join(
             dict.fromkeys(re.sub("^'[^']*'(: | has )", "", _brief(of.why)) for of in one.findings)
         ),
-        few=FEW,
     )
     contents[file] = (re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n").encode()
     check_writable(folder, "--document")

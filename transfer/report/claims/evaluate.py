@@ -17,11 +17,11 @@ from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, half_score
 from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
 from transfer.report.claims.variants import chosen, matched, measure, scale_of, selected, values_of
-from transfer.report.tables.comparison_text import FEW, NO_MORE, notes_of_match
+from transfer.report.tables.comparison_text import NO_MORE, notes_of_match
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.effects import CONTRADICTION, SUPPORT, conclusion, rank_correlation
-from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
+from transfer.statistics.intervals import Estimate, Scores
 
 
 def evaluate(claim: Claim, runs: RunSet) -> Result:
@@ -104,7 +104,6 @@ def _contrast(
         reasons = dict.fromkeys(compared.without_interval.values()) if row else ()
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)
         notes += [f"over seeds alone: {why}" for why in reasons]
-        notes += [f"{min(estimate.seeds)} {FEW}"] * (min(estimate.seeds) <= FEW_SEEDS)
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
     seeds = len(set.intersection(*({run.record.seed for run in one.runs} for one in compared.units)))
     smallest, seeds = unit * estimate.smallest_difference(), min(*estimate.seeds, seeds)

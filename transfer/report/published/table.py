@@ -26,10 +26,11 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.published.verdicts import MARGIN, Counts, judged
+from transfer.report.tables.columns import count
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
-from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
+from transfer.statistics.intervals import Estimate, Scores
 
 REASONS = "not comparable because"
 """Name of the column of reasons why numbers are not comparable."""
@@ -142,9 +143,10 @@ def _cell_row(
     ends = [
         f"{100 * end - value.percent:+.{value.decimals}f}" for end in (estimate.estimate, estimate.low, estimate.high)
     ]
-    seeds = estimate.seeds[0]
-    few = f" ({seeds} seed{'s' * (seeds > 1)})" * (seeds <= FEW_SEEDS)
-    return cells | {"difference": ends[0], "interval": f"{ends[1]} to {ends[2]}{few}"}, []
+    return cells | {
+        "difference": ends[0],
+        "interval": f"{ends[1]} to {ends[2]} ({count(estimate.seeds[0], 'seed')})",
+    }, []
 
 
 def _counts(variant: Arm, pretrained: bool) -> Counts:

@@ -17,11 +17,11 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
-from transfer.report.tables.comparison_text import FEW, verdict_number
+from transfer.report.tables.comparison_text import verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
 from transfer.report.tables.table import is_missing, is_number
-from transfer.statistics.intervals import FEW_SEEDS, Estimate
+from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind
 
 COUNTED = (
@@ -186,13 +186,10 @@ def _marks(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
-    """Yield what the intervals do not cover: few seeds, several tests, and with one seed how trainings vary."""
+    """Yield what the intervals do not cover: several tests, and with one seed how trainings vary."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
-    fewest = min((number for estimate in estimates for number in estimate.seeds), default=1)
-    limits = [f"{fewest} {FEW}."] * (1 < fewest <= FEW_SEEDS)
-    limits += [f"Verdicts are corrected for {tests} tests, intervals are not."] * (tests > 1)
-    if limits:
-        yield " ".join(limits)
+    if tests > 1:
+        yield f"Verdicts are corrected for {tests} tests, intervals are not."
     if any(estimate.borrowed for estimate in estimates):
         yield "A variant with one completed seed beside several has no verdict: add seeds to it."
     if any(estimate.seed_error is None for estimate in estimates):

@@ -13,7 +13,7 @@ from transfer.records.fields import content_label
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note, cell_text
 from transfer.statistics.contrasts import common_seeds
-from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
+from transfer.statistics.intervals import LEVEL, SKEWED
 from transfer.statistics.verdicts import Kind, Verdict
 
 _FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
@@ -71,7 +71,6 @@ def verdict_number(value: float, verdict: Verdict) -> str:
     return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
 
 
-FEW = "seeds are few: coverage of the interval may be as low as 85 %"
 BORROWED = "has one completed seed: no verdict, and an interval that takes it to vary as the others do; add seeds to it"
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
@@ -86,7 +85,7 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(text, about, rows) for text in _no_interval(match)]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    told = (BORROWED, FEW, NO_MORE)
+    told = (BORROWED, NO_MORE)
     return notes + [Note(text, about, rows, any(part in text for part in told)) for text in _seeds(match)]
 
 
@@ -144,15 +143,15 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
-    """Yield the notes on seeds: left out, few, of one pretraining, or averaged."""
+    """Yield the notes on seeds: left out, a single one, of one pretraining, or averaged."""
     units = match.units
     paired = common_seeds([variant.seeds for variant in units])
     sizes = [len(places) for places in paired] if paired else [len(variant.seeds) for variant in units]
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     if paired:
         yield from _left_out(names, units, paired)
-    if any(row.estimate is not None for row in match.rows):
-        yield from _few_seeds(names, sizes)
+    if min(sizes) == 1 < max(sizes) and any(row.estimate is not None for row in match.rows):
+        yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"
     if zero := dict.fromkeys(row.score for row in match.rows if row.estimate and row.estimate.seed_error == 0):
         yield f"{NO_MORE}: {', '.join(zero)}"
     weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
@@ -179,18 +178,6 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
             broken = [other for other, of in zip(names, units, strict=True) if label in of.variant.absent]
             why = f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
             yield f"excluded: {' '.join(map(str, label))} of {name}, {why}"
-
-
-def _few_seeds(names: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
-    """Yield the limits of an interval over few seeds.
-
-    Args:
-        sizes: number of seeds of each variant, all above 0.
-    """
-    if min(sizes) == 1 < max(sizes):
-        yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"
-    elif 1 < min(sizes) <= FEW_SEEDS:
-        yield f"{min(sizes)} {FEW}"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
