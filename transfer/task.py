@@ -232,8 +232,11 @@ class Task:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""
         return {}
 
-    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return by each class's id the named scores that it has: the score and its values on B resamples, [1 + B].
+    def by_class(
+        self, names: Sequence[str], outcomes: Outcomes
+    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
+        """Return by each class's id whether it occurs in a sample [M], and the named scores that it has: the score and
+        its values on B resamples, [1 + B].
 
         Those of a class without a test sample, or that the outcomes do not give by class, are left out.
         """

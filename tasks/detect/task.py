@@ -218,16 +218,21 @@ class Detect(Task):
             scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
         return scores
 
-    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
+    def by_class(
+        self, names: Sequence[str], outcomes: Outcomes
+    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
         from tasks.detect.coco.averages import by_class, by_kind
 
-        found: dict[str, dict[str, NDArray[Any]]] = {}
+        found: dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]] = {}
         for prefix, short, matches in by_kind(names, outcomes):
-            for number, rows in zip(matches.categories.tolist(), by_class(matches, short).T, strict=True):
+            for place, rows in enumerate(by_class(matches, short).T):
+                counted = (matches.truth_category == place) & (matches.truth_counted > 0)
+                images = np.isin(np.arange(len(matches.sample)), matches.truth_image[counted])
                 for name, row in zip(short, rows, strict=True):
                     if not np.isnan(row[0]):
-                        found.setdefault(str(number), {})[f"{prefix}_{name}"] = row
+                        of_class = found.setdefault(str(matches.categories[place]), (images, {}))
+                        of_class[1][f"{prefix}_{name}"] = row
         return found
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
@@ -78,12 +77,15 @@ class Segment(Classification):
         """Return both scores, which are of all images together."""
         return self.rescore(outcomes)
 
-    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> dict[str, dict[str, NDArray[Any]]]:
+    def by_class(
+        self, names: Sequence[str], outcomes: Outcomes
+    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
         """Return the intersection over union of each class by its label, under `mIoU`."""
         from tasks.segment.scoring import by_class
 
-        columns = enumerate(by_class(outcomes).T)
-        return {str(label): {"mIoU": column} for label, column in columns if "mIoU" in names and np.isfinite(column[0])}
+        columns = zip(outcomes["labelled"].T > 0, by_class(outcomes).T, strict=True) if "mIoU" in names else ()
+        found = {str(label): (images, {"mIoU": column}) for label, (images, column) in enumerate(columns)}
+        return {label: of_class for label, of_class in found.items() if of_class[0].any()}
 
 
 TASK = Segment()

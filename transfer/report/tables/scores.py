@@ -46,7 +46,8 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
     """Return a row for each configuration and class: mean scores over seeds in percent, with 95 % intervals.
 
     Configurations are named as in `summary`. Resamples are those of the score over all classes; an interval is from
-    those in which the class occurs. The table is empty if no task of the runs has scores by class.
+    those in which the class occurs, and over the images in which it does: from one image there is none. The table is
+    empty if no task of the runs has scores by class.
 
     Args:
         runs: runs of one task.
@@ -81,9 +82,9 @@ def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
     outcomes, record = read_outcomes(run), run.record
     with scoring():
         found = load_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
-    shared = {name: outcomes[name] for name in ("sample", "cluster")}
     members = {}
-    for one, of_class in found.items():
+    for one, (images, of_class) in found.items():
+        shared = {name: outcomes[name][images] for name in ("sample", "cluster")}
         resampled = {f"{RESAMPLED}{name}": values[1:] for name, values in of_class.items()}
         scored = {name: float(values[0]) for name, values in of_class.items()}
         members[one] = replace(record, scores=scored), shared | resampled

@@ -57,7 +57,11 @@ def test_classes_are_resampled_with_the_images_of_the_score():
     np.testing.assert_allclose(np.nanmean(table[1:, 1], axis=1), resampled(matches)["resampled_box_AP50"])
     found = load_task("detect").by_class(["box_AP50"], matches.outcomes())
     assert [*found] == ["1", "3", "7"]
-    assert found["7"]["box_AP50"].tolist() == pytest.approx(table[:, 1, 2].tolist(), nan_ok=True)
+    images, of_class = found["7"]
+    assert set(np.flatnonzero(images)) == {
+        *matches.truth_image[(matches.truth_category == 2) & matches.truth_counted > 0]
+    }
+    assert of_class["box_AP50"].tolist() == pytest.approx(table[:, 1, 2].tolist(), nan_ok=True)
 
 
 @pytest.mark.parametrize(
