@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from backbones.archs import parse_field
+from backbones.spec import resolve
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, reject
@@ -67,9 +68,10 @@ class Step:
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
-    """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place."""
+    """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place; wrong names are `kept`."""
     where = f"{file}: steps.{name}"
-    check_keys(content, STEP_KEYS, where)
+    with kept():
+        check_keys(content, STEP_KEYS, where)
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     backbone, dataset = (as_list(content.get(key)) for key in ("backbone", "dataset"))
     missing = ["`pretrain: RECIPE` or `run: TASK`, one of them,"] * (len(kinds) != 1)
@@ -80,7 +82,8 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     options, grid, resources = (
         mapping(content.get(key) or {}, f"{where}: {key}") for key in ("options", "grid", "resources")
     )
-    check_resources(shared | resources, f"{where}: resources")
+    with kept():
+        check_resources(shared | resources, f"{where}: resources")
     # each value once; null removes an axis
     axes = {
         ",".join(options_of(name)): list({repr(value): value for value in as_list(values)}.values())
@@ -99,10 +102,13 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         grid=axes,
         resources={key: value for key, value in (shared | resources).items() if value is not None},
     )
-    with errors_naming(where), errors_together():
+    with kept(), errors_naming(where), errors_together():
         for one in step.dataset:
             with kept():
                 resolve_dataset(one)
+        for one in step.backbone:
+            with kept():
+                resolve(one)
         check_options((*step.options, *step.varied), step.kind, step.recipe)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
@@ -181,10 +187,11 @@ def read_rows(
     dropped, most = set(mapping(content["steps"], where)) - set(steps), 1 if readings == "one" else None
     parsed_rows = []
     for number, row in enumerate(rows, 1):
-        check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
+        with kept():
+            check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
         named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
         for key, options in named.items():
-            with errors_naming(f"{where}: row {number}: {key}"):
+            with kept(), errors_naming(f"{where}: row {number}: {key}"):
                 check_options(options, steps[key].kind, steps[key].recipe)
             values = {
                 name: used_values(value)[:most] if "table" in content else [value] for name, value in options.items()

@@ -13,7 +13,7 @@ steps:
 tiers:                    # laid over the steps; their options and grids also stand above those of the rows
   smoke: {pretrain: {backbone: [tiny], options: {smoke: true}}, reid: {options: {smoke: true}}}
 resources: {gpus: 8, minutes: 2880}
-report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [stem]}
+report: {compare: [stem=conv, stem=patchify], heatmap: [lr, warmup_epochs], by: [stem]}
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
 from transfer.cli.layers import config_path
-from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
+from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, unknown
 from transfer.core.options import check_keys, mapping
 from transfer.core.settings import read_value, read_yaml
 from transfer.core.user_code import is_user_part
@@ -121,10 +121,12 @@ def read_sweep(
     """
     path = config_path("sweeps", "sweep", name)
     content, where = read_yaml(path), str(path)
-    check_keys(content, KEYS, where)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
-    overrides: dict[str, Any] = {}
+    overrides, report = dict[str, Any](), dict[str, Any]()
+    rows, paper = list[dict[str, Any]](), None
     with errors_together():
+        with kept():
+            check_keys(content, KEYS, where)
         with kept():
             overrides = _tier(content, tier, where)
         merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
@@ -136,34 +138,42 @@ def read_sweep(
             for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
                 step["seeds"] = list(seeds)
         parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
+        replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
+        for name_of, values in overrides.items():
+            replaced |= {(name_of, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
+        with kept():
+            rows = read_rows(content, parsed, readings, replaced, where)
+        with kept():
+            _check_named_steps(content.get("vary"), search, [key for key, step in merged.items() if step], where)
+        with kept():
+            report = _report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report")
+        with kept():
+            paper = _paper(content, where)
     for key, step in parsed.items() if tier in ("full", None) else ():  # at full scale a step takes a GPU by default
         if not step.options.get("smoke"):
             parsed[key] = replace(step, resources={"gpus": 1, **step.resources})
-    replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
-    for step, values in overrides.items():
-        replaced |= {(step, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
-    rows = tuple(read_rows(content, parsed, readings, replaced, where))
-    _check_named_steps(content.get("vary"), search, tuple(parsed), where)
     return SweepFile(
         name=path.stem,
         tier=tier or "full",
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=rows,
-        report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
+        rows=tuple(rows),
+        report=report,
         search=search,
-        paper=_paper(content, where),
+        paper=paper,
         tiers=tuple(content.get("tiers") or ()),
         vary=content.get("vary"),
     )
 
 
-def _check_named_steps(vary: str | None, search: dict[str, Any] | None, steps: tuple[str, ...], where: str) -> None:
+def _check_named_steps(vary: str | None, search: dict[str, Any] | None, steps: Sequence[str], where: str) -> None:
     if vary is not None:
-        check_keys({vary: {}}, steps, f"{where}: vary")
+        with kept():
+            check_keys({vary: {}}, tuple(steps), f"{where}: vary")
     if search is not None:
-        check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
-        check_keys({search.get("step", steps[-1]): {}}, steps, f"{where}: search")
+        with kept():
+            check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        check_keys({search.get("step", steps[-1]): {}}, tuple(steps), f"{where}: search")
 
 
 def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> dict[str, Step]:
@@ -172,10 +182,12 @@ def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> d
     for key, value in steps.items():
         with kept():
             parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
-    for place, step in enumerate(parsed.values() if not has_kept() else ()):
-        if step.after is not None and step.after not in (earlier := [*parsed][:place]):
-            hint = did_you_mean(step.after, earlier)
-            raise UsageError(f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier step{hint}")
+    for step in parsed.values():
+        earlier = [name for name in [*steps][: [*steps].index(step.name)] if steps[name]]
+        with kept():
+            if step.after is not None and step.after not in earlier:
+                hint = did_you_mean(step.after, earlier)
+                raise UsageError(f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier step{hint}")
     return parsed
 
 

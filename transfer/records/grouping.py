@@ -95,10 +95,11 @@ def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
 
 
 def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[str]:
-    """Return where runs were computed, sorted: "8 processes", "torch 2.13".
+    """Return where runs were computed, sorted: "2 threads", "8 processes", "torch 2.13".
 
-    These are the minor versions of torch and, for trainings, the numbers of processes. They may change the last digits
-    of a score and belong to no protocol.
+    These are the minor versions of torch and, for trainings, the numbers of processes and on a CPU of threads. They may
+    change the last digits of a score, in a training more of them, and belong to no protocol: networks of unlike sizes
+    get unlike numbers of threads.
 
     Args:
         records: the runs.
@@ -112,6 +113,9 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
         shown = trains(record.options) and (in_protocol or not processes(record))
         if shown and (world := environment.get("world_size")):
             labels[f"{world} process{'es' * (world > 1)}"] = None
+        on_cpu = trains(record.options) and environment.get("device_type") == "cpu"
+        if on_cpu and (threads := environment.get("threads")):
+            labels[f"{threads} thread{'s' * (threads > 1)}"] = None
     return sorted(labels)
 
 

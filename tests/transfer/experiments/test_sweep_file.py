@@ -1,6 +1,7 @@
 """What a sweep's YAML may say, and how its mistakes are named."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names, write_yaml
+from transfer.experiments import sweep_file
 from transfer.experiments.grid import expand
 from transfer.experiments.step import read_variants
 from transfer.experiments.sweep_file import read_sweep
@@ -128,6 +130,36 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: A
         read_sweep(name, "smoke")
     assert says in str(error.value)
     assert "mine.yaml" in str(error.value)
+
+
+def test_all_misspelt_names_are_told_at_once(tmp_path: Path) -> None:
+    wrong = copy.deepcopy(SWEEP) | {"abut": "x", "vary": "reidd", "search": {"lo": 1, "high": 2}, "report": {"map": 1}}
+    wrong["steps"]["pretrain"] |= {"backbone": "tinyy", "seedz": [0], "grid": {"lrx": [1]}}
+    wrong["steps"]["reid"] |= {"after": "pretrainn", "dataset": ["toy_markt"], "options": {"epochz": 1}}
+    wrong["rows"] = [{"reidx": {}, "pretrain": {"stm": "conv"}}]
+    with pytest.raises(UsageError) as told:
+        read_sweep(write(tmp_path, wrong), "full")
+    for name in (
+        "abut",
+        "reidd",
+        "lo",
+        "map",
+        "tinyy",
+        "seedz",
+        "lrx",
+        "pretrainn",
+        "toy_markt",
+        "epochz",
+        "reidx",
+        "stm",
+    ):
+        assert re.search(rf"\b{name}\b", str(told.value)), name
+
+
+def test_the_example_of_the_format_is_one(tmp_path: Path) -> None:
+    example = (sweep_file.__doc__ or "").partition("\n\n")[2]
+    (tmp_path / "example.yaml").write_text(example.replace("paper:", "# paper:").replace("table:", "# table:"))
+    assert len(expand(read_sweep(str(tmp_path / "example.yaml"), "smoke"))) == 4
 
 
 def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def test_marks_stand_beside_the_data_set() -> None:
     assert "(pretraining smoke, pretraining subset 8, " in group.dataset
 
 
+def test_trainings_on_a_cpu_by_other_numbers_of_threads_are_marked() -> None:
+    cpu = [{"device_type": "cpu", "threads": threads} for threads in (1, 2)]
+    groups = of([made(environment=cpu[0], lr=0.05), made(environment=cpu[1], lr=0.1)])
+    assert [group.dataset for group in groups] == [
+        "toy_market (1 thread, version 1)",
+        "toy_market (2 threads, version 1)",
+    ]
+    alike = of([made(environment=cpu[0]), made(environment=cpu[0], lr=0.1), made(environment=cpu[0] | {"threads": 1})])
+    assert {group.dataset for group in alike} == {"toy_market (version 1)"}
+
+
 def test_pretraining_is_named_with_what_differs() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]

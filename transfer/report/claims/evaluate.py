@@ -99,7 +99,8 @@ def _contrast(
     unit = scale_of(compared.units[0].runs[0].record, claim.metric)
     if row and row.estimate:
         estimate, means = row.estimate, row.means
-        notes += [note.text for note in notes_of_match(compared, ()) if not note.text.startswith(NO_MORE)]
+        alone = replace(compared, rows=[row])  # without what holds for other scores
+        notes += [note.text for note in notes_of_match(alone, ()) if not note.text.startswith(NO_MORE)]
     else:
         reasons = dict.fromkeys(compared.without_interval.values()) if row else ()
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)

@@ -197,9 +197,11 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
     families = []
     for name in FAMILIES:
         tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
-        families += [f"{tests} {name} scores"] if tests > 1 else []
+        kind = "scores that are not primary" if name == "other" else f"{name} scores"
+        families += [f"{tests} {kind}"] if tests > 1 else []
     if not families:
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
-    text = f"holm over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
+    text = f"the p value, corrected for several tests (Holm 1979) among {' and among '.join(families)}"
+    text += f"; verdicts follow it, intervals are not corrected; {level}"
     return [Note(text, "adjusted p")]

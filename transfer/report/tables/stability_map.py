@@ -4,6 +4,7 @@ A map is a table with a row for each cell that was run; `transfer.report.figures
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -114,7 +115,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     for group in groups:
         for values, variant in _cells(group.records, names, runs, of_before):
             ended = _endings(variant, of_before)
-            shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
+            shown = [*map(_displayed, values)]
             axes = dict(zip((*by, x, y), (*shown[2:], *shown[:2]), strict=True))
             row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, folders)}
             rows.append(row | _counts(variant, ended) | run_ids(variant.records))
@@ -171,11 +172,9 @@ def commonest(endings: Iterable[str]) -> str:
     return max(BREAKDOWNS, key=lambda kind: counts[kind])
 
 
-def _displayed(record: Record, name: str, value: Any) -> Any:
-    """Return a value; for user code the name of its file and the start of its digest."""
-    if name not in (record.backbone.get("files") or {}):
-        return value
-    return f"{Path(str(record.backbone[name])).name} {str(value).removeprefix('sha256:')[:8]}"
+def _displayed(value: Any) -> Any:
+    """Return a value; of a custom part, which a record names by its content, the class and the start of its digest."""
+    return re.sub("^sha256:([0-9a-f]{8})[0-9a-f]{56}:(.*)$", r"\2 \1", value) if isinstance(value, str) else value
 
 
 def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:

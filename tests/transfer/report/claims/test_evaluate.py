@@ -58,6 +58,7 @@ def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> No
     assert ends(found) == pytest.approx([shown[name] for name in ("difference", "low", "high")])
     assert (found.verdict, found.unit, found.n) == ("support", "points", "3 in pairs")
     assert (found.a, found.b) == ("stem=conv", "stem=patchify")  # without the conditions of all runs
+    assert not any("top5" in note for note in found.notes), "which the claim is not about"
     (found,) = judged(tmp_path, runs[:-1], needs=2).findings
     assert found.n == "2 in pairs"
     assert judged(tmp_path, runs, margin=60).verdict == "no relevant effect"

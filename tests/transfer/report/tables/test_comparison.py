@@ -173,14 +173,14 @@ def test_selectors_that_mean_nothing_or_the_same(tmp_path: Path, a: str, b: str,
 
 def test_p_values_are_adjusted_in_two_families(tmp_path: Path) -> None:
     runs = both(tmp_path, seeds=1, level=None)
-    assert "holm" not in notes(compare(runs, "stem=conv", "stem=patchify"))  # one test in each family
+    assert "Holm" not in notes(compare(runs, "stem=conv", "stem=patchify"))  # one test in each family
     data = {"name": "other"}
     runs += [made(tmp_path, "conv", dataset=data, level=0.52), made(tmp_path, "patchify", dataset=data, level=0.5)]
     table = compare(runs, "stem=conv", "stem=patchify")
     top1 = sorted((line for line in table.rows if line["score"] == "top1"), key=lambda line: line["p"])
     adjusted = [line["adjusted p"] for line in top1]
     assert adjusted == pytest.approx([2 * top1[0]["p"], top1[1]["p"]], abs=1e-12)
-    assert "adjusted p: holm over the 2 primary scores and over the 2 other scores" in notes(table)
+    assert "(Holm 1979) among 2 primary scores and among 2 scores that are not primary" in notes(table)
 
 
 def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
