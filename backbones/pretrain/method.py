@@ -18,7 +18,7 @@ from transfer.core.options import Execution, Needs, Other, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import FitOptions
-from transfer.engine.outcome import judge_export, rule_of
+from transfer.engine.outcome import judge_export
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Scores
 from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
@@ -194,7 +194,7 @@ class PretrainingMethod(Task):
             return {}, {}
         if options.epochs:
             change = changed_share(initial, dict(backbone.named_parameters()))
-            context.outcome = judge_export(context.outcome, change, rule_of(options))
+            context.outcome = judge_export(context.outcome, change)
         start = time.monotonic()
         try:
             outcomes = last or validate(backbone, during, options, context)

@@ -20,7 +20,7 @@ RULE = 2
 """Version of the rule; rises with any change below."""
 EXPORT_RULE = 3
 """Version of the rule where the exported network is not the one whose loss is judged; see `rule_of`."""
-MOVED = 1e-3  # change of the exported weights, as a share of their norm, below which nothing has moved
+MOVED = 2e-3  # change of the exported weights, as a share of their norm, below which nothing has moved
 # `tests/benchmarks/outcomes` has the training runs on which the constants of the rule were fixed.
 FEWEST = 20  # steps below which a training is not judged; also the smallest window
 MARGIN = 0.013  # share of a level that a mean must be away from it
@@ -94,9 +94,9 @@ def rule_of(options: Any) -> int:
     return RULE if getattr(options, "export", "raw") == "raw" else EXPORT_RULE
 
 
-def judge_export(outcome: Outcome, change: float, rule: int) -> Outcome:
+def judge_export(outcome: Outcome, change: float) -> Outcome:
     """Return the outcome of a training with the change of the weights that it exports; see `Outcome.change`."""
-    judged = replace(outcome, change=change, rule=rule)
+    judged = replace(outcome, change=change)
     if outcome.status != "completed" or change >= MOVED:
         return judged
     reason = f"nothing moved: training changed the exported weights by {change:.2g} of their norm, less than {MOVED:g}"
@@ -280,7 +280,7 @@ class OutcomeMonitor:
         then, now = (int(10 * time / self.options.epochs + 1e-9) for time in (before, self.time))
         if now == then or self.time <= self.options.warmup_epochs:
             return None
-        found = judge(self.columns, self.signs, step, self.score, errors=0.0)
+        found = self.final(step, errors=0.0)
         self.failing = self.failing + 1 if found.training_failed else 0
         return found if self.failing == TENTHS else None
 
@@ -289,9 +289,9 @@ class OutcomeMonitor:
         """The loss of the last step that moved the weights; nan before the first."""
         return self.columns.get("loss", [math.nan])[-1]
 
-    def final(self, step: int) -> Outcome:
-        """Return the outcome if training ends with this step."""
-        return judge(self.columns, self.signs, step, self.score)
+    def final(self, step: int, errors: float = ERRORS) -> Outcome:
+        """Return the outcome if training ends with this step; see `judge`."""
+        return replace(judge(self.columns, self.signs, step, self.score, errors=errors), rule=rule_of(self.options))
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
