@@ -42,15 +42,13 @@ from transfer.data.coco.split import mask_library
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
-from transfer.engine.cost import duration, recall_speed
+from transfer.engine.cost import CORE_SPEED, duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import NotFinite
 from transfer.engine.loop import fit
 from transfer.task import Outcomes, Result, Scores
 
-CORE_SPEED = 0.02
-"""TFLOP/s of a core where `doctor speed` measured none: Mask R-CNN around `tiny` on an AMD EPYC of two cores."""
 LONG = 10
 """Seconds of a step from which its cost is said."""
 

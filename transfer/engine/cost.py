@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from transfer.core.cache import recall, remember
 from transfer.core.files import parse_json
 
+CORE_SPEED, GPU_SPEED = 0.02, 50.0
+"""TFLOP/s that a core and a GPU are assumed to sustain where `doctor speed` measured none; the core's is that of Mask
+R-CNN around `tiny` on an AMD EPYC."""
+
 
 @dataclass
 class Cost:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transfer.experiments.sweep_file import SweepFile
     from transfer.launch import Launcher
     from transfer.report.tables.costs import CostRatios
+    from transfer.sweep.cost_estimate import Devices
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
@@ -72,13 +73,14 @@ class SweepOptions(Checked):
     per_gpu: Annotated[int, Range(1)] = 1
     """Local jobs that share a GPU, for networks too small to fill one; each gets as large a share of its cores."""
     gpus: Annotated[int | None, Range(0)] = None
-    """GPUs per job, by default as the sweep's YAML says."""
+    """GPUs per job, by default as the sweep's YAML says. For a dry run they need not be here."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the jobs."""
     dry_run: bool = False
     """Print jobs, commands and expected time, build every model, and stop."""
     speed: Annotated[float | None, Range(1e-3)] = None
-    """TFLOP/s that a device sustains, for the expected time. By default as `transfer.doctor speed` measured it."""
+    """TFLOP/s that a GPU, or a core without GPUs, sustains, for the expected time. By default as measured by
+    `transfer.doctor speed`, or assumed."""
     list: bool = False
     """Print how to reproduce the published numbers of NAME, and which of them are, in --out [sweeps/NAME_*]."""
 
@@ -157,9 +159,7 @@ def _announce(
         UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
         MissingInput: data or weights are missing, unless it is a dry run.
     """
-    from transfer.core.process import usable_cores
-    from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Prediction, check_data_and_weights, command, measured_speed, plan
+    from transfer.sweep.cost_estimate import Prediction, check_data_and_weights, command, plan
     from transfer.sweep.earlier_results import done_file
 
     stream = None if options.dry_run else sys.stderr
@@ -168,20 +168,40 @@ def _announce(
     if not waiting:
         return
     prediction = Prediction(waiting, builds=options.dry_run)
-    gpus = len(visible_gpus()) if options.launcher == "local" else 1
-    speed, source = (options.speed, "--speed") if options.speed else measured_speed()
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-    # on a cluster all start at once
-    places = gpus * options.per_gpu or usable_cores() if options.launcher == "local" else len(waiting)
-    slots = min(options.workers or places, len(waiting))
-    text = prediction.text(speed, source, max(1, gpus), slots, times)
-    print_safe(text, file=stream, flush=True)
+    devices = _devices(waiting, options)
+    print_safe(prediction.text(devices, times), file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
-    if options.dry_run or not gpus:
+    if options.dry_run or devices.kind == "core":
         prediction.check(sweep.name)
     if not options.dry_run:
         check_data_and_weights(waiting, _extra(options))
+
+
+def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
+    """Return the devices that jobs will run on. In a dry run, GPUs that are named or that a job needs count as here."""
+    from transfer.core.process import usable_cores
+    from transfer.launch.local import visible_gpus
+    from transfer.sweep.cost_estimate import Devices, gpus_of, measured_speed
+
+    wanted = {job.name: gpus_of(job, options.gpus) for job in jobs}
+    local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted.values())
+    gpus = len(visible_gpus()) if local else min(sum(wanted.values()), slots * most)
+    if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core
+        gpus = max(gpus, most)
+    if options.device == "cpu" or options.gpus == 0:
+        gpus = 0
+    speed, source = (options.speed, "--speed") if options.speed else measured_speed(gpu=gpus > 0)
+    return Devices(
+        kind="GPU" if gpus else "core",
+        count=gpus or (usable_cores() if local else slots),
+        speed=speed,
+        source=source,
+        slots=slots,
+        of_job={name: max(1, min(number, gpus)) for name, number in wanted.items()},
+        shared_by=options.per_gpu if gpus and local else 1,
+    )
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":

@@ -6,8 +6,9 @@ The commands of jobs are parsed and their models built, each once and on the met
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from backbones.spec import BackboneSpec, resolve
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions, RunOptions
 from transfer.core.errors import UsageError, UserError, errors_naming, errors_together, first_line, kept, shortened
+from transfer.core.process import usable_cores
 from transfer.data.spec import resolve_dataset
-from transfer.engine.cost import duration, recall_speed
+from transfer.engine.cost import CORE_SPEED, GPU_SPEED, duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.options import FitOptions
 from transfer.evaluation.preflight import check_folders, find_backbone
@@ -28,12 +30,17 @@ from transfer.experiments.grid import SweepJob
 from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import python_command
+from transfer.records.fields import parts_label
+from transfer.report.tables.table import Table
+from transfer.report.tables.text import markdown
 from transfer.sweep.earlier_results import done_file
 from transfer.task import Task, load_task
 
 # processor time on a core of an AMD EPYC: to start and end a job; a step of `tiny`, which is more than its operations
 START_SECONDS, STEP_SECONDS = 8.0, 0.02
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
+MOST_ROWS = 8
+"""Steps, or variants, in the table of the expected time; what is beyond is one row."""
 
 Overrides = tuple[tuple[str, Any], ...]
 
@@ -69,6 +76,56 @@ def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) 
     return shlex.join(["python", *python_command((*job.argv(out), *extra), int(count))[1:]])
 
 
+def gpus_of(job: SweepJob, gpus: int | None) -> int:
+    """Return the GPUs of a job on all its nodes; `gpus` None means the number in its step."""
+    resources = job.step.resources
+    return int((resources.get("gpus", 1) if gpus is None else gpus) * resources.get("nodes", 1))
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices that a sweep runs on.
+
+    Args:
+        kind: GPU or core.
+        count: the number of devices.
+        speed: TFLOP/s that each sustains.
+        source: where the speed is from.
+        slots: the number of jobs that run at once.
+        of_job: the number of devices that a job takes, by its name.
+        shared_by: the number of jobs on a device at once.
+    """
+
+    kind: str
+    count: int
+    speed: float
+    source: str
+    slots: int
+    of_job: dict[str, int]
+    shared_by: int = 1
+
+    def wall(self, jobs: Sequence[SweepJob], seconds: dict[str, float]) -> float:
+        """Return the seconds until jobs have ended, started in their order, after their parents, where there is room.
+
+        Args:
+            jobs: the jobs.
+            seconds: those of each job on one device, by its name; several devices divide them.
+        """
+        waiting, running, now = {job.name: job for job in jobs}, list[tuple[float, str]](), 0.0
+        unfinished, free = {*waiting}, self.count * self.shared_by
+        while unfinished:
+            for name, job in [*waiting.items()]:
+                ready = job.parent is None or job.parent.name not in unfinished
+                if ready and self.of_job[name] <= free and len(running) < self.slots:
+                    heappush(running, (now + seconds[name] / self.of_job[name], name))
+                    free -= self.of_job[name]
+                    del waiting[name]
+            now, ended = heappop(running)
+            unfinished.remove(ended)
+            free += self.of_job[ended]
+        return now
+
+
 class Prediction:
     """The operations of jobs, and why some jobs cannot run.
 
@@ -78,7 +135,7 @@ class Prediction:
 
     Attributes:
         work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
-        uncounted: datasets that do not say how many images they have.
+        uncounted: steps on datasets that do not say how many images they have.
         failed: the titles of the jobs whose model cannot run here, by reason.
 
     Raises:
@@ -87,6 +144,7 @@ class Prediction:
 
     def __init__(self, jobs: Sequence[SweepJob], *, builds: bool = False):
         self.work: dict[str, tuple[float, float]] = {}
+        self.jobs = jobs
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
         parsed, built = set[tuple[str, ...]](), set[str]()
@@ -105,7 +163,7 @@ class Prediction:
                 self.failed.setdefault(f"backbone {job.backbone}: {first_line(error)}", []).append(job.title)
             else:
                 self.work |= {job.name: work} if work else {}
-                self.uncounted |= {} if work else {job.dataset: None}
+                self.uncounted |= {} if work else {f"{job.step.name} on {job.dataset}": None}
 
     def check(self, sweep: str) -> None:
         """Raise UsageError that lists the reasons why jobs cannot run."""
@@ -114,35 +172,62 @@ class Prediction:
             count = sum(map(len, self.failed.values()))
             raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
 
-    def text(self, speed: float | None, source: str, gpus: int, slots: int, times: dict[str, int]) -> str:
-        """Return the expected time of all jobs.
+    def text(self, devices: Devices, times: dict[str, int]) -> str:
+        """Return the expected time of all jobs, of devices and by the clock, and that of each step and variant.
 
         Args:
-            speed: TFLOP/s that a device sustains; None if that is not known.
-            source: where the speed is from, or how to get it.
-            gpus: the number of devices that compute at once.
-            slots: the number of jobs that run at once.
+            devices: the devices that the jobs run on.
             times: how often a job counts, by its name, if not once.
         """
-        if speed is None:
-            return f"expected time: unknown; {source}"
-        seconds = [
-            times.get(name, 1) * (operations / speed / gpus / 1e12 + (START_SECONDS + STEP_SECONDS * steps) / slots)
-            for name, (operations, steps) in self.work.items()
+        kind, seconds = devices.kind, dict[str, float]()
+        for name, (operations, steps) in self.work.items():
+            once = operations * devices.shared_by / devices.speed / 1e12 + START_SECONDS + STEP_SECONDS * steps
+            seconds[name] = once * times.get(name, 1)
+
+        def costs(jobs: Sequence[SweepJob]) -> tuple[str, str]:
+            spent = sum(seconds[job.name] for job in jobs) / devices.shared_by
+            return duration(spent), duration(devices.wall(jobs, seconds))
+
+        lacks = f"\n  It lacks {shortened(self.uncounted)}: no `counts` of the data." if self.uncounted else ""
+        if not (jobs := [job for job in self.jobs if job.name in seconds]):
+            return f"expected time: unknown{lacks}"
+        (spent, wall), columns = costs(jobs), ("part", f"{kind} time", "wall time alone")
+        parts = _parts(jobs, lambda job: f"step {job.step.name}") | _parts(jobs, _variant)
+        rows = [dict(zip(columns, (part, *costs(of_part)), strict=True)) for part, of_part in parts.items()]
+        lines = [
+            f"expected time: about {spent} of {kind} time, {wall} of wall time with {devices.count} "
+            f"{kind}{'s' * (devices.count > 1)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
+            *([markdown(Table.from_rows(rows))] if rows else []),
+            "  This counts process starts, steps and backbones, not detectors and the decoding of large images.",
         ]
-        more = f"; unknown for {shortened(self.uncounted)}, without `counts`" if self.uncounted else ""
-        return (
-            f"expected time: about {duration(sum(seconds))} at {speed:.3g} TFLOP/s ({source}){more}\n"
-            "  This counts process starts, steps and backbones, not detectors and the decoding of large images."
-        )
+        return "\n".join(lines) + lacks
 
 
-def measured_speed() -> tuple[float | None, str]:
-    """Return the TFLOP/s that `doctor speed` measured on this machine, and what it was measured with."""
-    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    if measured := recall_speed(name):
-        return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    return None, "run `python -m transfer.doctor speed --backbone deit_s16` once, or use --speed TFLOPS"
+def _parts(jobs: Sequence[SweepJob], label: Callable[[SweepJob], str]) -> dict[str, list[SweepJob]]:
+    """Return jobs by their labels, those with the last of many labels together; nothing for a single label."""
+    parts: dict[str, list[SweepJob]] = {}
+    for job in jobs:
+        parts.setdefault(label(job), []).append(job)
+    if len(parts) > MOST_ROWS:
+        last = [parts.pop(name) for name in [*parts][MOST_ROWS - 1 :]]
+        parts[f"{len(last)} more"] = [job for of_label in last for job in of_label]
+    return parts if len(parts) > 1 else {}
+
+
+def _variant(job: SweepJob) -> str:
+    parts = {name: job.options[name] for name, _ in _overrides(job)}  # with their own exponents
+    return f"variant {parts_label({'name': Path(job.backbone).stem, **parts})}"
+
+
+def measured_speed(*, gpu: bool = False) -> tuple[float, str]:
+    """Return the TFLOP/s of a GPU or a core, as `doctor speed` measured it here or as assumed, and where it is from."""
+    here = not gpu or torch.cuda.is_available()
+    name = device_name(torch.device("cuda" if gpu else "cpu")) if here else ""
+    if here and (measured := recall_speed(name)):
+        source = f"measured by `transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
+        return measured.tflops / (1 if gpu else usable_cores()), source
+    how = f"`python -m transfer.doctor speed --backbone deit_s16` measures this {name}, " * here
+    return GPU_SPEED if gpu else CORE_SPEED, f"assumed; {how}--speed TFLOPS sets it"
 
 
 def _work(job: SweepJob) -> tuple[float, float] | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from transfer.core.errors import UsageError, shortened
+from transfer.engine.cost import GPU_SPEED
 from transfer.experiments.grid import expand
 from transfer.experiments.published_rows import Kit, Paper, PublishedTable, Row, Value, read_paper
 from transfer.experiments.sweep_file import SweepFile, read_sweep
@@ -23,8 +24,6 @@ from transfer.report.tables.terminal import WIDTH
 from transfer.report.tables.text import markdown
 from transfer.sweep.cost_estimate import Prediction
 
-SPEED = 50.0
-"""TFLOP/s that a GPU is assumed to sustain where none is given."""
 NOT_YET = "not yet"
 
 
@@ -34,7 +33,7 @@ def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
     Args:
         paper: name of the paper in configs/published.
         folders: folders of runs or of sweeps.
-        speed: TFLOP/s that a GPU sustains, by default `SPEED`.
+        speed: TFLOP/s that a GPU sustains, by default `GPU_SPEED`.
 
     Raises:
         UsageError: the paper is unknown or has no kits.
@@ -43,11 +42,11 @@ def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
     if not published.kits:
         raise UsageError(f"--list: {paper} has no kits; those of anchors are shown by `anchors --list`")
     kits = [_Planned(name, kit, published) for name, kit in published.kits.items()]
-    speed = speed or SPEED
+    speed = speed or GPU_SPEED
     names = ("kit", "expected", "within", "GPU hours", "reproduced here")
     rows = [(kit.name, kit.expected, kit.within, kit.hours(speed), kit.state(runs)) for kit in kits]
     table = Table.from_rows(dict(zip(names, row, strict=True)) for row in rows)
-    about = f"In percent; GPU hours at {speed:g} TFLOP/s, by the estimate of each command with `--dry-run --speed`."
+    about = f"In percent; GPU hours by the estimate of each command with `--dry-run --gpus 1 --speed {speed:g}`."
     send = f"Send back the bundle of what has run:\n\n```sh\npython -m transfer.report bundle sweeps/{paper}_* --output"
     return "\n\n".join([markdown(table), about, *(kit.details for kit in kits), f"{send} {paper}.zip\n```"])
 
