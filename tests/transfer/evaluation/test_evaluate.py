@@ -9,6 +9,8 @@ import pytest
 
 import transfer
 from transfer.data.toy import bundled_folder
+from transfer.records.store import Store
+from transfer.run import main as transfer_run
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
 SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
@@ -87,3 +89,14 @@ def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp
     with pytest.raises(transfer.UserError, match=message):
         transfer.evaluate("reid", out=tmp_path, **{"test_dataset": "toy_msmt17", **SMOKE, **options})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_training_shows_its_scores_and_counts_in_no_mean(tmp_path: Path, capsys: Any) -> None:
+    words = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "6", "--lr", "1e-7"]
+    assert transfer_run([*words, "--device", "cpu", "--out", str(tmp_path)]) == 3
+    (record,) = (run.record for run in Store(tmp_path).runs()[0])
+    assert (record.status, record.scores) == ("at_chance", {})
+    assert {"mAP", "rank1"} <= record.details["failed_scores"].keys()
+    assert not (tmp_path / record.run_id / "export").exists()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"at chance; it scores mAP {100 * record.details['failed_scores']['mAP']:.1f}, rank1" in shown
