@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transfer.task import Task
 
 
-SET_BY_RUN = ("drop_path", "train_size")
+SET_BY_RUN = {"drop_path", "train_size"}
 """Fields of the backbone that a task's options set when they build it."""
 METRIC = "metric "
 """Beginning of the names of metrics in `Record.user_code`."""
@@ -64,25 +64,26 @@ def check_files(folder: Path, record: Record) -> Checks:
 
 def check_key(record: Record) -> list[str]:
     """Return what a record says otherwise than the content of its run key; see `PlannedRun.run_key`."""
-    content, wrong, backbone = record.run_key_content, [], backbone_of(record, without=record.backbone)
+    content, wrong = record.run_key_content, list[str]()
     if (digest := RunKey(content).digest) != record.run_key:
         wrong.append(f"run_key: {record.run_key[:12]} in the record, {digest[:12]} from its content")
     whole = {name: getattr(record, name) for name in ("task", "task_version", "weights_id", "seed", "smoke", "subset")}
     whole |= {name: record.environment.get(name) for name in ("precision", "eval_precision", "device_type")}
+    planned = {name for name, value in content.get("backbone", {}).items() if value is not None} - SET_BY_RUN
+    backbone = backbone_of(record, without=record.backbone)
     stated = {
         "": whole,
         "options": record.options,
         "dataset": record.dataset,
-        "backbone": {name: value for name, value in backbone.items() if name not in SET_BY_RUN},
+        "backbone": {name: backbone[name] for name in planned & backbone.keys()},
         "user_code": {part: code["sha256"] for part, code in record.user_code.items()},
     }
     for part, values in stated.items():
-        of_key = content.get(part, {}) if part else content
-        differing = [name for name in of_key.keys() & values.keys() if of_key[name] not in (None, values[name])]
+        of_key = content.get(part, {}) if part else content  # in which files count by their content, not by their path
         wrong += [
             f"{f'{part}.' * bool(part)}{name}: {values[name]} in the record, {of_key[name]} in its run key"
-            for name in sorted(differing)
-            if not (isinstance(values[name], str) and Path(values[name]).is_absolute())  # counts by its content
+            for name in sorted(of_key.keys() & values.keys())
+            if of_key[name] != values[name] and not Path(str(values[name])).is_absolute()
         ]
     return wrong
 
