@@ -103,7 +103,8 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
     over_seeds = max(by_seed.var(ddof=1) / seeds - both, 0)
     total = over_images + over_seeds
     df = total**2 / (over_images**2 / (images - 1) + over_seeds**2 / (seeds - 1))
-    half = stats.t.ppf(0.975, df) * np.sqrt(total)
+    alone = stats.t.ppf(0.975, seeds - 1) * by_seed.std(ddof=1) / np.sqrt(seeds)
+    half = max(stats.t.ppf(0.975, df) * np.sqrt(total), alone)
     return by_seed.mean(), max(by_seed.mean() - half, 0), min(by_seed.mean() + half, 1)
 
 
