@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from scipy import stats
 
 from tests.transfer.experiments.test_claims import ROW, read
-from tests.transfer.report.tables.test_comparison import both, compare, made, row
+from tests.transfer.report.tables.test_comparison import both, compare, made, notes, row
+from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.store import Run, Store
 from transfer.report.claims.evaluate import evaluate
 from transfer.report.claims.findings import NO_VERDICT, Finding, Result, hours_of
 from transfer.report.claims.variants import values_of
@@ -51,6 +53,21 @@ def ends(found: Finding) -> tuple[float, float, float]:
     return found.effect.mean or 0.0, found.effect.low or 0.0, found.effect.high or 0.0
 
 
+def test_cautions_of_other_scores_stand_at_no_claim(tmp_path: Path) -> None:
+    """Nearly all images are right within five, so that the interval of top-5 may be too short."""
+    runs = []
+    for run in both(tmp_path):
+        outcomes = read_outcomes(run)
+        outcomes["rank"] = np.where(
+            (np.arange(len(outcomes["rank"])) < 30) | (outcomes["rank"] == 0), outcomes["rank"], 2
+        )
+        record = replace(run.record, scores={f"top{k}": float((outcomes["rank"] < k).mean()) for k in (1, 5)})
+        runs.append(Run(run.folder, Store(tmp_path).write(record, "lr: 0.05\n", outcomes)))
+    assert "so the interval may be too short: top5" in notes(compare(runs, "stem=conv", "stem=patchify"))
+    (found,) = judged(tmp_path, runs).findings
+    assert not any("too short" in note for note in found.notes)
+
+
 def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> None:
     runs = both(tmp_path)
     (found,) = judged(tmp_path, runs).findings
@@ -58,7 +75,6 @@ def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> No
     assert ends(found) == pytest.approx([shown[name] for name in ("difference", "low", "high")])
     assert (found.verdict, found.unit, found.n) == ("support", "points", "3 in pairs")
     assert (found.a, found.b) == ("stem=conv", "stem=patchify")  # without the conditions of all runs
-    assert not any("top5" in note for note in found.notes), "which the claim is not about"
     (found,) = judged(tmp_path, runs[:-1], needs=2).findings
     assert found.n == "2 in pairs"
     assert judged(tmp_path, runs, margin=60).verdict == "no relevant effect"

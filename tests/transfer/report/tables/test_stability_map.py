@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from tests.runs import ended
-from tests.transfer.records.recorded import broken, made, uneven_seeds
+from tests.transfer.records.recorded import broken, made, run_set, uneven_seeds
 from tests.transfer.report.tables.of_records import map_of, said, texts
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.report.summary.sentences import map_sentence
-from transfer.report.tables.stability_map import commonest, largest_stable, last_values
+from transfer.report.tables.stability_map import commonest, largest_stable, last_values, stability_map
 from transfer.report.tables.table import cell_text
+from transfer.report.tables.terminal import terminal
 from transfer.statistics.verdicts import Breakdowns
 
 
@@ -48,6 +49,16 @@ def test_a_cell_counts_each_way_of_ending() -> None:
 )
 def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[str], outcome: str) -> None:
     assert commonest(endings) == outcome
+
+
+def test_a_custom_part_is_named_by_its_class_and_the_start_of_its_content() -> None:
+    files = {"files": {"attention": "ab" * 32}}
+    own = [made(lr=lr, attention="/a/mine.py:Mine", backbone=files) for lr in (0.1, 0.2)]
+    table = stability_map(run_set([made(lr=0.1), *own]), "lr", "attention")
+    assert [*table["attention"]] == ["Mine abababab", "Mine abababab", "softmax"]
+    shown = terminal(table)
+    assert "ab" * 5 not in shown
+    assert {"score", "seeds"} <= {*shown.replace("|", " ").split()}
 
 
 def classifier(stem: str, lr: float, hits: int, status: str = "completed", **given: Any) -> Record:
