@@ -176,9 +176,14 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         record: the record.
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
-    values = _without(record.backbone, ("weights", "files"))
+    values = dict(record.backbone)
     values |= {name: _IDLE[name] for name in idle(record, without) if name in _IDLE and name in values}
-    files: dict[str, str] = record.backbone.get("files") or {}
+    return named_by_content(values)
+
+
+def named_by_content(backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a backbone without weights, stems in canonical form, and users' parts by the sha256 of their files."""
+    values, files = _without(backbone, ("weights", "files")), backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):
         values["stem"] = canonical_stem(stem, patch)

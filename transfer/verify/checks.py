@@ -12,7 +12,7 @@ from transfer.core.errors import UserError, first_line
 from transfer.core.exports import EXPORT
 from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
-from transfer.records.protocol import backbone_of
+from transfer.records.protocol import named_by_content
 from transfer.records.record import Record, RunKey, file_checksums
 from transfer.records.store import NOT_LISTED, RECORD
 from transfer.task import PRETRAIN, load_task
@@ -70,7 +70,7 @@ def check_key(record: Record) -> list[str]:
     whole = {name: getattr(record, name) for name in ("task", "task_version", "weights_id", "seed", "smoke", "subset")}
     whole |= {name: record.environment.get(name) for name in ("precision", "eval_precision", "device_type")}
     planned = {name for name, value in content.get("backbone", {}).items() if value is not None} - SET_BY_RUN
-    backbone = backbone_of(record, without=record.backbone)
+    backbone = named_by_content(record.backbone)
     stated = {
         "": whole,
         "options": record.options,
