@@ -18,7 +18,7 @@ from transfer.core.options import Execution, Needs, Other, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import FitOptions
-from transfer.engine.outcome import judge_export
+from transfer.engine.outcome import EXPORT_RULE, above_chance, judge_export, rule_of
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Scores
 from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from transfer.data.loading.loader import RunLoader
     from transfer.engine.context import Context
     from transfer.engine.learner import Learner
+
+JUDGED = 5000
+"""Training images by which an exported average is judged."""
 
 
 def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
@@ -192,9 +195,11 @@ class PretrainingMethod(Task):
 
         if fit(learner, loader, options, context, scores_after).nonfinite:
             return {}, {}
-        if options.epochs:
+        if options.epochs and rule_of(options) == EXPORT_RULE:
             change = changed_share(initial, dict(backbone.named_parameters()))
             context.outcome = judge_export(context.outcome, change)
+            if context.outcome.status == "completed" and (level := learner.signs().accuracy) is not None:
+                self._judge_average(level, lambda seen: validate(backbone, seen, options, context), data, context)
         start = time.monotonic()
         try:
             outcomes = last or validate(backbone, during, options, context)
@@ -209,6 +214,28 @@ class PretrainingMethod(Task):
             backbone.load_state_dict(initial)
             self._note_gain(outcomes, validate(backbone, data, options, context), context)
         return scores, outcomes
+
+    def _judge_average(
+        self,
+        level: float,
+        score: "Callable[[ClassificationData], Outcomes]",
+        data: ClassificationData,
+        context: "Context",
+    ) -> None:
+        """Judge an average as the network is whose accuracy its training saw: by training images, up to 5,000.
+
+        Args:
+            level: the accuracy of a constant prediction.
+            score: gives the outcomes of the validation split of data.
+        """
+        assert data.train is not None
+        seen = data.train.select(np.arange(0, len(data.train), -(-len(data.train) // JUDGED)))
+        right = self.rescore(score(replace(data, val=seen, held_out=None)))[self.primary]
+        if not above_chance(right, level, len(seen)):
+            reason = (
+                f"the exported average has {100 * right:.1f} % of {len(seen)} training images right, as by guessing"
+            )
+            context.outcome = replace(context.outcome, status="at_chance", reason=reason)
 
     def _note_gain(self, outcomes: Outcomes, before: Outcomes, context: "Context") -> None:
         """Note what training gained over the weights that it started from; no outcome depends on it."""

@@ -4,7 +4,7 @@ python -m tests.benchmarks evidence [--out tests/benchmarks/evidence.csv] [--rep
 Each cell draws outcomes of samples in clusters for two variants (or four, of an interaction, or one) whose true scores
 are known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
 smallest size that are shown, equivalences said of a difference as large as the margin (with a published number: of one
-that is as far from the truth). About ten minutes on one core.
+that is as far from the truth). About half an hour on one core.
 Shapes: C clusters, S seeds.
 """
 

@@ -203,12 +203,12 @@ def restore(tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor], flag: Te
 
 
 def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:
-    """Return the norm of the change of tensors over their norm before; those that are equal, as frozen ones, are left
-    out.
+    """Return the norm of the change of tensors over their norm before. Those that are equal, as frozen ones, are left
+    out, and those that were 0, to which any change is large.
     """
     moved = [(before[name].float(), now.detach().cpu().float()) for name, now in after.items()]
-    pairs = [(then, now) for then, now in moved if not torch.equal(then, now)]
+    pairs = [(then, now) for then, now in moved if then.any() and not torch.equal(then, now)]
     if not pairs:
         return 0.0
     change = nn.utils.get_total_norm([now - then for then, now in pairs])
-    return float(change / nn.utils.get_total_norm([then for then, _ in pairs]).clamp(min=1e-12))
+    return float(change / nn.utils.get_total_norm([then for then, _ in pairs]))

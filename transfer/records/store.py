@@ -41,12 +41,15 @@ def without_weights(run: Run) -> str:
 
 
 def lost_files(run: Run, *, damaged: bool) -> list[str]:
-    """Return the files of a run that are missing, or those that have another size than the run wrote."""
+    """Return the files of a run that are missing, or those that have another size than the run wrote, as has one that
+    its export lacks.
+    """
     lost = []
     for name, facts in run.record.files.items():
         path = run.folder / name
-        there = path.exists()
-        if (there and path.stat().st_size != facts["size"]) if damaged else not there:
+        partly = path.parent != run.folder and path.parent.exists()
+        size = path.stat().st_size if path.exists() else 0 if partly else None
+        if size is None if not damaged else size not in (None, facts["size"]):
             lost.append(name)
     return lost
 

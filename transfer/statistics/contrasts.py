@@ -141,15 +141,17 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
     found = np.array([_over_seeds(values[k], influences[k], rounding) for k in several]).reshape(-1, 2)
     observed, beyond = weights * found[:, 0], weights * found[:, 1]
     seeds_df, df = np.array([len(values[k]) - 1 for k in several]), variants[0].df
-    crossed = _satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))
-    total, freedom = max(crossed, _over_seeds_alone(observed, seeds_df), key=_width) if several else crossed
+    pairs = [_satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))]
+    pairs += [_over_seeds_alone(observed, seeds_df)] if observed.any() else []
+    stderr, freedom = max(pairs, key=lambda pair: _half_width(pair[0], pair[1], LEVEL))
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
         estimate,
         estimate,
-        stderr=math.sqrt(total),
+        stderr=stderr,
         df=freedom,
+        pairs=tuple(pairs),
         cluster_error=math.sqrt(by_clusters),
         cluster_df=df,
         seed_error=math.sqrt(beyond.sum()) if several else None,
@@ -162,13 +164,13 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
 
 
 def _satterthwaite(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float, float]:
-    """Return the sum of variances [V], and its degrees of freedom (Satterthwaite 1946) from theirs."""
+    """Return the root of the sum of variances [V], and its degrees of freedom (Satterthwaite 1946) from theirs."""
     total, parts = float(variances.sum()), float((variances**2 / df).sum())
-    return total, total**2 / parts if parts else float(df[-1])
+    return math.sqrt(total), total**2 / parts if parts else float(df[-1])
 
 
 def _over_seeds_alone(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float, float]:
-    """Return variance and degrees of freedom of Student's test of the seeds' scores, Welch's with several variants.
+    """Return error and degrees of freedom of Student's test of the seeds' scores, Welch's with several variants.
 
     Few seeds may show by chance no variance beyond that of test samples; here all of what they show counts. Welch's
     test errs where the variant with fewer seeds varies more: for unequal numbers the quantile is Cochran and Cox's
@@ -176,17 +178,16 @@ def _over_seeds_alone(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float,
     """
     from scipy.special import stdtridf, stdtrit
 
-    if not np.ptp(df) or not variances.any():
+    if not np.ptp(df):
         return _satterthwaite(variances, df)
     share = (1 + LEVEL) / 2
-    return float(variances.sum()), float(stdtridf(share, np.average(stdtrit(df, share), weights=variances)))
+    return math.sqrt(variances.sum()), float(stdtridf(share, np.average(stdtrit(df, share), weights=variances)))
 
 
-def _width(variance_and_df: tuple[float, float]) -> float:
+def _half_width(error: float, df: float, level: float) -> float:
     from scipy.special import stdtrit
 
-    variance, df = variance_and_df
-    return math.sqrt(variance) * float(stdtrit(df, (1 + LEVEL) / 2))
+    return error * float(stdtrit(df, (1 + level) / 2))
 
 
 def _weighted(scale: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -267,14 +268,15 @@ def _constant(known: Estimate, span: float, limits: tuple[float, float]) -> Esti
 
 def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
     """Return the estimate with Student's interval, within the limits that the score cannot leave."""
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
-    def ends(level: float, error: float = known.stderr, df: float = known.df) -> tuple[float, float]:
-        half = error * float(stdtrit(df, (1 + level) / 2))
+    def ends(level: float, pairs: Sequence[tuple[float, float]] = known.pairs) -> tuple[float, float]:
+        half = max(_half_width(error, df, level) for error, df in pairs)
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
-    found = _with_interval(known, ends, 2 * float(stdtr(known.df, -abs(known.estimate) / known.stderr)), "t")
-    return replace(found, of_models=ends(known.level, known.cluster_error, known.cluster_df))
+    p = max(2 * float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.pairs if error)
+    found = _with_interval(known, ends, p, "t")
+    return replace(found, of_models=ends(known.level, [(known.cluster_error, known.cluster_df)]))
 
 
 def _with_interval(known: Estimate, ends: Callable[[float], tuple[float, float]], p: float, method: Method) -> Estimate:

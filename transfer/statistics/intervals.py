@@ -41,6 +41,9 @@ class Estimate:
     """Standard error over test samples and, with several seeds, over seeds."""
     df: float = math.inf
     """Degrees of freedom of the Student distribution that the interval is taken from."""
+    pairs: tuple[tuple[float, float], ...] = ()
+    """Error and degrees of freedom over samples and seeds, and over seeds alone: at any level the wider counts, at 95 %
+    that of `stderr` and `df`."""
     cluster_error: float = 0.0
     """Standard error over test samples alone, the trained models being given."""
     cluster_df: float = math.inf
@@ -90,8 +93,9 @@ class Estimate:
         from scipy.special import stdtrit
 
         level = round(1 - self.level, 9) / tests
-        quantiles = float(stdtrit(self.df, 1 - level / 2) + stdtrit(self.df, POWER))
-        return math.inf if self.few else quantiles * self.stderr
+        pairs = self.pairs or ((self.stderr, self.df),)
+        detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in pairs)
+        return math.inf if self.few else max(detected)
 
 
 def wilson(successes: int, of: int) -> tuple[float, float]:

@@ -109,7 +109,7 @@ class Devices:
 
         Args:
             jobs: the jobs.
-            seconds: those of each job on one device, by its name; several devices divide them.
+            seconds: those of each job on its devices, by its name.
         """
         waiting, running, now = {job.name: job for job in jobs}, list[tuple[float, str]](), 0.0
         unfinished, free = {*waiting}, self.count * self.shared_by
@@ -117,7 +117,7 @@ class Devices:
             for name, job in [*waiting.items()]:
                 ready = job.parent is None or job.parent.name not in unfinished
                 if ready and self.of_job[name] <= free and len(running) < self.slots:
-                    heappush(running, (now + seconds[name] / self.of_job[name], name))
+                    heappush(running, (now + seconds[name], name))
                     free -= self.of_job[name]
                     del waiting[name]
             now, ended = heappop(running)
@@ -181,11 +181,11 @@ class Prediction:
         """
         kind, seconds = devices.kind, dict[str, float]()
         for name, (operations, steps) in self.work.items():
-            once = operations * devices.shared_by / devices.speed / 1e12 + START_SECONDS + STEP_SECONDS * steps
-            seconds[name] = once * times.get(name, 1)
+            computing = operations * devices.shared_by / devices.speed / devices.of_job[name] / 1e12
+            seconds[name] = (computing + START_SECONDS + STEP_SECONDS * steps) * times.get(name, 1)
 
         def costs(jobs: Sequence[SweepJob]) -> tuple[str, str]:
-            spent = sum(seconds[job.name] for job in jobs) / devices.shared_by
+            spent = sum(seconds[job.name] * devices.of_job[job.name] for job in jobs) / devices.shared_by
             return duration(spent), duration(devices.wall(jobs, seconds))
 
         lacks = f"\n  It lacks {shortened(self.uncounted)}: no `counts` of the data." if self.uncounted else ""
@@ -195,8 +195,8 @@ class Prediction:
         parts = _parts(jobs, lambda job: f"step {job.step.name}") | _parts(jobs, _variant)
         rows = [dict(zip(columns, (part, *costs(of_part)), strict=True)) for part, of_part in parts.items()]
         lines = [
-            f"expected time: about {spent} of {kind} time, {wall} of wall time with {devices.count} "
-            f"{kind}{'s' * (devices.count > 1)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
+            f"expected time: {'at least' if lacks else 'about'} {spent} of {kind} time, {wall} of wall time with "
+            f"{devices.count} {kind}{'s' * (devices.count > 1)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
             *([markdown(Table.from_rows(rows))] if rows else []),
             "  This counts process starts, steps and backbones, not detectors and the decoding of large images.",
         ]

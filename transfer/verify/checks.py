@@ -3,6 +3,7 @@
 Each check returns two lists of sentences: what is wrong, and what could not be checked.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,12 +80,14 @@ def check_key(record: Record) -> list[str]:
         "user_code": {part: code["sha256"] for part, code in record.user_code.items()},
     }
     for part, values in stated.items():
-        of_key = content.get(part, {}) if part else content  # in which files count by their content, not by their path
+        of_key = content.get(part, {}) if part else content  # in which files are sha256 digests of their content
         wrong += [
             f"{f'{part}.' * bool(part)}{name}: {values[name]} in the record, {of_key[name]} in its run key"
             for name in sorted(of_key.keys() & values.keys())
-            if of_key[name] != values[name] and not Path(str(values[name])).is_absolute()
+            if of_key[name] != values[name] and not re.fullmatch("[0-9a-f]{64}", str(of_key[name]))
         ]
+    if record.config_digest != RunKey(content).without("seed").digest:
+        wrong.append(f"config_digest: {record.config_digest[:12]} is not that of the run key without its seed")
     return wrong
 
 

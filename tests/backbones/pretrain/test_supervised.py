@@ -32,7 +32,7 @@ from transfer.data.spec import DatasetSpec
 from transfer.data.splits.manifest import named_files
 from transfer.engine import dist
 from transfer.engine.context import Context
-from transfer.engine.outcome import Signs
+from transfer.engine.outcome import Outcome, Signs
 from transfer.engine.step import Stepper
 
 CLASSES = 3
@@ -227,7 +227,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert len(outcomes["rank"]) == len(outcomes["sample"]) == 24
     validated = [line for line in map(json.loads, (tmp_path / "history.jsonl").open()) if "top1" in line]
     assert [line["epoch"] for line in validated] == [6, 12]
-    assert len(scored) == 2  # the last epoch's validation is the score
+    assert len(scored) == 2 + ("ema" in given)  # the last epoch's validation is the score; an average is judged
     assert validated[-1]["top1"] == scores["top1"]
     about = json.loads((tmp_path / "export/pretrain.json").read_text())
     assert about["classes"] == ["across", "down", "none"]
@@ -244,6 +244,16 @@ def test_an_average_that_is_still_the_start_is_not_called_trained(data: Any, tmp
     METHOD.run(tiny(), data, options(epochs=12, ema=0.99999, export="ema"), here)
     assert (here.outcome.status, here.outcome.rule) == ("not_judged", 3)
     assert here.outcome.reason.startswith("nothing moved: training changed the exported weights by")
+
+
+@pytest.mark.parametrize(("right", "status"), [(1, "completed"), (3, "at_chance")])
+def test_an_average_that_guesses_has_failed_though_the_network_trains(data: Any, right: int, status: str) -> None:
+    """It is judged by training images, all right or a third of them."""
+    here = context()
+    here.outcome = Outcome("completed")
+    METHOD._judge_average(1 / 3, lambda seen: {"rank": np.arange(len(seen.val)) % right}, data, here)
+    assert here.outcome.status == status
+    assert ("33.3 % of 72 training images right, as by guessing" in here.outcome.reason) == (status == "at_chance")
 
 
 def test_a_failed_training_shows_what_it_scores_and_leaves_no_weights(data: Any, tmp_path: Path) -> None:

@@ -78,6 +78,17 @@ def test_samples_and_seeds_are_crossed() -> None:
     assert (found.cluster_error**2, found.seed_error**2) == pytest.approx((over_clusters, over_seeds))
 
 
+def test_the_wider_of_two_intervals_holds_at_every_level() -> None:
+    """A p value that is then corrected for ten tests has to be that of the wider one at the corrected level."""
+    d = np.random.default_rng(2).normal(0.3, 1, 40) + np.array([[0.1], [-0.1]])
+    found, alone = difference(d, np.zeros_like(d)), stats.ttest_1samp(d.mean(axis=1), 0)
+    over_clusters = d.mean(axis=0).var(ddof=1) / 40
+    crossed = math.sqrt(over_clusters + d.mean(axis=1).var(ddof=1) / 2)
+    assert found.p == pytest.approx(max(alone.pvalue, 2 * stats.t.sf(found.estimate / crossed, found.pairs[0][1])))
+    assert found.inner[0] <= alone.confidence_interval(0.9)[0] + 1e-12
+    assert found.smallest_difference(tests=10) > 10 * found.smallest_difference() / 2
+
+
 def test_unequal_clusters_have_cr2_of_ordinary_least_squares() -> None:
     """Bell and McCaffrey's adjustment and degrees of freedom with matrices of all samples, one alike in a cluster."""
     rng = np.random.default_rng(3)

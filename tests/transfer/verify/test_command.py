@@ -87,6 +87,11 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
     "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
     "an option": (lambda folder: sealed(folder, options=recorded(folder, "options", lr=7.0)), "options.lr: 7.0 in the"),
+    "an option that was none": (
+        lambda folder: sealed(folder, options=recorded(folder, "options", milestones=[1.0])),
+        "options.milestones: [1.0] in the record, None in its run key",
+    ),
+    "the configuration": (lambda folder: sealed(folder, config_digest="0" * 64), "config_digest: 000000000000 is not"),
     "the stem": (
         lambda folder: sealed(folder, backbone=recorded(folder, "backbone", stem="conv")),
         "backbone.stem: 3Conv+3BN+3ReLU+1Proj@2,1,1,8 in the record, 1Proj@16 in its run key",

@@ -20,7 +20,7 @@ from transfer.report.claims.variants import chosen, matched, measure, scale_of, 
 from transfer.report.tables.comparison_text import NO_MORE, notes_of_match
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
-from transfer.statistics.effects import CONTRADICTION, SUPPORT, conclusion, rank_correlation
+from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, conclusion, rank_correlation
 from transfer.statistics.intervals import Estimate, Scores
 
 
@@ -122,7 +122,9 @@ def _contrast(
         notes=notes,
         points=points,
         records=found.records,
-        verdict=conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few),
+        verdict=UNDECIDED
+        if estimate.borrowed
+        else conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few),
         detectable=smallest if math.isfinite(smallest) else None,
     )
 

@@ -191,7 +191,7 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     if tests > 1:
         yield f"Verdicts are corrected for {tests} tests, intervals are not."
     if any(estimate.borrowed for estimate in estimates):
-        yield "A variant with one completed seed beside several has no verdict: add seeds to it."
+        yield "From one completed seed beside several nothing is concluded: add seeds to that variant."
     if any(estimate.seed_error is None for estimate in estimates):
         told = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
         seeded = any(is_seeded(record) for row in rows for record in row.matched.records)

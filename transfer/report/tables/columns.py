@@ -14,6 +14,8 @@ from transfer.records.run_set import RunSet
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
 from transfer.task import FAILED_SCORES, Outcomes
 
+FAILED_NOTES = 5
+"""Failed trainings whose scores stand below a table."""
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
 COSTS = ("gflops", "train_seconds")
@@ -75,7 +77,8 @@ def failed_notes(records: Sequence[Record]) -> list[Note]:
         said = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
         ended = record.status.replace("_", " ")
         notes += [Note(f"{record.run_id}: {ended}; it scores {said}, which is in no mean")] if scores else []
-    return notes
+    more = [Note(f"{len(notes) - FAILED_NOTES} more failed trainings have scores, too: `report table --per-run`")]
+    return notes if len(notes) <= FAILED_NOTES + 1 else notes[:FAILED_NOTES] + more
 
 
 def unjudged_note(records: Sequence[Record]) -> list[Note]:

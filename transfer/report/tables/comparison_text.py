@@ -71,7 +71,9 @@ def verdict_number(value: float, verdict: Verdict) -> str:
     return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
 
 
-BORROWED = "has one completed seed: no verdict, and an interval that takes it to vary as the others do; add seeds to it"
+BORROWED = (
+    "has one completed seed and is taken to vary over seeds as the others do: nothing is concluded; add seeds to it"
+)
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
 

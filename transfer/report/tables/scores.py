@@ -176,7 +176,7 @@ def summary(runs: RunSet) -> Table:
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
     notes = [Note("failed runs counted at chance level, or at 0 where it is not known", WITH_FAILED)] * rates
-    notes += unjudged_note(records) + image_notes([group.records for group in groups])
+    notes += failed_notes(records) + unjudged_note(records) + image_notes([group.records for group in groups])
     return without_unused(Table.from_rows(rows, score_columns(records), notes))
 
 

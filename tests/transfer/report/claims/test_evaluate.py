@@ -68,6 +68,15 @@ def test_cautions_of_other_scores_stand_at_no_claim(tmp_path: Path) -> None:
     assert not any("too short" in note for note in found.notes)
 
 
+def test_one_seed_beside_several_decides_no_claim(tmp_path: Path) -> None:
+    runs = [run for run in both(tmp_path) if run.record.seed == 0 or run.record.backbone["stem"] == "patchify"]
+    result = judged(tmp_path, runs, needs=1)
+    assert result.verdict == "undecided"
+    assert any("has one completed seed" in note for note in result.findings[0].notes)
+    shown = row(compare(runs, "stem=conv", "stem=patchify"), score="top1")
+    assert shown["verdict"].startswith("inconclusive; one variant has a single seed")
+
+
 def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> None:
     runs = both(tmp_path)
     (found,) = judged(tmp_path, runs).findings
