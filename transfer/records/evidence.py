@@ -111,13 +111,17 @@ class Evidence:
 
         The units are the first trainings, counted from the earliest weights, of which there are several: pretrainings
         if there are several (fine-tunings of one pretraining are one unit), else the trainings that followed, else
-        the seeds of the task. Seeds that change nothing form one unit.
+        the seeds of the task. Seeds that change nothing form one unit; of a user's task those that changed no score.
         """
         lost = self.lost(records)
         paths = [self._path(record) for record in records]
         paths += [[*self._path(record), (f"lost {record.run_key}", record.seed)] for record in lost]
+        drawn = any("task" in one.user_code for one in records) and any(
+            one.scores != records[0].scores for one in records
+        )
         labels = _units_of_paths(paths) or [
-            ("seed", record.seed) if is_seeded(record) else ("weights", record.weights_id) for record in records
+            ("seed", record.seed) if drawn or is_seeded(record) else ("weights", record.weights_id)
+            for record in records
         ]
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
 

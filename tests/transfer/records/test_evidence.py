@@ -53,6 +53,16 @@ def test_seeds_that_change_nothing_are_one() -> None:
     assert is_seeded(made("mine", weights_id="timm:vit"))
 
 
+def test_seeds_of_a_users_task_count_where_they_change_a_score() -> None:
+    """It may draw by the seed without a training, as a probe of drawn images does."""
+    given: dict[str, Any] = {"weights_id": "timm:vit", "options": {"shots": 1}, "user_code": {"task": {"sha256": "a"}}}
+    for spread, units in ((0.0, 1), (0.1, 3)):
+        assert (
+            len(arm_of([made("mine", seed=n, scores={"mAP": 0.4 + spread * n}, **given) for n in range(3)]).units)
+            == units
+        )
+
+
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
     runs = [tuned(f"sha256:patchify{seed}", 0, 0.5 + 0.1 * seed) for seed in (0, 1)]
     variant = arm_of(runs, pretrainings(2, 3))
