@@ -1,8 +1,10 @@
+import csv
 import math
 from dataclasses import replace
 
 import pytest
 
+from tests.documents import ROOT
 from transfer.report.tables.comparison_text import verdict_text
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, Verdict, verdict_of
@@ -56,3 +58,9 @@ def test_one_seed_beside_several_has_no_verdict() -> None:
     for margin in (None, 0.1):
         assert verdict_of(clear, margin=margin).kind is Kind.INCONCLUSIVE
         assert verdict_text(verdict_of(clear, margin=margin)) == "inconclusive; one variant has a single seed"
+
+
+def test_the_recorded_study_keeps_five_percent_within_seven_in_every_cell() -> None:
+    cells = list(csv.DictReader((ROOT / "tests/benchmarks/evidence.csv").read_text().splitlines()))
+    rejected = [float(cell["rejected"]) for cell in cells if cell["rejected"]]
+    assert (len(cells), len(rejected) > 250, max(rejected) <= 7) == (459, True, True)
