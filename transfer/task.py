@@ -28,6 +28,7 @@ Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
 Result = tuple[Scores, Outcomes]
 Defaults = dict[str, tuple[Any, str]]
+ByClass = dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]
 PICTURES = "pictures"  # in a run's folder
 FAILED_SCORES = "failed_scores"  # in the details of a record: what a failed training scores
 PRETRAIN = "pretrain-"
@@ -232,9 +233,7 @@ class Task:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""
         return {}
 
-    def by_class(
-        self, names: Sequence[str], outcomes: Outcomes
-    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
         """Return by each class's id whether it occurs in a sample [M], and the named scores that it has: the score and
         its values on B resamples, [1 + B].
 

@@ -177,7 +177,9 @@ class PretrainingMethod(Task):
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
-        initial = {name: value.detach().cpu().clone() for name, value in backbone.state_dict().items()}
+        judged = options.epochs and rule_of(options) == EXPORT_RULE
+        state = backbone.state_dict() if judged else {}
+        initial = {name: value.detach().cpu().clone() for name, value in state.items()}
         last: Outcomes = {}
         during = data if data.held_out is None else replace(data, val=data.held_out)
 
@@ -195,13 +197,13 @@ class PretrainingMethod(Task):
 
         if fit(learner, loader, options, context, scores_after).nonfinite:
             return {}, {}
-        if options.epochs and rule_of(options) == EXPORT_RULE:
-            change = changed_share(initial, dict(backbone.named_parameters()))
-            context.outcome = judge_export(context.outcome, change)
-            if context.outcome.status == "completed" and (level := learner.signs().accuracy) is not None:
-                self._judge_average(level, lambda seen: validate(backbone, seen, options, context), data, context)
         start = time.monotonic()
         try:
+            if judged:
+                change = changed_share(initial, dict(backbone.named_parameters()))
+                context.outcome = judge_export(context.outcome, change)
+                if context.outcome.status == "completed" and (level := learner.signs().accuracy) is not None:
+                    self._judge_average(level, lambda seen: validate(backbone, seen, options, context), data, context)
             outcomes = last or validate(backbone, during, options, context)
             if during is not data:
                 context.details["held_out"] = self.rescore(outcomes)
@@ -210,9 +212,11 @@ class PretrainingMethod(Task):
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
         export_backbone(backbone, context, network=options.export, **about, scores=scores)
-        if scores and options.epochs and learner.signs().moving_targets and not context.outcome.training_failed:
+        if scores and judged and learner.signs().moving_targets and not context.outcome.training_failed:
+            start = time.monotonic()
             backbone.load_state_dict(initial)
             self._note_gain(outcomes, validate(backbone, data, options, context), context)
+            context.cost.eval_seconds += time.monotonic() - start
         return scores, outcomes
 
     def _judge_average(

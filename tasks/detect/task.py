@@ -19,7 +19,7 @@ from transfer.data.coco.dataset import CocoData, open_coco
 from transfer.data.coco.split import CocoSplit
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
-from transfer.task import PICTURES, Defaults, Metric, Outcomes, Scores, Task, batch_for
+from transfer.task import PICTURES, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 RESULTS = "detections.json"  # in a run's folder
 IGNORE_IOF = 0.7
@@ -218,13 +218,11 @@ class Detect(Task):
             scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
         return scores
 
-    def by_class(
-        self, names: Sequence[str], outcomes: Outcomes
-    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
         from tasks.detect.coco.averages import by_class, by_kind
 
-        found: dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]] = {}
+        found: ByClass = {}
         for prefix, short, matches in by_kind(names, outcomes):
             for place, rows in enumerate(by_class(matches, short).T):
                 counted = (matches.truth_category == place) & (matches.truth_counted > 0)

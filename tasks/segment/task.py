@@ -4,15 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from numpy.typing import NDArray
-
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification
 from transfer.core.errors import reject
 from transfer.core.options import Common, Execution, Range
 from transfer.data.classification import MASKED, ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
-from transfer.task import Defaults, Metric, Outcomes, Scores
+from transfer.task import ByClass, Defaults, Metric, Outcomes, Scores
 
 LOOKED_AT = 20
 """Images whose sides are looked at for `--size`."""
@@ -77,9 +75,7 @@ class Segment(Classification):
         """Return both scores, which are of all images together."""
         return self.rescore(outcomes)
 
-    def by_class(
-        self, names: Sequence[str], outcomes: Outcomes
-    ) -> dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
+    def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
         """Return the intersection over union of each class by its label, under `mIoU`."""
         from tasks.segment.scoring import by_class
 

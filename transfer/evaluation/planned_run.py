@@ -27,7 +27,7 @@ from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Run, RunKey, Store, lost_files
+from transfer.records.store import RECORD, Run, RunKey, Store, missing_files
 from transfer.task import Task
 
 
@@ -299,7 +299,7 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         axes = " and ".join(per_process(record.task, record.options, record.backbone))
         made = f" (made by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself)"
     lines = [f"{run_id}: has a record, reused{made}"]
-    lacking = lost_files(Run(store.folder(run_id), record), damaged=False)
+    lacking = missing_files(Run(store.folder(run_id), record))
     if lacking and record.shared is None:
         lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")
     if record.dirty and not source_state()[1]:

@@ -40,18 +40,17 @@ def without_weights(run: Run) -> str:
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 
-def lost_files(run: Run, *, damaged: bool) -> list[str]:
-    """Return the files of a run that are missing, or those that have another size than the run wrote, as has one that
-    its export lacks.
-    """
-    lost = []
-    for name, facts in run.record.files.items():
-        path = run.folder / name
-        partly = path.parent != run.folder and path.parent.exists()
-        size = path.stat().st_size if path.exists() else 0 if partly else None
-        if size is None if not damaged else size not in (None, facts["size"]):
-            lost.append(name)
-    return lost
+def missing_files(run: Run) -> list[str]:
+    """Return the files that a run wrote and that are not there."""
+    return [name for name in run.record.files if not (run.folder / name).exists()]
+
+
+def damaged_files(run: Run) -> list[str]:
+    """Return the files that have another size than the run wrote, and those that its export lacks."""
+    missing, exported = missing_files(run), (run.folder / EXPORT).exists()
+    lacking = [name for name in missing if name.startswith(f"{EXPORT}/") and exported]
+    there = [name for name in run.record.files if name not in missing]
+    return lacking + [name for name in there if (run.folder / name).stat().st_size != run.record.files[name]["size"]]
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Store:
         early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
         if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
-        if damaged := lost_files(Run(path.parent, record), damaged=True):
+        if damaged := damaged_files(Run(path.parent, record)):
             raise UserError(
                 f"{path.parent}: {shortened(damaged)}: not of the size that the run wrote; put the file back, or "
                 "delete the folder to run it again"

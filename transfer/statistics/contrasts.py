@@ -141,9 +141,9 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
     found = np.array([_over_seeds(values[k], influences[k], rounding) for k in several]).reshape(-1, 2)
     observed, beyond = weights * found[:, 0], weights * found[:, 1]
     seeds_df, df = np.array([len(values[k]) - 1 for k in several]), variants[0].df
-    pairs = [_satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))]
-    pairs += [_over_seeds_alone(observed, seeds_df)] if observed.any() else []
-    stderr, freedom = max(pairs, key=lambda pair: _half_width(pair[0], pair[1], LEVEL))
+    errors = [_satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))]
+    errors += [_over_seeds_alone(observed, seeds_df)] if observed.any() else []
+    stderr, freedom = max(errors, key=lambda one: _half_width(one[0], one[1], LEVEL))
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
@@ -151,7 +151,7 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
         estimate,
         stderr=stderr,
         df=freedom,
-        pairs=tuple(pairs),
+        errors=tuple(errors),
         cluster_error=math.sqrt(by_clusters),
         cluster_df=df,
         seed_error=math.sqrt(beyond.sum()) if several else None,
@@ -270,11 +270,11 @@ def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
     """Return the estimate with Student's interval, within the limits that the score cannot leave."""
     from scipy.special import stdtr
 
-    def ends(level: float, pairs: Sequence[tuple[float, float]] = known.pairs) -> tuple[float, float]:
-        half = max(_half_width(error, df, level) for error, df in pairs)
+    def ends(level: float, errors: Sequence[tuple[float, float]] = known.errors) -> tuple[float, float]:
+        half = max(_half_width(error, df, level) for error, df in errors)
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
-    p = max(2 * float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.pairs if error)
+    p = max(2 * float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.errors if error)
     found = _with_interval(known, ends, p, "t")
     return replace(found, of_models=ends(known.level, [(known.cluster_error, known.cluster_df)]))
 

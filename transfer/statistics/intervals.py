@@ -41,9 +41,9 @@ class Estimate:
     """Standard error over test samples and, with several seeds, over seeds."""
     df: float = math.inf
     """Degrees of freedom of the Student distribution that the interval is taken from."""
-    pairs: tuple[tuple[float, float], ...] = ()
-    """Error and degrees of freedom over samples and seeds, and over seeds alone: at any level the wider counts, at 95 %
-    that of `stderr` and `df`."""
+    errors: tuple[tuple[float, float], ...] = ()
+    """Standard error and degrees of freedom over samples and seeds, and over seeds alone: the wider interval counts at
+    any level, at 95 % that of `stderr` and `df`."""
     cluster_error: float = 0.0
     """Standard error over test samples alone, the trained models being given."""
     cluster_df: float = math.inf
@@ -93,8 +93,8 @@ class Estimate:
         from scipy.special import stdtrit
 
         level = round(1 - self.level, 9) / tests
-        pairs = self.pairs or ((self.stderr, self.df),)
-        detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in pairs)
+        errors = self.errors or ((self.stderr, self.df),)
+        detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in errors)
         return math.inf if self.few else max(detected)
 
 

@@ -14,7 +14,7 @@ from transfer.core.files import write_atomic
 from transfer.data.spec import candidate_folders, resolve_dataset
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.step import as_list
-from transfer.records.store import RECORD, Record, Run, Store, lost_files
+from transfer.records.store import RECORD, Record, Run, Store, damaged_files
 
 
 def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
@@ -96,7 +96,7 @@ class EarlierResults:
         except (OSError, ValueError):
             return None
         record = read_record(self.out, run) if its_key == key else None
-        if record and lost_files(Run(self.out / "runs" / run, record), damaged=True):
+        if record and damaged_files(Run(self.out / "runs" / run, record)):
             return None  # its command says what is wrong
         if record is None or record.export is None or job.step.kind != "pretrain":
             return record

@@ -13,7 +13,7 @@ from tests.support import context
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
-from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged, same_result
+from transfer.records.store import RECORD, Record, Run, RunKey, Store, damaged_files, merged, missing_files, same_result
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
@@ -133,6 +133,18 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
         cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options=options)
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
+
+
+def test_an_export_that_lacks_its_weights_is_damaged_and_one_that_was_deleted_is_missing(tmp_path: Path) -> None:
+    run = written(tmp_path)
+    files = {f"export/{name}": {"sha256": "a", "size": 2} for name in ("config.json", "model.safetensors")}
+    run = replace(run, record=replace(run.record, files=files))
+    assert (damaged_files(run), missing_files(run)) == ([], [*files])
+    (run.folder / "export").mkdir()
+    (run.folder / "export/config.json").write_text("{}")
+    assert (damaged_files(run), missing_files(run)) == (["export/model.safetensors"],) * 2
+    (run.folder / "export/model.safetensors").write_text("cut off")
+    assert (damaged_files(run), missing_files(run)) == (["export/model.safetensors"], [])
 
 
 def test_unfinished_runs_say_how_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_the_wider_of_two_intervals_holds_at_every_level() -> None:
     found, alone = difference(d, np.zeros_like(d)), stats.ttest_1samp(d.mean(axis=1), 0)
     over_clusters = d.mean(axis=0).var(ddof=1) / 40
     crossed = math.sqrt(over_clusters + d.mean(axis=1).var(ddof=1) / 2)
-    assert found.p == pytest.approx(max(alone.pvalue, 2 * stats.t.sf(found.estimate / crossed, found.pairs[0][1])))
+    assert found.p == pytest.approx(max(alone.pvalue, 2 * stats.t.sf(found.estimate / crossed, found.errors[0][1])))
     assert found.inner[0] <= alone.confidence_interval(0.9)[0] + 1e-12
     assert found.smallest_difference(tests=10) > 10 * found.smallest_difference() / 2
 
