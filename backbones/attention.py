@@ -3,6 +3,7 @@
 Shapes: B images, N tokens, D channels, d = head_dim; q, k, v are [B, heads, N, d].
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from timm.layers import Attention as TimmAttention
 from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
-from backbones.initialisation import check_signature, contract, described, keeps_shape, make_users
+from backbones.initialisation import attention_kind, contract, described, forward_of, keeps_shape, make_users
 from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise, softmax, without_autocast
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
@@ -61,7 +62,7 @@ class Attention(TimmAttention):
     """Multi-head self-attention [B, N, D] -> [B, N, D] around any function of (q, k, v).
 
     Args:
-        core: an entry of `ATTENTIONS`, or a user's function of (q, k, v).
+        core: an entry of `ATTENTIONS`, or a `CustomCore`.
         alpha: exponent of the length, or "learned": one scalar per block, 1 at first.
         length: L of the factor L^-alpha. "tokens": the keys given, so those of the window in a windowed block;
             "image": the tokens of the whole image, which a caller that cuts windows gives to `forward`; "train":
@@ -121,22 +122,44 @@ class Attention(TimmAttention):
         """Return L of the factor L^-alpha for this number of keys; see `forward` for `image_tokens`."""
         return {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
 
+    def random_inputs(self, tokens: int) -> Tensor:
+        """Return q, k and v of one image, [3, 1, heads, N, d], always the same, in type and place of the weights."""
+        shape = (3, 1, self.num_heads, tokens, self.head_dim)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(self.qkv.weight)
+
+    @torch.no_grad()
+    def attends_by_query(self) -> bool:
+        """Return whether a query's result depends on no other query, so that ranks can have some of them each."""
+        q, k, v = self.random_inputs(7)
+        try:
+            return torch.allclose(self.core(q[:, :, :3], k, v), self.core(q, k, v)[:, :, :3], rtol=1e-3, atol=1e-4)
+        except (RuntimeError, UserError):  # a user's, which takes no other number of queries than of keys
+            return False
+
     @property
     def uses_length(self) -> bool:
-        """Whether L matters: not where the weights are divided by their sum."""
-        return getattr(getattr(self.core, "inner", self.core), "func", None) is pointwise
+        """Whether L matters: not where the weights are divided by their sum, nor to a user's that does not take it."""
+        core = getattr(self.core, "inner", self.core)
+        return getattr(core, "func", None) is pointwise or "length" in getattr(core, "takes", ())
 
 
-class UserFunction:
-    """A user's function (q, k, v), which may take `scale` too: that of the scores, in place of 1 / sqrt(d)."""
+class CustomCore(nn.Module):
+    """A user's attention of (q, k, v): a function, or a module with parameters of its own.
 
-    def __init__(self, name: str, body: Callable[..., Tensor], takes_scale: bool) -> None:
-        self.name, self.body, self.takes_scale = name, body, takes_scale
+    It may take two more by name: `scale`, that of the scores in place of 1 / sqrt(d), and `length`, L as `Attention`
+    counts it.
+    """
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, **_: Any) -> Tensor:
-        made = self.body(q, k, v) if scale is None else self.body(q, k, v, scale=scale)
-        if getattr(made, "shape", None) != v.shape:
-            raise UserError(f"{contract('attention function', self.name)}; got {described(made)} for {described(v)}")
+    def __init__(self, kind: str, text: str, body: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.kind, self.text, self.body = kind, text, body
+        self.takes = {"scale", "length"}.intersection(inspect.signature(forward_of(body)).parameters)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        taken = {name: options[name] for name in self.takes if options.get(name) is not None}
+        made = self.body(q, k, v, **taken)
+        if getattr(made, "shape", None) != (*q.shape[:3], v.shape[3]):
+            raise UserError(f"{contract(self.kind, self.text)}; got {described(made)} for {described(q)}")
         return made
 
 
@@ -144,7 +167,7 @@ def takes_scale(core: Callable[..., Tensor]) -> bool:
     """Return whether an attention function takes the scale of the scores, so that queries and keys may be wider than
     values.
     """
-    return core in ATTENTIONS.values() or getattr(core, "takes_scale", False)
+    return core in ATTENTIONS.values() or "scale" in getattr(core, "takes", ())
 
 
 @register_notrace_module
@@ -161,11 +184,13 @@ class UserAttention(nn.Module):
         return self.body(x)
 
 
-def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:
+def make_attention(
+    name: str, dim: int, heads: int, *, alpha: float | str = 1.0, length: str = "tokens", **options: Any
+) -> nn.Module:
     """Return the attention of one block: an entry of `ATTENTIONS`, or a user's `file.py:Name`.
 
-    The user's is a function (q, k, v) -> [B, heads, N, d] or a class `Name(dim, heads)` mapping [B, N, D] -> [B, N, D].
-    A function that also takes `scale`, the factor of the scores, can have relative positions.
+    The user's is a function (q, k, v) -> [B, heads, N, d], a class `Name(heads, head_dim)` whose `forward` is such a
+    function, or a class `Name(dim, heads)` mapping [B, N, D] -> [B, N, D]; see `attention_kind`.
 
     Raises:
         UsageError: an unknown name, or an option that this attention does not take.
@@ -174,13 +199,15 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
     if alpha != 1 and (name == "softmax" or name.endswith("_sum") or user_code.is_user_part(name)):
         raise UsageError(f"`alpha: {alpha}` has no effect on the attention '{name}': it does not divide by the length")
     if not user_code.is_user_part(name):
-        return Attention(dim, heads, ATTENTIONS[name], alpha=alpha, **options)
-    part = user_code.load(name)
-    if not isinstance(part, type):
-        check_signature("attention function", name, part)
-        return Attention(dim, heads, UserFunction(name, part, user_code.has_parameter(name, "scale")), **options)
-    if options.get("gate", "off") != "off" or options.get("qk_norm"):
-        raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
-    made = make_users("attention", name, dim, heads)
-    made.register_forward_hook(partial(keeps_shape, "attention", name))
-    return UserAttention(made)
+        return Attention(dim, heads, ATTENTIONS[name], alpha=alpha, length=length, **options)
+    kind, part = attention_kind(name)
+    if kind == "attention":
+        if options.get("gate", "off") != "off" or options.get("qk_norm"):
+            raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
+        made = make_users("attention", name, dim, heads)
+        made.register_forward_hook(partial(keeps_shape, "attention", name))
+        return UserAttention(made)
+    core = CustomCore(kind, name, make_users(kind, name, heads, dim // heads) if kind == "attention core" else part)
+    if length != "tokens" and "length" not in core.takes:
+        raise UsageError(f"`length: {length}` has no effect on {name}, which takes no argument `length`")
+    return Attention(dim, heads, core, length=length, **options)

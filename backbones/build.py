@@ -18,7 +18,7 @@ from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
 from backbones.weights.load import Network
 from backbones.weights.locate import Located, load_weights, read_weights
-from transfer.core import exports, user_code
+from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.core.user_modules import or_its_imports
 
@@ -99,13 +99,17 @@ def _with_pixel_statistics(
     released = get_pretrained_cfg(located.timm_name) if located.timm_name else None
     usual = released.to_dict() if released else getattr(model, "pretrained_cfg", {})
     config = exports.read_config(located.folder) if located.folder else {"pretrained_cfg": usual}
-    found: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | exports.mean_and_std(config)
+    found: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    if spec.kind == "user":
+        found = live_modules.pixel_statistics(model)
+    found |= exports.mean_and_std(config)
     whose = OF_EXPORT
     if network.statistics and not located.folder:
         found, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
     elif not located.folder and not released:
         theirs = f"{found['mean']}, {found['std']} of timm's {usual.get('tag')} weights"
-        whose = f"{theirs if spec.kind == 'timm' else 'of ImageNet'}, not known to be this file's (--mean, --std)"
+        named = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
+        whose = f"{named}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
         other = network.statistics and with_statistics(replace(spec, mean=None, std=None), found) != spec
         whose = AS_CONFIGURED + f", not those of {network.layout}" * bool(other)

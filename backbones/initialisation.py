@@ -33,33 +33,72 @@ def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) ->
 CONTRACTS = {
     "stem": (("dim", "patch"), "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]"),
     "attention": (("dim", "heads"), "tokens [B, N, dim] to tokens [B, N, dim]"),
+    "attention core": (("heads", "head_dim"), "q, k, v [B, heads, N, head_dim] to [B, heads, N, head_dim]"),
     "attention function": (("q", "k", "v"), "q, k, v [B, heads, N, head_dim] to [B, heads, N, head_dim]"),
     "ffn": (("dim", "hidden"), "tokens [B, N, dim] to tokens [B, N, dim]"),
     "arch": ((), "images [B, 3, H, W] to features [B, D]"),
 }
 """What each kind of user's part is called with, and what it maps to what; docs/adding-a-part.md shows an example of
 each."""
+_ATTENTIONS = (
+    "an attention is a function (q, k, v), a class (heads, head_dim) with forward(q, k, v), "
+    "or a class (dim, heads) with forward(tokens)"
+)
 
 
 def contract(part: str, text: str) -> str:
     """Return what a user's part `text` must accept and compute, for an error; `part` is a key of `CONTRACTS`."""
     names, maps = CONTRACTS[part]
-    return f"{text}: must accept ({', '.join(names)}) and map {maps}"
+    return f"{user_code.place(text)}: must accept ({', '.join(names)}) and map {maps}"
+
+
+def forward_of(part: Any) -> Any:
+    """Return the method of a module or class that its call ends in, and a function as it is."""
+    return getattr(part, "forward", part)
+
+
+def attention_kind(text: str) -> tuple[str, Any]:
+    """Return the kind of a user's attention, a key of `CONTRACTS`, and the class or function itself.
+
+    A class is a core where its `forward` takes three arguments, and not one alone.
+
+    Raises:
+        UsageError: it is of none of these kinds.
+    """
+    part = user_code.load(text)
+    if not isinstance(part, type):
+        check_signature("attention function", text, part)
+        return "attention function", part
+    forward = inspect.signature(forward_of(part))
+    if _binds(forward, part, "tokens"):
+        return "attention", part
+    if not _binds(forward, part, "q", "k", "v"):
+        raise UsageError(f"{user_code.place(text)}: {_ATTENTIONS}; got forward{forward}")
+    return "attention core", part
+
+
+def _binds(signature: inspect.Signature, *arguments: Any) -> bool:
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def check_signature(part: str, text: str, source: Any) -> None:
-    """Raise UsageError unless a user's class or function can be called as the contract of the part says."""
+    """Raise UsageError unless a user's class or function can be called as the contract of the part says.
+
+    A name of the contract in another place than there would get another argument's value.
+    """
     try:
         signature = inspect.signature(source)
     except (TypeError, ValueError):  # something compiled has no signature
         return
-    try:
-        signature.bind(*CONTRACTS[part][0])
-    except TypeError:
-        names = ", ".join(signature.parameters)
-        other = " (a class; a function takes q, k, v)" if part == "attention" else ""
-        other = " (a function; a class takes dim, heads)" if part == "attention function" else other
-        raise UsageError(f"{contract(part, text)}{other}; got ({names})") from None
+    names, given = CONTRACTS[part][0], list(signature.parameters)
+    moved = any(given.index(name) != place for place, name in enumerate(names) if name in given)
+    if moved or not _binds(signature, *names):
+        kinds = f" ({_ATTENTIONS})" * part.startswith("attention")
+        raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(given)})")
 
 
 def keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

@@ -52,7 +52,7 @@ class BackboneSpec:
     "off, or the activation of a gate on the attention's output: see `attention.GATES`"
     alpha: Annotated[float | str | None, Needs(attention=POINTWISE)] = None
     "exponent of the token count in point-wise attention, or `learned`"
-    length: Annotated[str | None, Needs(alpha=True)] = None
+    length: Annotated[str | None, Needs(attention=Other("softmax", *(f"{h}_sum" for h in POINTWISE)))] = None
     "what that token count is: tokens (the keys given), image (of the whole image), train (at `train_size`)"
     train_size: Annotated[tuple[int, int] | None, Needs(length="train")] = None
     "(H, W) in pixels of the images of pretraining"
@@ -138,6 +138,9 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     files |= given_files
     chosen = values | given
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
+    if "weights" in given:  # the configuration's statistics of pixels are those of other weights
+        of_export = {"mean", "std"} & exported.keys() - given.keys()
+        chosen = {key: value for key, value in chosen.items() if key not in of_export}
     if given.get("load") == "partial" and values.get("load") != "partial":
         # the flag asks for the weights: their parts stay, unless a flag of its own asks for another kind
         parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS} - given.keys()
@@ -185,7 +188,8 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     if live_modules.is_live(name):
         module = live_modules.find(name)
         weights = "random" if module.is_reinitialized else "live"
-        return module.name, {"arch": name, "weights": weights, **module.pixel_statistics}, None, f"backbone {name}"
+        pixel_statistics = live_modules.pixel_statistics(module.example)
+        return module.name, {"arch": name, "weights": weights, **pixel_statistics}, None, f"backbone {name}"
     if user_code.is_user_part(name):
         title = name.rpartition(":")[2]
         return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"

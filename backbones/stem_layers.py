@@ -106,7 +106,7 @@ class StemEmbed(PatchEmbed):
         if not self.user and len(self.conv):
             x = x.contiguous(memory_format=torch.channels_last)  # convolutions are up to a third faster so
         maps = self.post(self.proj(self.conv(x)))
-        expected = [len(images), self.embed_dim, height // rows, width // columns]
+        expected = [images.shape[0], self.embed_dim, height // rows, width // columns]
         if self.user and list(getattr(maps, "shape", ())) != expected:
             fault = f"got {described(maps)} instead of {expected} for {described(images)}"
             raise UserError(f"{contract('stem', self.user)}; {fault}")

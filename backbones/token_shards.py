@@ -6,6 +6,7 @@ its own keys and values, and the queries of all:
 
     point-wise   gather the queries; h(q k^T) v over the own keys; add the partial outputs up, each where it belongs
     softmax      the same, and in between the maxima of all rows; their sums travel with the outputs
+    others       gather keys and values of all
 
 so 2 collectives against 3 forward, and 2 backward in both. Every operation's gradient is that of the sum of the ranks'
 losses, so that DDP's mean over all ranks gives each parameter the gradient that one process would.
@@ -67,19 +68,16 @@ class Shards:
         return _Exchange.apply(x, _gather_tokens, _sum_over_ranks, self, tokens, 1)
 
     def distribute(self, core: Core) -> Core:
-        """Return an attention function for this rank's queries, and the keys and values of all ranks.
-
-        Raises:
-            UsageError: any but softmax and those that a power of the length divides.
-        """
+        """Return an attention function for this rank's queries, and the keys and values of all ranks."""
         kind = getattr(core, "func", core)
         if kind is functions.pointwise:
             return partial(self._pointwise, core)
         if core is functions.softmax:
             return self._softmax
-        raise UsageError(
-            "--sequence-parallel: only softmax and point-wise attentions without `_sum` share their tokens"
-        )
+        return partial(self._gathered, core)
+
+    def _gathered(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return core(q, self._all(k), self._all(v), **options)
 
     def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return self._add(core(self._all(q), k, v, **options))

@@ -48,7 +48,10 @@ def export_backbone(
         return
     described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
     try:
-        folder = export(backbone, context.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
+        scored = context.about.get("preprocessing")
+        folder = export(
+            backbone, context.folder / EXPORT, {facts_file: described}, scored=scored, tensors=tensors, head=head
+        )
     except OSError as error:
         raise write_error(context.folder / EXPORT, error) from error
     if trained:

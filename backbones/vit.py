@@ -228,6 +228,7 @@ def attach_shards(model: nn.Module, shards: Shards) -> list[Any]:
     for block in blocks:
         if any(isinstance(part, _BatchNorm) for part in block.modules()):
             raise UsageError("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
-        shards.distribute(block.attn.core)
+        if not block.attn.attends_by_query():
+            raise UsageError("--sequence-parallel: an attention of which a query's result depends on other queries")
         block.attn.shards = shards
     return blocks

@@ -19,6 +19,7 @@ from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
 from transfer.data.classification import ClassificationData, balanced_weights
 from transfer.data.layouts import keys_for
+from transfer.data.loading.options import preprocessing
 from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 
 if TYPE_CHECKING:
@@ -148,6 +149,13 @@ class Task:
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
         """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
         return getattr(options, "size", None)
+
+    def preprocessing(self, options: Any) -> dict[str, Any]:
+        """Return how evaluated images become the model's input, for records and exports; empty where that is not known.
+
+        See `transfer.data.loading.options.preprocessing`.
+        """
+        return preprocessing(options) if self.built_size(options) and not self.file else {}
 
     def untrained_learner(self, spec: BackboneSpec, options: Any) -> Any:
         """Return what the task trains, an `nn.Module` of random weights for two classes, made without data.

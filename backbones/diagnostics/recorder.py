@@ -27,7 +27,7 @@ from backbones.diagnostics.stem import stem_facts
 from backbones.kernels.functions import without_autocast
 from backbones.spec import BackboneSpec
 from transfer.data.classification import ClassificationData
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows
@@ -67,10 +67,7 @@ def sums_values(core: Core, attention: Attention) -> bool:
     core = getattr(core, "inner", core)  # of relative positions, which weigh otherwise and sum alike
     if core in ATTENTIONS.values():
         return True
-    generator = torch.Generator().manual_seed(0)
-    weight = attention.qkv.weight
-    shape = (3, 1, attention.num_heads, 7, attention.head_dim)
-    q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+    q, k, v = attention.random_inputs(7)
     with without_autocast(q):  # independent of the run's precision
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
@@ -247,7 +244,7 @@ class TokenWatch:
         assert split is not None
         if data.val is None:
             context.note(f"{data.name} has no validation split: tokens are measured on training images")
-        view = SplitDataset(split, eval_transform(options.size, options.resize), preload=False)
+        view = SplitDataset(split, view_of(options), preload=False)
         self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
 
     def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Importing this imports no torch.
 """
 
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -25,16 +26,19 @@ _OF_RELEASE = ("tag", "description", "origin_url", "paper_name", "paper_ids", "n
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
 _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "pre_logits": False}
 """Fields of a plain ViT in which ours is what timm builds."""
+_TIMM_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "area": "box"}
 
 
-def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, Any]:
+def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the `config.json` of a model.
 
     Args:
         spec: that of a `Backbone`; None for a model that timm made.
         classes: outputs of the classifier beside a user's whole model.
+        scored: see `export`.
     """
     images: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
+    images |= timm_preprocessing(scored)
     if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build by itself
         name = spec.arch if spec is not None else type(model).__name__
         own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
@@ -48,7 +52,7 @@ def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, A
         }
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
 
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (images and scored.get("size"))
     if size is not None:
         images["input_size"] = (getattr(model, "in_chans", 3), *size)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,11 +93,45 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     return {"architecture": name, "model_args": {**given, **sizes, **pooling, **others}}
 
 
-def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
+def timm_preprocessing(scored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of timm's configuration by which its transform prepares images as they were scored, or as
+    nearly as it can; none for a detector's, which have no size in common.
+
+    Args:
+        scored: see `export`.
+    """
+    resize, height = scored.get("resize"), scored.get("size", [0])[0]
+    if not isinstance(resize, int | list):
+        return {}
+    first = resize if isinstance(resize, int) else resize[0]
+    share = height / first
+    if math.floor(height / share) < first:  # as timm computes it back
+        share = math.nextafter(share, 0)
+    mode = "center" if isinstance(resize, int) else "squash"
+    return {"interpolation": _TIMM_INTERPOLATIONS[scored["interpolation"]], "crop_pct": share, "crop_mode": mode}
+
+
+def described_preprocessing(scored: Mapping[str, Any]) -> str:
+    """Return in words how images were prepared that a model was scored on, and whether timm's transform does so."""
+    if not scored:
+        return ""
+    resize, size = scored["resize"], " x ".join(map(str, scored["size"]))
+    first = f"shorter side to {resize}" if isinstance(resize, int) else resize
+    first = f"to {' x '.join(map(str, resize))}" if isinstance(resize, list) else first
+    crop = {"center": f"center crop of {size}", "windows": f"windows of {size}", "none": "no crop"}[scored["crop"]]
+    antialias = f"with{'out' * (not scored['antialias'])} antialias"
+    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias}), {crop}"
+    usual = scored["antialias"] and scored["interpolation"] != "area" and scored.get("image_ops") != "fast"
+    same = usual and scored["crop"] in ("center", "none")
+    return f"{text}. timm's transform of `config.json` {'does the same' if same else 'can only come near that'}"
+
+
+def loading_card(config: dict[str, Any], scored: Mapping[str, Any], *, with_head: bool) -> str:
     """Return the card of an exported folder: how the model is loaded, and what happens without the import.
 
     Args:
         config: the content of `config.json`.
+        scored: see `export`.
     """
     return rendered(
         Path(__file__).parent / "card.md",
@@ -101,6 +139,7 @@ def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
         needed=config.get(exports.IMPORT),
         resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
         with_head=with_head,
+        scored=described_preprocessing(scored),
     )
 
 
@@ -112,6 +151,7 @@ def export(
     folder: Path | str,
     extra: dict[str, Any] | None = None,
     *,
+    scored: Mapping[str, Any] | None = None,
     tensors: "Mapping[str, Tensor] | None" = None,
     head: "Mapping[str, Tensor] | None" = None,
 ) -> Path:
@@ -127,6 +167,9 @@ def export(
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
         folder: replaced if it exists.
         extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files.
+        scored: how the images were prepared that the model was scored on, see
+            `transfer.data.loading.options.preprocessing`. timm's transform of the configuration does the same, or the
+            card says that it cannot.
         tensors: the model's tensors, by default its state dict.
         head: tensors for a file `head.safetensors` beside them.
     """
@@ -136,10 +179,10 @@ def export(
         write_tensors({**inner.state_dict(), **beside} if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
-        config = described(inner, spec, getattr(model, "classes", None))
+        config = described(inner, spec, getattr(model, "classes", None), scored or {})
         _copy_sources(arguments := config.get("model_args", {}), new)
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        card = loading_card(config, with_head=head is not None)
+        card = loading_card(config, scored or {}, with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
         sums = {name: file_sha256(new / name) for name in exports.CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():

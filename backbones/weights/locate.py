@@ -174,8 +174,8 @@ def read_weights(
     config = exports.read_config(located.folder) if located.folder else None
     names, digest = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
     network = read_network(located.path, digest, names, weights_key=spec.weights_key)
-    heads = [block.attn.num_heads for block in getattr(model, "blocks", []) if hasattr(block, "attn")]
-    if network.heads and heads and network.heads != heads[0]:
+    heads = [getattr(getattr(block, "attn", None), "num_heads", None) for block in getattr(model, "blocks", [])]
+    if network.heads and heads and heads[0] not in (None, network.heads):
         raise UserError(f"{located.path}: {network.layout} with {network.heads} heads; {spec.name} has {heads[0]}")
     stated = exports.image_size(config) if config and spec.kind != "user" else None
     size = spec.weights_size or stated

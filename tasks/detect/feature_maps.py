@@ -120,7 +120,7 @@ class VitMaps(nn.Module):
         model, patch = self.backbone.model, self.backbone.stride
         height, width = images.shape[2] // patch, images.shape[3] // patch
         x = model.patch_embed(self.backbone.normalised(images))
-        x = x.reshape(len(images), height, width, -1)
+        x = x.reshape(images.shape[0], height, width, -1)
         if model.pos_embed is not None:
             x = x + patch_positions(model, (height, width))
         return model.norm_pre(model.pos_drop(x))

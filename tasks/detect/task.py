@@ -14,7 +14,7 @@ from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError, kept, reject, unknown
 from transfer.core.options import Added, Common, Execution, Files, Needs, Range, check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
-from transfer.core.user_code import has_parameter, is_user_part
+from transfer.core.user_code import is_user_part, parameters
 from transfer.data.coco.dataset import CocoData, open_coco
 from transfer.data.coco.split import CocoSplit
 from transfer.data.spec import DatasetSpec
@@ -136,10 +136,13 @@ def check_relative(spec: BackboneSpec) -> None:
     Raises:
         UsageError: it cannot.
     """
-    if spec.attention is not None and is_user_part(spec.attention) and not has_parameter(spec.attention, "scale"):
+    if spec.attention is None or not is_user_part(spec.attention):
+        return
+    names = parameters(spec.attention)
+    if names is not None and "scale" not in names:
         reject(
-            f"{spec.attention} cannot have relative positions: use --no-relative, or make it a function of "
-            "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
+            f"{spec.attention} cannot have relative positions: use --no-relative, or let the function or the `forward` "
+            "of a core take (q, k, v, scale=None): scores are scale q k^T where a scale is given, and v narrower than q"
         )
 
 
@@ -202,6 +205,11 @@ class Detect(Task):
 
     def built_size(self, options: DetectOptions) -> None:
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
+
+    def preprocessing(self, options: DetectOptions) -> dict[str, Any]:
+        """Return that images are resized to lie within a size, and not cropped."""
+        resampling = {"interpolation": "bilinear", "antialias": False}
+        return {"size": [*options.size], "resize": "to fit", "crop": "none", **resampling}
 
     def content(self, dataset: CocoData, options: DetectOptions) -> dict[str, Any]:
         """Return the configuration of the detector from its file, and parameters of scores that are not COCO's."""

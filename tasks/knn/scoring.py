@@ -11,7 +11,7 @@ from tasks.knn.task import KnnOptions
 from tasks.labelled_images import check_classes, frozen_backbone
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.engine.context import Context
 from transfer.task import Outcomes, Result, Scores
 
@@ -28,10 +28,9 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> Result:
     """Extract the features of both splits, and classify validation images by votes of the training images."""
     backbone = frozen_backbone(spec, options, context)
-    transform = eval_transform(options.size, options.resize, view=options.resize_mode)
     k, temperature, size = [options.k, *options.other_k], options.temperature, options.eval_batch_size
     ranks = knn_class_ranks(
-        backbone, dataset, transform, context, k=k, temperature=temperature, batch_size=size, must_vary=True
+        backbone, dataset, view_of(options), context, k=k, temperature=temperature, batch_size=size, must_vary=True
     )
     outcomes = image_outcomes(dataset.validation) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}

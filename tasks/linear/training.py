@@ -22,7 +22,7 @@ from tasks.linear.learner import ROWS, LinearLearner, RateGrid, held_out, rescor
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import eval_transform, train_transform
+from transfer.data.loading.augment import train_transform, view_of
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -148,7 +148,7 @@ def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> Lin
 
 def features(model: LinearLearner | RateGrid, images: Split, options: LinearOptions, context: Context) -> Tensor:
     """Return the features [M, F] that are classified."""
-    view = SplitDataset(images, eval_transform(options.size, options.resize))
+    view = SplitDataset(images, view_of(options))
     return extract(model.encode, view, context, batch_size=options.eval_batch_size, label=f"{images.name} features")
 
 

@@ -24,7 +24,8 @@ from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
-from transfer.data.loading.images import collate_boxes, erased, reid_test_transform, reid_train_transform
+from transfer.data.loading.augment import view_of
+from transfer.data.loading.images import collate_boxes, erased, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
 from transfer.data.reid.market1501 import matched
@@ -289,6 +290,6 @@ def ranked_features(
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
     files.read_channels(learner.backbone.spec.in_chans)
-    images = SplitDataset(files, reid_test_transform(options.size), preload=False)
+    images = SplitDataset(files, view_of(options), preload=False)
     features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
     return nn.functional.normalize(features, dim=1)

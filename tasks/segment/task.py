@@ -67,6 +67,11 @@ class Segment(Classification):
         reason = f"twice the shorter side of the images, {side} pixels"
         return {**super().defaults_for_data(spec, dataset, options), "size": (size, reason)}
 
+    def preprocessing(self, options: SegmentOptions) -> dict[str, Any]:
+        """Return that images are resized, and cut into windows."""
+        size = {"size": [options.size] * 2, "resize": options.size, "crop": "windows"}
+        return {**size, "interpolation": "bilinear", "antialias": True}
+
     def content(self, dataset: ClassificationData, options: SegmentOptions) -> dict[str, Any]:
         """Return the classes, which the masks know as numbers alone."""
         return {"classes": list(dataset.classes)}

@@ -24,7 +24,7 @@ from tasks.labelled_images import frozen_backbone
 from tasks.tokens.task import SCORED, TokensOptions
 from transfer.core.errors import UsageError
 from transfer.data.classification import ClassificationData
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import check_finite
@@ -43,7 +43,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     backbone = frozen_backbone(spec, options, context)
     total = len(dataset.validation)
     chosen = evenly(options.images or total, total)
-    view = SplitDataset(dataset.validation, eval_transform(options.size, options.resize), preload=False)
+    view = SplitDataset(dataset.validation, view_of(options), preload=False)
     recorder = Recorder(backbone, options.class_token)
     images = Subset(view, chosen.tolist())
     places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)

@@ -51,11 +51,9 @@ class LiveModule:
         The printed structure and the plain attributes of its modules tell apart what one file makes, and modules that
         are put together from a library's parts and have equal tensors.
         """
-        import torch
         from torch import nn
 
-        with torch.random.fork_rng(devices=()):
-            module = self.source if isinstance(self.source, nn.Module) else self.make()
+        module = self.example
         parts = [*module.modules()] if isinstance(module, nn.Module) else []
         classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
         structure = repr([repr(module), *map(_plain_attributes, parts)])
@@ -96,17 +94,26 @@ class LiveModule:
             fix = "; give its class, or a function that returns it" * isinstance(self.source, nn.Module)
             raise UserError(f"{PREFIX}{self.name}: {first_line(error)}{fix}") from error
 
-    @property
-    def pixel_statistics(self) -> dict[str, tuple[float, ...]]:
-        """Mean and standard deviation by which its input is normalised.
+    @cached_property
+    def example(self) -> Any:
+        """The module, or one that it makes, which leaves the random numbers as they are."""
+        import torch
+        from torch import nn
 
-        A model of timm has them in its configuration. Every other module takes images in [0, 1] as they are.
-        """
-        config = getattr(self.source, "pretrained_cfg", None)
-        config = config if isinstance(config, dict) else {}
-        if config.get("mean") and config.get("std"):
-            return {"mean": tuple(config["mean"]), "std": tuple(config["std"])}
-        return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+        with torch.random.fork_rng(devices=()):
+            return self.source if isinstance(self.source, nn.Module) else self.make()
+
+
+def pixel_statistics(model: Any) -> dict[str, tuple[float, ...]]:
+    """Return the mean and standard deviation by which the input of a user's whole model is normalised.
+
+    A model of timm has them in its configuration. Every other takes images in [0, 1] as they are.
+    """
+    config = getattr(model, "pretrained_cfg", None)
+    config = config if isinstance(config, dict) else {}
+    if config.get("mean") and config.get("std"):
+        return {"mean": tuple(config["mean"]), "std": tuple(config["std"])}
+    return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 
 
 def _plain_attributes(module: "nn.Module") -> list[tuple[str, Any]]:

@@ -208,15 +208,31 @@ def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
         raise UsageError(f"{file}: `name` is {name!r}, which is one of the suite; give yours a name of its own")
 
 
-def has_parameter(text: str, parameter: str) -> bool:
-    """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running it."""
+def parameters(text: str) -> list[str] | None:
+    """Return the parameters of the function, or of `forward` of the class, that a located `file.py:Name` names, read
+    without running it; None where the file does not show them.
+    """
+    node = _definition(text)
+    if isinstance(node, ast.ClassDef):
+        node = next((item for item in node.body if getattr(item, "name", "") == "forward"), None)
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    return [found.arg for found in (*node.args.args, *node.args.kwonlyargs)]
+
+
+def place(text: str) -> str:
+    """Return a located `file.py:Name` with the line of its definition, where the file shows it."""
+    node = _definition(text)
+    return f"{text} (line {node.lineno})" if node else text
+
+
+def _definition(text: str) -> ast.stmt | None:
     path, _, name = text.rpartition(":")
     try:
         body = ast.parse(Path(path).read_bytes()).body
     except (OSError, ValueError, SyntaxError):
-        return False  # `load` says what is wrong with it
-    functions = (node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
-    return any(parameter == found.arg for named in functions for found in (*named.args, *named.kwonlyargs))
+        return None  # `load` says what is wrong with it
+    return next((node for node in body if getattr(node, "name", "") == name), None)
 
 
 def _not_found(file: Path, name: str) -> UsageError:

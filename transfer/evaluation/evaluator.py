@@ -62,7 +62,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
         environment=environment(context, trains=planned.trains) | {"started": started},
         notes=context.notes,
-        details=context.details,
+        details=context.details | ({"preprocessing": facts} if (facts := planned.preprocessing) else {}),
         export=context.exported,
         run_key_content=planned.run_key.content,
         origin=planned.inputs.origin,

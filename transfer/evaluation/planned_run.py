@@ -157,14 +157,24 @@ class PlannedRun:
                 options[name] = _absolute_path(value)
         options |= {"data": str(Path(options["data"]).resolve()) if options["data"] else None}
         del options["result_file"]  # of the command as a whole
+        if "resize" in options:
+            options["resize"] = self.preprocessing.get("resize", options["resize"])
         return options
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How evaluated images become the model's input; see `Task.preprocessing`."""
+        facts, channels = self.task.preprocessing(self.command.options), self.inputs.spec.in_chans
+        return facts and facts | {"channels": "RGB" if channels == 3 else channels}
 
     @property
     def options_yaml(self) -> str:
         """The options that repeat the run."""
         # options of the recipe keep the value None; elsewhere None means that the option was not set
         recipe = plain(self.command.options)
-        options = {key: value for key, value in self.options.items() if value is not None or key in recipe}
+        # `resize` as it was given, which is what the run key has
+        values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
+        options = {key: value for key, value in values.items() if value is not None or key in recipe}
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
         kept = {key: value for key, value in options.items() if key not in notes or notes[key].repeated}
         return f"# {self.task.repeat()}\n" + write_yaml(kept)
@@ -175,8 +185,9 @@ class PlannedRun:
         dataset = {name: getattr(self.dataset, name) for name in ("name", "version", "counts", "digest")}
         marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.inputs.origin, "seed": self.seed}
         marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
-        origin = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
+        origin: dict[str, Any] = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
         origin["protocol"] = self.run_key.without("seed").digest
+        origin["preprocessing"] = self.preprocessing
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 
 

@@ -31,7 +31,7 @@ from transfer.core.process import ALONE, usable_cores
 from transfer.core.seeding import seed_torch
 from transfer.data.formats.folders import scan_images
 from transfer.data.loading.augment import eval_transform, view_of
-from transfer.data.loading.images import reid_test_transform, to_floats
+from transfer.data.loading.images import to_floats
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.integrity import check_split
 from transfer.data.splits.split import FileSplit
@@ -55,7 +55,8 @@ class Prediction:
         arrays: by name; of a task that classifies `logits` and `scores` [M, C] and `classes` [C]; `coco`: images,
             annotations with a score, categories, and the lowest score that is kept in `info`; of a segmentation
             `labels`, uint8 [H, W] of each image, and the classes' shares of its pixels as `scores`; `features` [M, D],
-            and with a gallery `similarity` [M, G], the cosine, to the images `gallery` [G], nan for an image itself.
+            and with a `gallery` [G] of images their `gallery_features` [G, D] and the cosine `similarity` [M, G], nan for
+            an image itself.
     """
 
     images: FileSplit
@@ -194,10 +195,7 @@ class Trained:
         self.maps = own(self.model) if (own := self.task.function("maps")) else None
         if spec.weights == record.backbone["weights"] and self.backbone.weights_id != record.weights_id:
             raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
-        if isinstance(size, tuple):
-            self.view = reid_test_transform(size)
-        else:  # a detector has no images of one size
-            self.view = view_of(self.options) if size else eval_transform(224)
+        self.view = view_of(self.options) if size else eval_transform(224)  # a detector has no images of one size
 
     def find(self, images: FileSplit, *, features: bool = False) -> dict[str, Any]:
         """Return what the task finds in images, or their features, where it says nothing else; arrays by name."""
@@ -249,7 +247,11 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
         columns = {file: column for column, file in enumerate(theirs)}
         for row in (row for row, file in enumerate(ours) if file in columns):
             cosine[row, columns[ours[row]]] = np.nan
-        found |= {"similarity": cosine, "gallery": np.array(list(lists[1].names))}
+        found |= {
+            "similarity": cosine,
+            "gallery": np.array(list(lists[1].names)),
+            "gallery_features": gallery[0]["features"],
+        }
     if maps:
         model.save_maps(lists[0], maps)
     if draw and pictures:

@@ -72,9 +72,11 @@ def check_key(record: Record) -> list[str]:
     whole |= {name: record.environment.get(name) for name in ("precision", "eval_precision", "device_type")}
     planned = {name for name, value in content.get("backbone", {}).items() if value is not None} - SET_BY_RUN
     backbone = named_by_content(record.backbone)
+    # where the key has none, the record has the value that it stood for
+    resize = {"resize": None} if content.get("options", {}).get("resize", 0) is None else {}
     stated = {
         "": whole,
-        "options": record.options,
+        "options": record.options | resize,
         "dataset": record.dataset,
         "backbone": {name: backbone[name] for name in planned & backbone.keys()},
         "user_code": {part: code["sha256"] for part, code in record.user_code.items()},

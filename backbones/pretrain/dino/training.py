@@ -15,7 +15,7 @@ from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
 from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import eval_transform
+from transfer.data.loading.augment import view_of
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -90,6 +90,5 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
     if data.val is None or data.train is None:
         return {}
     k, temperature, size = options.knn_k, options.knn_temperature, options.eval_batch_size
-    view = eval_transform(options.size, options.resize)
-    ranks = knn_class_ranks(backbone, data, view, context, k=[k], temperature=temperature, batch_size=size)
+    ranks = knn_class_ranks(backbone, data, view_of(options), context, k=[k], temperature=temperature, batch_size=size)
     return {**image_outcomes(data.val), "rank": ranks[k]}

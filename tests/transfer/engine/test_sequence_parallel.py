@@ -99,7 +99,7 @@ def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str) 
 
 def test_a_users_attention_cannot_share(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def first(q, k, v):\n    return v\n")
-    with pytest.raises(UsageError, match="only softmax and point-wise"):
+    with pytest.raises(UsageError, match="depends on other queries"):
         share_tokens(create("tiny", attention=f"{tmp_path}/mine.py:first").model, OneRank(2))
 
 

@@ -23,7 +23,7 @@ from torchvision.transforms import ColorJitter, InterpolationMode
 from transfer.core.errors import UsageError
 from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
-from transfer.data.loading.images import RandomErasing, to_floats, to_pixels
+from transfer.data.loading.images import RandomErasing, reid_test_transform, to_floats, to_pixels
 from transfer.data.loading.options import AugmentOptions, shorter_side
 
 if TYPE_CHECKING:
@@ -186,7 +186,11 @@ def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubi
 
 
 def view_of(options: Any) -> Transform:
-    """Return the transform of evaluation that a task's options `size`, `resize` and `resize_mode` describe."""
+    """Return the transform of evaluation that a task's options `size`, `resize` and `resize_mode` describe; see
+    `options.preprocessing`.
+    """
+    if isinstance(options.size, tuple):
+        return reid_test_transform(options.size)
     view: Any = getattr(options, "resize_mode", "bicubic")
     return eval_transform(options.size, getattr(options, "resize", None), view=view)
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from transfer.core.errors import reject
 from transfer.core.options import Checked, Needs, Other, Range
@@ -79,3 +79,25 @@ def shorter_side(size: int, resize: int | None) -> int:
     Rounded down, as in timm and DeiT.
     """
     return resize or math.floor(size / CROP_PCT)
+
+
+def preprocessing(options: Any) -> dict[str, Any]:
+    """Return how images are prepared for evaluation, by options `size`, `resize` and `resize_mode` of a task.
+
+    Returns:
+        `size` [H, W] in pixels; `resize` before the crop, of the shorter side or [H, W]; `crop`; `interpolation` and
+        whether it has an `antialias`; `image_ops`, see `ImageOpsOptions`.
+    """
+    if isinstance(options.size, tuple):  # re-identification
+        size = [*options.size]
+        return {"size": size, "resize": size, "crop": "none", "interpolation": "bilinear", "antialias": True}
+    mode = getattr(options, "resize_mode", "bicubic")
+    shorter = shorter_side(options.size, getattr(options, "resize", None))
+    return {
+        "size": [options.size] * 2,
+        "resize": [shorter] * 2 if mode == "squash" else shorter,
+        "crop": "center",
+        "interpolation": {"squash": "bilinear", "area": "area"}.get(mode, "bicubic"),
+        "antialias": mode != "squash",
+        "image_ops": "fast" if mode == "fast" else "pil",
+    }
