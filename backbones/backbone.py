@@ -20,11 +20,14 @@ from backbones.spec import BackboneSpec, check_size, override, resolve
 from backbones.volo import Box
 from backbones.weights.classifier import SEPARATE_HEAD, Classes
 from backbones.weights.locate import find_weights
+from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.core.machine_errors import in_one_line
 from transfer.data.loading.images import to_floats
 
 NEEDED_FOR_MAPS = "its class needs forward_intermediates and feature_info, as timm's models have them"
+ROUNDING = 1e-3
+"""Largest difference of two ways to compute the same features in float32, as a share of the largest one."""
 _AFTER_ALL_LAYERS = "#behind"
 "a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
@@ -70,12 +73,30 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         with torch.inference_mode():
             features = backbone.pooled(torch.zeros(1, spec.in_chans, *size))
         check_features(features, spec, size, backbone.dim if spec.kind == "user" else None)
+        if spec.files or spec.kind == "user":
+            _check_custom(backbone, size)
     except UserError:
         raise
     except Exception as error:
         raise UsageError(
             f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
         ) from error
+
+
+def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
+    """Raise UserError unless the features that a user's code gives are finite, and of each image alone."""
+    spec = backbone.spec
+    images = torch.rand(2, spec.in_chans, *size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        alone, together = backbone.pooled(images[:1]), backbone.pooled(images)
+    fault = ""
+    if not together.isfinite().all():
+        fault = "gives features that are not finite"
+    elif (together[:1] - alone).abs().max() > ROUNDING * alone.abs().max():
+        fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
+    if fault:
+        own = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
+        raise UserError(f"{own}: {fault}; see `python -m transfer.doctor backbone --help`")
 
 
 def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:

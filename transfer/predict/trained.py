@@ -55,8 +55,8 @@ class Prediction:
         arrays: by name; of a task that classifies `logits` and `scores` [M, C] and `classes` [C]; `coco`: images,
             annotations with a score, categories, and the lowest score that is kept in `info`; of a segmentation
             `labels`, uint8 [H, W] of each image, and the classes' shares of its pixels as `scores`; `features` [M, D],
-            and with a `gallery` [G] of images their `gallery_features` [G, D] and the cosine `similarity` [M, G], nan for
-            an image itself.
+            and with a `gallery` [G] of images their `gallery_features` [G, D] and the cosine `similarity` [M, G], nan
+            for an image itself.
     """
 
     images: FileSplit

@@ -5,6 +5,7 @@ dict holds.
 """
 
 import io
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
@@ -12,13 +13,12 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
+from backbones.backbone import ROUNDING
 from backbones.build import pooled_features
-from transfer.core.errors import shortened
+from transfer.core.errors import first_line, shortened
 from transfer.testing import CheckFailed, CheckSkipped, sizes
 from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
 
-ROUNDING = 1e-3
-"""Largest difference of two ways to compute the same in float32, as a share of the largest feature."""
 BF16_ROUNDING = 0.1
 """The same for bf16 autocast, as the norm of the difference by the norm of the features."""
 
@@ -223,6 +223,24 @@ def state_dict_round_trip(subject: Subject) -> str:
     return f"{len(state)} tensors"
 
 
+def dynamic_export(subject: Subject) -> None:
+    """`torch.export` takes the model with any number of images, and its program gives the same features.
+
+    Hint: write x.shape[0], not len(x), and let no value of a tensor decide what runs
+    """
+    model = subject.backbone()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            program = torch.export.export(model, (subject.images(2),), dynamic_shapes=({0: batch},)).module()
+    except Exception as error:
+        reason = f"torch.export refuses it: {first_line(error)}"
+        raise (CheckSkipped if subject.spec.kind == "timm" else CheckFailed)(reason) from error
+    with torch.no_grad():
+        for images in map(subject.images, (1, 7)):
+            check_equal(program(images), model.pooled(images), ROUNDING, f"the exported program of {len(images)} images")
+
+
 def _memory(parameter: Tensor) -> tuple[int, int]:
     return parameter.untyped_storage().data_ptr(), int(parameter.storage_offset())
 
@@ -234,7 +252,7 @@ CHECKS: tuple[Check, ...] = (
     *(sizes.maps, sizes.token_grid, sizes.memory_formats, input_is_kept),
     *(stays_float32, eval_is_deterministic, other_seed, batch_independence),
     *(train_equals_eval, eval_keeps_state, bf16_autocast, gradients_reach_parameters),
-    *(own_parameters, state_dict_round_trip, sizes.another_device),
+    *(own_parameters, state_dict_round_trip, sizes.another_device, dynamic_export),
 )
 CATALOGUE = {check.__name__: check for check in CHECKS}
 """The checks by name, in their order. The docstring of each ends in the way in which its failure is usually mended."""
