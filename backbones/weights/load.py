@@ -20,6 +20,7 @@ from timm.models._manipulate import adapt_input_conv
 from torch import Tensor
 
 from backbones.weights.layouts import HEADS, LAYOUTS, Layout, rename
+from transfer.core import exports
 from transfer.core.errors import Replaced, UserError, first_line, shortened
 
 _WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
@@ -69,11 +70,12 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
     Raises:
         UserError: the file cannot be read, or holds no such network, or several that no rule ranks.
     """
-    read, layout = path.read_bytes(), LAYOUTS[-1]
-    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
+    reads, layout = [file.read_bytes() for file in exports.shards(path)], LAYOUTS[-1]
+    found = exports.digest_of_shards([hashlib.sha256(read).hexdigest() for read in reads])
+    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and found != sha256:
         raise Replaced(path)
     try:
-        content = _load(read)
+        content = {name: value for read in reads for name, value in _load(read).items()}
         tensors = rename(_flattened(content, ""))
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))

@@ -64,7 +64,7 @@ def find_weights(spec: BackboneSpec) -> Located:
     if source == "timm" or source.startswith("timm:"):
         return _find_timm_weights(spec, source.removeprefix("timm").removeprefix(":"))
     if source.startswith("hf-hub:"):
-        return _locate_file(exports.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:2]), spec)
+        return _locate_file(exports.cached_file(source.removeprefix("hf-hub:"), exports.WEIGHT_FILES[:4]), spec)
     path = exports.inside_run(Path(source.removeprefix("local-dir:")))
     if path.is_file():
         return _locate_file(path, spec)
@@ -119,7 +119,8 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
             f"{spec.weights} contains a different architecture than backbone {spec.name}: {'; '.join(changed)}. "
             "`--load partial` loads matching tensors; components that no flag sets stay those of the export"
         )
-    return Located(path, f"sha256:{sha256(path)}", folder=folder if exported else None)
+    digest = exports.digest_of_shards([sha256(file) for file in exports.shards(path)])
+    return Located(path, f"sha256:{digest}", folder=folder if exported else None)
 
 
 def sha256(path: Path) -> str:

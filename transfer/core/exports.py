@@ -1,11 +1,12 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
+import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, first_line
+from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
 from transfer.core.files import ROOT, file_sha256, parse_json, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
 
@@ -19,8 +20,10 @@ SUMS = "files"
 """Entry of these facts with the sha256 of each of `CHECKED`."""
 SCHEMA, VERSION = "schema", 1
 """Entry with the version of these facts, and that version; written facts always have `SUMS` beside it."""
-WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
-"names that weights have in a folder, first come first served"
+INDEX = ".index.json"
+"""End of the name of a file that says which shard holds each tensor."""
+WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", f"{WEIGHTS}{INDEX}", f"pytorch_model.bin{INDEX}", "model.pth", "model.pt")
+"names that weights have in a folder, first come first served: two that timm reads, four of the hub's"
 SHIPPED = ROOT / "backbones" / "weights" / "shipped"
 """Weights that come with the suite: a run's folder for each name, made by `python -m tests.ship`."""
 
@@ -179,6 +182,31 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {first_line(error)}") from None
     return config
+
+
+def shards(path: Path) -> list[Path]:
+    """Return the files with the tensors of a file of weights: those that it names if it is an index, else itself.
+
+    Raises:
+        MissingInput: a shard is missing.
+        UserError: the index is damaged, or names files of other folders.
+    """
+    if not path.name.endswith(INDEX):
+        return [path]
+    try:
+        names = sorted({*parse_json(path.read_bytes())["weight_map"].values()})
+        if not names or any(Path(name).name != name for name in names):
+            raise ValueError("`weight_map` must name files in the same folder")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not an index of shards: {first_line(error)}; copy the folder again") from None
+    if missing := [name for name in names if not (path.parent / name).is_file()]:
+        raise MissingInput(f"{path}: shards are missing: {shortened(missing)}; copy or download the complete folder")
+    return [path.parent / name for name in names]
+
+
+def digest_of_shards(digests: Sequence[str]) -> str:
+    """Return the sha256 (hex) that stands for weights, from those of their files in order: its own for one file."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:

@@ -1,0 +1,50 @@
+"""What becomes of files whose tensors are easily misread: the right features, or an error that says what to do."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from backbones.backbone import create
+from backbones.weights.locate import find_weights
+from tests.backbones.support import HALF, IMAGES
+from tests.backbones.weights.test_layouts import STATE, model_of
+from transfer.core.errors import MissingInput, UserError
+
+
+def shard(folder, ending="safetensors"):
+    """Write two shards and their index; return the file names."""
+    files = [f"model-0000{number}-of-00002.{ending}" for number in (1, 2)]
+    places = {name: files[index % 2] for index, name in enumerate(STATE)}
+    for file in files:
+        part = {name: STATE[name].clone() for name in STATE if places[name] == file}
+        save_file(part, folder / file) if ending == "safetensors" else torch.save(part, folder / file)
+    index = "model.safetensors" if ending == "safetensors" else "pytorch_model.bin"
+    (folder / f"{index}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return files
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_shards_are_loaded_and_identified_together(ending, tmp_path):
+    files = shard(tmp_path, ending)
+    backbone = create("tiny", weights=str(tmp_path), img_size=(64, 32), mean=HALF[0], std=HALF[1]).eval()
+    expected = model_of("plain", 1)(2 * IMAGES - 1)
+    torch.testing.assert_close(backbone.pooled(IMAGES), expected, rtol=1e-5, atol=1e-5)
+    digests = [hashlib.sha256((tmp_path / file).read_bytes()).hexdigest() for file in files]
+    assert backbone.weights_id == f"sha256:{hashlib.sha256(''.join(digests).encode()).hexdigest()}"
+    content = bytearray((tmp_path / files[1]).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / files[1]).write_bytes(content)
+    assert find_weights(backbone.spec).weights_id != backbone.weights_id
+    (tmp_path / files[1]).unlink()
+    with pytest.raises(MissingInput, match=f"index.json: shards are missing: {files[1]}; copy or download"):
+        find_weights(backbone.spec)
+
+
+@pytest.mark.parametrize("places", ["{}", '{"weight_map": {"a": "../b"}}', '{"weight_map": {}}', "[", "[]"])
+def test_a_damaged_index_is_named(places, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(places)
+    with pytest.raises(UserError, match=r"index\.json: not an index of shards.*copy the folder again"):
+        create("tiny", weights=str(tmp_path))
