@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import backbones.vit  # noqa: F401  (registers ours)
 from backbones import archs
-from backbones.initialisation import make_users
+from backbones.initialisation import make_ours, make_users
 from backbones.positions import set_resampling
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, check_size, with_statistics
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
 from backbones.weights.load import Network
@@ -37,7 +37,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     released = None
     if spec.kind == "ours":
-        model = _create_ours(spec, size or (224, 224))
+        model = make_ours(spec, size or (224, 224))
     elif spec.kind == "user":
         model = _create_user_model(spec, size or (224, 224))
     else:
@@ -116,14 +116,6 @@ def _with_pixel_statistics(
     elif spec.mean or spec.std:
         whose += f" but for the configured {'mean' if spec.mean else 'std'}"
     return with_statistics(spec, found), whose
-
-
-def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    check_size(spec, size)
-    options = {key: getattr(spec, key) for key in ("in_chans", *archs.default_fields(spec.arch)) if key != "patch"}
-    return timm.create_model(
-        spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
-    )
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
+import timm
 import torch
 from timm.layers import trunc_normal_
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from backbones.archs import default_fields
+from backbones.spec import BackboneSpec, check_size
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 
@@ -110,6 +113,14 @@ def keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...]
 def described(value: Any) -> str:
     """Return the shape of a tensor, or the type of anything else."""
     return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
+
+def make_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
+    """Return a model of our own for images (H, W) in pixels. Raises UsageError if its patches do not divide them."""
+    check_size(spec, size)
+    options = {key: getattr(spec, key) for key in ("in_chans", *default_fields(spec.arch)) if key != "patch"}
+    options |= {"num_classes": 0, "patch_size": spec.patch, "img_size": size, "drop_path_rate": spec.drop_path}
+    return timm.create_model(spec.arch, **options)
 
 
 def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.Module:

@@ -1,7 +1,7 @@
 """Pretrained weights: where they lie, what identifies them, how they get into a model. Never touches the network."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +18,7 @@ from transfer.core.files import file_sha256
 from transfer.core.settings import config_names
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from backbones.positions import Grid
     from backbones.weights.load import Network
@@ -228,6 +228,8 @@ def load_weights(
         listed = "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
         which = f", its {network.name} (--weights-key: {', '.join(network.others)})," * bool(network.others)
         remedy = "`--load partial` leaves new parts of the model as initialised"
+        if names := _shipped_fits(state, spec):
+            remedy = f"Use --backbone {' or '.join(names)}, whose tensors have these names and shapes"
         for there, here in ((state[name].shape, target[name].shape) for name in wrong):
             if len(there) == 4 and there[::2] == here[::2]:
                 remedy = f"`--in-chans {there[1]}` gives the model the channels of the file"
@@ -243,6 +245,22 @@ def load_weights(
         check_partial(where, taken, missing, unused, _new_parts(spec), allow=spec.allow_dropped)
     model.load_state_dict(taken, strict=False)
     return modules(unused, taken), modules(missing, taken)
+
+
+def _shipped_fits(state: "Mapping[str, Tensor]", spec: BackboneSpec) -> list[str]:
+    """Return the shipped backbones of the same architecture whose tensors have the names and shapes of a file's."""
+    import torch
+
+    from backbones.initialisation import make_ours
+
+    def shapes(tensors: "Mapping[str, Tensor]") -> dict[str, tuple[int, ...]]:
+        # positions are brought to other grids
+        return {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "pos_embed"}
+
+    shipped = [resolve(name, weights="random", in_chans=spec.in_chans) for name in config_names("backbones")]
+    alike = [one for one in shipped if one.arch == spec.arch and spec.kind == "ours"]
+    with torch.device("meta"):
+        return [one.name for one in alike if shapes(make_ours(one, (224, 224)).state_dict()) == shapes(state)]
 
 
 def _new_parts(spec: BackboneSpec) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 
@@ -48,3 +49,10 @@ def test_a_damaged_index_is_named(places, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(places)
     with pytest.raises(UserError, match=r"index\.json: not an index of shards.*copy the folder again"):
         create("tiny", weights=str(tmp_path))
+
+
+def test_volos_release_names_the_backbone_that_it_fits(tmp_path):
+    torch.save(timm.create_model("volo_d1_224").state_dict(), tmp_path / "a.pth")
+    with pytest.raises(UserError, match=r"does not fit backbone volo_d1: .*Use --backbone volo_d1_convstem, whose"):
+        create("volo_d1", weights=str(tmp_path / "a.pth"))
+    create("volo_d1_convstem", weights=str(tmp_path / "a.pth"))
