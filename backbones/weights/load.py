@@ -26,6 +26,8 @@ from transfer.core.errors import Replaced, UserError, first_line, shortened
 _WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _NOT_EVALUATED = {"student", "momentum", "key", "k", "gram", "current", "opt"}
 """Words in the prefix of a network that its project trains or keeps beside the one it evaluates."""
+_MMCV = "ema.mmcv."
+"""Prefix that is given to mmcv's average."""
 _NO_WEIGHTS = {
     b"": "empty",
     b"<": "a web page",
@@ -76,14 +78,11 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         raise Replaced(path)
     try:
         content = {name: value for read in reads for name, value in _load(read).items()}
-        tensors = rename(_flattened(content, ""))
+        tensors = _without_mmcv_names(rename(_flattened(content, "")))
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
-        passed_over = _NOT_EVALUATED | {"ema"} if "message_hub" in content else _NOT_EVALUATED  # mmengine swaps them
-        if any(name.endswith("momentum_head.last_layer.weight_v") for name in tensors):
-            passed_over = passed_over - {"momentum"}  # DINO's paper evaluates the teacher, solo-learn the student
-        chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
+        chosen = _choose(names, weights_key, _words(content, tensors), tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
         nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))
         inside = {
@@ -170,6 +169,28 @@ def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, T
             yield from _flattened(value, f"{prefix}{key}.")
 
 
+def _without_mmcv_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with the average that mmcv's EMAHook keeps in buffers, as `ema_blocks_0_norm1_bias`, as a network
+    `ema.mmcv`.
+    """
+    starts = [(name, start) for name in tensors for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))]
+    buffers = {f"{name[:at]}ema_{name[at:].replace('.', '_')}": f"{name[:at]}{_MMCV}{name[at:]}" for name, at in starts}
+    return {buffers.get(name, name): tensor for name, tensor in tensors.items()}
+
+
+def _words(content: Mapping[str, Any], tensors: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return words in the prefix of a network for which it is passed over, and for which it is preferred."""
+    passed_over = _NOT_EVALUATED
+    if any(name.endswith("momentum_head.last_layer.weight_v") for name in tensors):
+        passed_over = passed_over - {"momentum"}  # DINO's paper evaluates the teacher, solo-learn the student
+    hub = "message_hub" in content or "mmengine_version" in str(content.get("meta"))
+    if hub or "ema_state_dict.steps" in tensors or any(_MMCV in name for name in tensors):
+        return passed_over | {"ema"}, set()  # the EMAHook of mmcv and mmengine swaps average and network on saving
+    wrapped = any(name.startswith("ema_state_dict.module.") for name in tensors)
+    told = not wrapped or "ema_state_dict.n_averaged" in tensors  # torch's own average, which mmengine's is not
+    return passed_over, {"ema"} if told else set()
+
+
 def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:
     """Return the layout of a file, and for each network its prefix and its name: what tells it from the others."""
     found: Counter[str] = Counter()
@@ -192,15 +213,15 @@ def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tup
 
 
 def _choose(
-    names: Mapping[str, str], key: str | None, passed_over: set[str], tensors: Collection[str], entries: str
+    names: Mapping[str, str], key: str | None, words: tuple[set[str], set[str]], tensors: Collection[str], entries: str
 ) -> str:
-    """Return the prefix of the network that is taken."""
+    """Return the prefix of the network that is taken; `words` are those of `_words`."""
     part = f".{(key or '').strip('.')}."
     below = {(f".{name}".partition(part)[0] + part)[1:] for name in tensors if part in f".{name}"}
     told = [[p for p in names if key in (None, names[p])], [p for p in names if part in f".{p}"], [*below]]
     prefixes = next(filter(None, told), [])
-    words = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
-    ranks = {p: (not words[p] & passed_over, "teacher" in words[p], "ema" in words[p]) for p in prefixes}
+    own = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
+    ranks = {p: (not own[p] & words[0], "teacher" in own[p], bool(own[p] & words[1])) for p in prefixes}
     best = [prefix for prefix in prefixes if ranks[prefix] == max(ranks.values())]
     if len(best) == 1:
         return best[0]

@@ -9,10 +9,49 @@ import torch
 from safetensors.torch import save_file
 
 from backbones.backbone import create
+from backbones.weights.load import read_network
 from backbones.weights.locate import find_weights
-from tests.backbones.support import HALF, IMAGES
+from tests.backbones.support import HALF, IMAGES, below
 from tests.backbones.weights.test_layouts import STATE, model_of
 from transfer.core.errors import MissingInput, UserError
+
+
+OTHER = dict(model_of("plain", 2).state_dict())
+
+
+def mmcv(state, other, prefix=""):
+    own = below(prefix, state)
+    return own | {f"ema_{name.replace('.', '_')}": tensor for name, tensor in below(prefix, other).items()}
+
+
+def averaged(**more):
+    return {"state_dict": STATE, "ema_state_dict": below("module.", OTHER) | more}
+
+
+# the file, the name of the network that is taken, the name of the other one
+AVERAGED = {
+    "mmcv": ({"state_dict": mmcv(STATE, OTHER)}, "state_dict", "ema"),
+    "mmcv below backbone": ({"state_dict": mmcv(STATE, OTHER, "backbone.")}, "state_dict.backbone", "ema.mmcv"),
+    "mmcv, tensors alone": (mmcv(STATE, OTHER), "top level", "ema"),
+    "mmengine's steps": (averaged(steps=torch.tensor(3)), "state_dict", "ema_state_dict"),
+    "mmengine's version": (averaged() | {"meta": {"mmengine_version": "0.10"}}, "state_dict", "ema_state_dict"),
+    "torch": (
+        {"state_dict": OTHER, "ema_state_dict": below("module.", STATE) | {"n_averaged": torch.tensor(3)}},
+        "ema_state_dict",
+        "state_dict",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", AVERAGED)
+def test_the_average_is_taken_wherever_its_project_keeps_it(row, tmp_path):
+    content, name, other = AVERAGED[row]
+    torch.save(content, tmp_path / "a.pth")
+    for key, expected in ((None, STATE), (other, OTHER)):
+        network = read_network(tmp_path / "a.pth", None, STATE, weights_key=key)
+        assert all(torch.equal(network.state[one], tensor) for one, tensor in expected.items())
+        assert not network.state.keys() - STATE.keys()
+        assert key or network.name == name
 
 
 def shard(folder, ending="safetensors"):
