@@ -16,7 +16,7 @@ from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
-from backbones.weights.load import Network
+from backbones.weights.load import Network, check_gelu
 from backbones.weights.locate import Located, load_weights, read_weights
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
@@ -45,12 +45,13 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     _check_unchanged(spec)
     head = Head(model, beside=spec.kind == "user") if classes is not None else None
     names = head.names if head else set()
-    network, positions, loaded = Network(state={}), "", None
+    network, positions, gelu, loaded = Network(state={}), "", "", None
     if released is not None:
         taken = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
         network = Network(state=taken)
     elif located.path is not None:
         network, positions = read_weights(model, located, spec, names)
+        gelu = check_gelu(located.path, network, model, spec.arch)
     count = _resize_head(head, classes, network.state, spec, located) if head else None
     spec, whose = _with_pixel_statistics(spec, model, located, network)
     if located.path is not None:
@@ -60,7 +61,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         named = (network.layout, network.name, network.others, len(network.left_out))
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in network.state.values()}
         rounded = ", ".join(sorted(dtypes & {"float16", "bfloat16"}))
-        loaded = Loaded(spec.weights, *named, positions, whose, *rest, rounded)
+        loaded = Loaded(spec.weights, *named, positions, whose, *rest, gelu, rounded)
     if head and classes == "trained":
         head.load(network.state)
     return model, spec, loaded, count, head

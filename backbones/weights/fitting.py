@@ -41,6 +41,8 @@ class Loaded:
     "modules of the file that the model has no place for; see `modules`"
     untrained: list[str]
     "modules of the model that stay as initialised, likewise"
+    gelu: str
+    "that of the model, where the file leaves open which it has"
     rounded: str
     "the precision of the file's tensors where it is less than float32, as float16"
 
@@ -52,6 +54,7 @@ class Loaded:
             "tensors rounded to ": self.rounded,
             "positions ": self.positions,
             "mean and std ": "" if self.statistics in (AS_CONFIGURED, OF_EXPORT) else self.statistics,
+            "activation ": self.gelu,
             "newly initialized: ": ", ".join(self.untrained),
             "dropped: ": ", ".join(self.dropped),
         }

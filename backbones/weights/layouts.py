@@ -69,6 +69,8 @@ class Layout:
     """Regular expression of a name in each network; what stands before it is the network's prefix."""
     heads: Mapping[int, int] = field(default_factory=dict)
     """Attention heads by width, where timm's model of that width has others."""
+    quick_gelu: bool | None = None
+    """See `Network`."""
 
 
 def rename(tensors: State | Iterable[tuple[str, Tensor]], *rules: tuple[str, str]) -> State:
@@ -130,7 +132,8 @@ def _renamed(state: State, known: Collection[str]) -> State:
     for name, tensor in state.items():
         if ".attn.q." in name:
             parts = [name.replace(".attn.q.", f".attn.{part}.") for part in "qkv"]  # DINOv3's keys have no bias
-            joined[name.replace(".q.", ".qkv.")] = torch.cat([state.get(p, torch.zeros_like(tensor)) for p in parts])
+            default = {parts[1]: torch.zeros_like(tensor)} if name.endswith("bias") else {}
+            joined[name.replace(".q.", ".qkv.")] = torch.cat([(default | state)[part] for part in parts])
         elif not re.search(r"\.attn\.[kv]\.", name):
             joined[name] = tensor
     if "pos_embed" not in joined and "register_tokens" in joined:
@@ -159,6 +162,7 @@ def _big_vision(state: State, known: Collection[str]) -> State:
 _SATELLITE_L = r"(?s)\A(?=.*blocks\.23\.)(?!.*blocks\.24\.).*\blocal_cls_norm\."
 _DINOV3 = r"(?s)\A(?!.*position_embeddings).*\.layer_scale1\.lambda1$"
 _TRANSFORMERS = r"(?:vit\.|deit\.|ijepa\.|dinov2\w*\.|dinov3_vit\.)?embeddings\.patch_embeddings\."
+_OPENAI = r"(?s)\A(?=.*\bconv1\.weight$)(?=.*\binput_resolution$).*\bclass_embedding$"
 LAYOUTS = (
     # facebookresearch/dinov3 dinov3/models/vision_transformer.py; the teacher is evaluated. dinov3/hub/backbones.py: a
     # norm for local crops is kept in L (24 blocks) of satellite images, and in both 7B
@@ -172,6 +176,8 @@ LAYOUTS = (
     Layout("ViT of transformers", r"\bembeddings\.patch_embeddings\.", _renamed, None, _TRANSFORMERS),
     # mlfoundations/open_clip src/open_clip/{timm_model,transformer,constants}.py
     Layout("open_clip", r"\bvisual\.trunk\."),
+    # openai/CLIP clip/model.py; its programs hold these numbers, too
+    Layout("CLIP of OpenAI", _OPENAI, _clip, _CLIP, "class_embedding$", quick_gelu=True),
     Layout("CLIP", r"(?s)\A(?=.*\bconv1\.weight$).*\bclass_embedding$", _clip, _CLIP, "class_embedding$"),
     # damo-cv/TransReID model/make_model.py, configs/Market/vit_base.yml
     Layout("TransReID", r"^(module\.)?base\.cls_token$", _transreid, _HALF, r"base\.patch_embed\."),

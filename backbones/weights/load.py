@@ -4,11 +4,12 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import pickle
 import re
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safetensors.torch import load
 from timm.models._manipulate import adapt_input_conv
 from torch import Tensor
 
+from backbones.archs import timm_names
 from backbones.weights.layouts import HEADS, LAYOUTS, Layout, rename
 from transfer.core import exports
 from transfer.core.errors import Replaced, UserError, first_line, shortened
@@ -34,6 +36,7 @@ _NO_WEIGHTS = {
     b"version https://git-lfs": "a pointer; `git lfs pull` fetches the file",
 }
 """What a file is by its first bytes."""
+_DEQUANTIZE = "Dequantize them (multiply by their scales) and save float32, float16 or bfloat16"
 _SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
 
 
@@ -55,6 +58,8 @@ class Network:
     """Names in the file of what belongs to no backbone: heads, decoders, mask tokens."""
     heads: int | None = None
     """Attention heads of each block, which no tensor's shape tells; None: not known."""
+    quick_gelu: bool | None = None
+    """Whether its FFNs have x sigmoid(1.702 x) as activation, OpenAI's approximation of GELU; None: not known."""
 
 
 def read_network(path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None) -> Network:
@@ -88,6 +93,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         inside = {
             n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
         }
+        if quantized := [n for n, t in inside.items() if t.is_quantized or (t.is_floating_point() and t.itemsize == 1)]:
+            raise UserError(f"quantized tensors: {_typed(quantized, inside)}. {_DEQUANTIZE}")
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]
@@ -109,6 +116,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         statistics=facts.get("statistics", layout.statistics),
         left_out=tuple(sorted(aside)),
         heads=facts.get("heads", layout.heads.get(width)),
+        quick_gelu=facts.get("quick_gelu", layout.quick_gelu),
     )
 
 
@@ -232,15 +240,57 @@ def _choose(
 
 
 def _facts_of_transformers(folder: Path) -> dict[str, Any]:
-    """Return heads and pixel statistics from the configurations of transformers in a folder."""
+    """Return heads, pixel statistics and the kind of GELU from the configurations of transformers or open_clip in a
+    folder.
+    """
     facts: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        config = json.loads((folder / "open_clip_config.json").read_bytes())
+        facts["quick_gelu"] = config["model_cfg"].get("quick_gelu", False)
     with contextlib.suppress(OSError, ValueError, KeyError):
         config = json.loads((folder / "config.json").read_bytes())
         if "model_type" in config:
+            config |= config.get("vision_config") or {}
+            facts["quick_gelu"] = config.get("hidden_act") == "quick_gelu"
             facts["heads"] = config["num_attention_heads"]
             shown = json.loads((folder / "preprocessor_config.json").read_bytes())
             facts["statistics"] = (tuple(shown["image_mean"]), tuple(shown["image_std"]))
     return facts
+
+
+def check_values(path: Path, state: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+    """Check that the tensors of a file that a model takes are finite floats where the model has floats.
+
+    Raises:
+        UserError: they are not.
+    """
+    floats = [name for name in sorted(state) if name in model and model[name].is_floating_point()]
+    if others := [name for name in floats if not state[name].is_floating_point()]:
+        raise UserError(f"{path}: the model has floats where the file has {_typed(others, state)}. {_DEQUANTIZE}")
+    if broken := [name for name in floats if not state[name].isfinite().all()]:
+        raise UserError(f"{path}: NaN or infinity in {shortened(broken)}. Use an earlier checkpoint")
+
+
+def _typed(names: Sequence[str], state: Mapping[str, Tensor]) -> str:
+    return shortened([f"{name} ({str(state[name].dtype).removeprefix('torch.')})" for name in names])
+
+
+def check_gelu(path: Path, network: Network, model: Any, arch: str) -> str:
+    """Check that the FFNs of a model have the GELU of a network; return a note where the file leaves that open.
+
+    Raises:
+        UserError: they have the other GELU; the message names architectures that fit.
+    """
+    acts = [block.mlp.act for block in getattr(model, "blocks", []) if hasattr(getattr(block, "mlp", None), "act")]
+    if not acts or (network.quick_gelu is None and network.layout != "CLIP"):
+        return ""
+    quick = math.isclose(float(acts[0](torch.ones(1))), torch.sigmoid(torch.tensor(1.702)), rel_tol=1e-4)
+    here, there = ("quick GELU", "GELU") if quick else ("GELU", "quick GELU")
+    other = re.sub("_clip_(quickgelu_)?", "_clip_" if quick else "_clip_quickgelu_", arch.split(".")[0])
+    fit = f"--backbone {other if other != arch and other in timm_names() else f'FILE.py:NAME, a class with {there}'}"
+    if network.quick_gelu not in (None, quick):
+        raise UserError(f"{path}: a network with {there}; {arch} has {here}. Use {fit}")
+    return "" if network.quick_gelu == quick else f"{here}, not known to be this file's (for {there}: {fit})"
 
 
 def fit_channels(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:

@@ -218,8 +218,11 @@ def load_weights(
     Raises:
         UserError: they do not fit.
     """
+    from backbones.weights.load import check_values
+
     state = {name: tensor for name, tensor in network.state.items() if name not in apart}
     target = {name: tensor for name, tensor in model.state_dict().items() if name not in apart}
+    check_values(located.path or Path(), state, target)
     wrong = {name for name in target.keys() & state.keys() if target[name].shape != state[name].shape}
     missing, unexpected = target.keys() - state.keys(), state.keys() - target.keys()
     if spec.load == "strict" and (wrong or missing or unexpected):
