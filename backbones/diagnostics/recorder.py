@@ -72,14 +72,25 @@ def sums_values(core: Core, attention: Attention) -> bool:
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
 
+def shows_queries(attention: Any) -> bool:
+    """Return whether queries and keys are known: of attentions of this suite and timm's, but not a user's module."""
+    return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
+
+
+def queries_and_keys(attention: Any, qkv: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q and k as the scores take them, of the projection [B, ..., 3 heads d] of an attention that shows them."""
+    q, k, _ = qkv.flatten(1, -2).unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    if hasattr(attention, "q_norm"):
+        q, k = attention.q_norm(q), attention.k_norm(k)
+    return q, k
+
+
 def attention_weights(attention: Any, x: Tensor, image_tokens: int | None = None) -> Tensor:
     """Return the weights of an attention of this suite or of timm for tokens [B, N, D] or a map [B, h, w, D], by its
     projection of q and k.
     """
     x = x.flatten(1, -2)
-    q, k, _ = attention.qkv(x).unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-    if hasattr(attention, "q_norm"):
-        q, k = attention.q_norm(q), attention.k_norm(k)
+    q, k = queries_and_keys(attention, attention.qkv(x))
     if isinstance(attention, Attention):
         length = attention.effective_length(x.shape[1], image_tokens)
         return weights_of(partial(attention.core, alpha=attention.alpha, length=length), q, k)
@@ -177,7 +188,7 @@ def why_no_weights(attention: Any) -> str:
     """Return why an attention's weights cannot be computed; empty when they can."""
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
-    if not isinstance(attention, Attention) and type(attention) not in (TimmAttention, VoloAttention):
+    if not shows_queries(attention):
         return f"those of {type(attention).__name__} are unknown"
     if isinstance(attention, Attention) and not sums_values(attention.core, attention):
         return "the user's function does not sum values with weights that are independent of them"
