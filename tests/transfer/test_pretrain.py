@@ -59,15 +59,19 @@ def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.nightly
-def test_looking_at_the_tokens_changes_nothing_of_the_training(trained: tuple[str, Path], tmp_path: Path) -> None:
+def test_looking_at_tokens_and_blocks_changes_nothing_of_the_training(
+    trained: tuple[str, Path], tmp_path: Path
+) -> None:
     recipe, out = trained
-    assert main(words_of(recipe, tmp_path, "--tokens-at", "1", "-1")) == 0
+    assert main(words_of(recipe, tmp_path, "--tokens-at", "1", "-1", "--watch", "blocks")) == 0
     (plain,), (watched,) = (list((root / "runs").iterdir()) for root in (out, tmp_path))
     assert watched.name == plain.name, "no part of the identity"
     lines = history(tmp_path / "runs")
     looks = [line for line in lines if "layers" in line]
     assert [line["epoch"] for line in looks] == {"deit": [1, 2], "dino": [1]}[recipe]
-    others = [{name: line[name] for name in line.keys() - {"layers", "attention", "stem"}} for line in lines]
+    assert lines[0]["max_attention_logit/block 1"] > 0
+    added = {"layers", "attention", "stem"}
+    others = [{name: line[name] for name in line.keys() - added if "/" not in name} for line in lines]
     assert [line for line in others if line.keys() != {"step", "epoch"}] == history(out / "runs")
     weights = [(root / "weights" / "tiny" / "model.safetensors").read_bytes() for root in (out, tmp_path)]
     assert weights[0] == weights[1]

@@ -62,6 +62,8 @@ class Context:
     head_digest: str = ""  # of the head beside them, likewise
     observer: "Callable[[Any, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
+    watch: Callable[[Any], Any] | None = None
+    """Makes of a learner what measures its blocks in some steps; see `backbones.diagnostics.block_watch`."""
     stop_signal: int | None = None
 
     def observe(self, backbone: torch.nn.Module, epoch: int) -> dict[str, Any]:

@@ -86,6 +86,13 @@ def mean_over_ranks(values: Tensor) -> Tensor:
     return values
 
 
+def max_over_ranks(values: Tensor) -> Tensor:
+    """Return the maximum of each value over the ranks."""
+    if world_size() > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+    return values
+
+
 def gather_rows(rows: Tensor) -> Tensor:
     """Return the rows [world * B, ...] of all ranks, given [B, ...] of this one; differentiable.
 

@@ -222,8 +222,9 @@ class _Run:
             stats, skipped, asked = taken.read()
             self.asked, number = self.asked or asked, self.progress.step
             mark = {"skipped": True} if skipped else {}
-            self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **mark})
-            self.context.tracker.log(number, stats)
+            watched = taken.read_watched()
+            self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **mark, **watched})
+            self.context.tracker.log(number, stats | watched)
             self.context.cost.images += images
             if verdict := self.monitor.update(number, epoch, stats, skipped):
                 return verdict

@@ -92,6 +92,10 @@ class FitOptions(Checked):
     """Compute batch-norm statistics over all ranks."""
     compile: Annotated[bool, Execution()]
     """Compile the training's forward pass by torch.compile."""
+    watch: Annotated[Literal["none", "blocks"], TRAINING, Execution(), Added("none")] = "none"
+    """Record the largest attention logit and gradient norm of each block. They go to history.jsonl and the tracker."""
+    watch_every: Annotated[int, Needs(watch="blocks"), Range(1), Execution(), Added(50)] = 50
+    """Steps between these values; the first step always has them."""
     stop_early: Annotated[bool, TRAINING]
     """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""
 

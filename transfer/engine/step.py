@@ -63,10 +63,11 @@ class Taken:
         values: whether a signal asks any rank to stop, whether the step is left out, the statistics.
         rate: the learning rate.
         scaled: the fp16 scaler may skip the step.
+        watched: names of the values after the statistics, which decide nothing.
     """
 
-    def __init__(self, names: Sequence[str], values: Tensor, rate: float, scaled: bool):
-        self.names, self.rate, self.scaled = names, rate, scaled
+    def __init__(self, names: Sequence[str], values: Tensor, rate: float, scaled: bool, watched: Sequence[str] = ()):
+        self.names, self.rate, self.scaled, self.watched = names, rate, scaled, watched
         self.values = values.to("cpu", non_blocking=True)  # pinned where it comes from a GPU
         self.arrival = torch.cuda.Event() if values.is_cuda else None
         if self.arrival:
@@ -80,6 +81,10 @@ class Taken:
             self.arrival.synchronize()
         asked, left_out, *numbers = self.values.tolist()
         return dict(zip(self.names, numbers)) | {"lr": self.rate}, self.scaled and left_out > 0, asked > 0
+
+    def read_watched(self) -> dict[str, float]:
+        """Return the watched values, once the statistics are read."""
+        return dict(zip(self.watched, self.values.tolist()[2 + len(self.names) :]))
 
 
 class Stepper:
@@ -117,6 +122,9 @@ class Stepper:
         self.followers = [parameter for parameter in learner.parameters() if moves and not parameter.requires_grad]
         self.buffers = [*learner.buffers()]  # to find them takes time in every step
         self.broken = torch.zeros((), dtype=torch.bool, device=context.device)
+        self.watch = context.watch(learner) if context.watch else None
+        if self.watch and options.compile:
+            context.say("--watch blocks: gradient norms only, since --compile hides the attention logits")
         self.begin()
 
     @property
@@ -157,20 +165,23 @@ class Stepper:
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
         kept = flat_values(self.buffers) if self.undoes else {}  # a forward pass moves them
-        stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
+        watch = self.watch if number == 1 or number % self.options.watch_every == 0 else None
+        with watch.forward_passes() if watch and not self.options.compile else nullcontext():
+            stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
         stats["grad_norm"] = nn.utils.get_total_norm(self._gradients(), foreach=True)
         if number % PARAMETER_CHECK == 0:
             stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
+        watched = watch.values() if watch else {}
         asked, values = self._over_ranks(stats)
         left_out = self._left_out(values)
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
             restore(self.buffers, kept, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
-        numbers = torch.stack([asked, left_out.float(), *values, *scale])
-        return Taken([*stats, "scale"], numbers, rate, scaled)
+        numbers = torch.stack([asked, left_out.float(), *values, *scale, *watched.values()])
+        return Taken([*stats, *["scale"] * scaled], numbers, rate, scaled, [*watched])
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from backbones.diagnostics.block_watch import BlockWatch
 from transfer.cli.command import Command
 from transfer.core.errors import DeviceLost, Notice, UsageError, UserError
 from transfer.core.files import write_atomic
@@ -134,6 +135,7 @@ def make_context(command: Command) -> Context:
         progress=True,
         features=run.feature_cache,
         save_weights=run.save_weights == "last",
+        watch=BlockWatch if getattr(command.options, "watch", "none") == "blocks" else None,
         notes=[*command.fitted],  # printed already
     )
 

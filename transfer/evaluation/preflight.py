@@ -246,7 +246,7 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
 def check_inputs(command: Command, task: Task, context: "Context", inputs: ResolvedInputs) -> None:
     """Open the data of a command and check that the task can use it. Raises UserError with all that is wrong."""
     inputs.deliver(context.say, context.note)
-    _check_model(inputs.spec, inputs.weights_id, command, task)
+    _check_model(inputs.spec, inputs.weights_id, command, task, context)
     with errors_together():
         open_datasets(inputs, command, task)
         inputs.deliver(context.say, context.note)
@@ -255,18 +255,21 @@ def check_inputs(command: Command, task: Task, context: "Context", inputs: Resol
                 task.check(inputs.spec, dataset, command.fit_data(task, inputs.spec, dataset).options, context)
 
 
-def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task) -> None:
-    """Check what needs no data, before data is opened: that the weights fit, and that patterns of `--trainable` match.
+def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task, context: "Context") -> None:
+    """Check what needs no data, before data is opened: that the weights fit, that patterns of `--trainable` match, and
+    that the blocks of `--watch` are known.
 
     Raises:
         UserError: the weights are of another model.
-        UsageError: a pattern matches no parameter that trains.
+        UsageError: a pattern matches no parameter that trains, or the blocks are not known.
     """
     from backbones.backbone import check_weights_fit
     from transfer.engine.optim import freeze_others
 
     if weights_id.startswith(("sha256:", "timm:")):
         check_weights_fit(spec, task.built_size(command.options))
-    patterns = getattr(command.options, "trainable", ("*",))
-    if patterns != ("*",) and (learner := task.untrained_learner(spec, command.options)) is not None:
+    patterns, watch = getattr(command.options, "trainable", ("*",)), context.watch
+    if (watch or patterns != ("*",)) and (learner := task.untrained_learner(spec, command.options)) is not None:
         freeze_others(learner, patterns)
+        if watch:
+            watch(learner)

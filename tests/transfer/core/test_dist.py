@@ -94,6 +94,7 @@ def work(rank: int, port: int, folder: str) -> None:
     results["share"] = part_of_rank(list(range(7)), ranks)
     results["gathered"] = dist.gather_objects(rank)
     results["broadcast"] = dist.broadcast_object(f"from {rank}")
+    results["largest"] = dist.max_over_ranks(torch.tensor([rank, -rank]))
     model, here = GatheredClassifier(), context(ranks=ranks)
     fit(model, loader(ranks=ranks, parts=2), fit_options(sync_bn=True, **ADAMW), here)
     results["trained"], results["images"] = model.state_dict(), here.cost.images
@@ -177,6 +178,7 @@ def test_objects_and_shares_keep_their_order(results: list[dict[str, Any]]) -> N
     assert results[0]["share"] + results[1]["share"] == list(range(7))
     assert [result["gathered"] for result in results] == [[0, 1], [0, 1]]
     assert [result["broadcast"] for result in results] == ["from 0", "from 0"]
+    assert [result["largest"].tolist() for result in results] == [[1, 0]] * 2
 
 
 def test_activations_within_a_norm_stay() -> None:
