@@ -1,0 +1,255 @@
+"""A part or backbone of one's own, as the guide shows them, goes through everything that one of the suite goes through.
+
+What cannot be is refused before anything is trained.
+"""
+
+import io
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import timm
+import torch
+from PIL import Image
+from torch import nn
+
+import backbones.vit  # noqa: F401  (registers our architectures in timm)
+import transfer
+from tests.documents import files_in
+from tests.support import stopped_after
+from transfer.core.errors import UserError
+from transfer.report.__main__ import main as report
+from transfer.run import main as run
+from transfer.sweep.__main__ import main as sweep
+from transfer.testing import check_backbone
+from transfer.verify.__main__ import main as verify
+
+COMMON: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "progress": False}
+FEW = {"subset": 24, "epochs": 1}
+MARKED = ("--smoke", "--dirty")
+PARTS = {
+    "attention function": {"attention": "my_attention.py:linear"},
+    "attention core": {"attention": "my_attention.py:Temperature"},
+    "attention class": {"attention": "my_attention.py:Linear"},
+    "stem": {"stem": "my_stem.py:Stem"},
+    "ffn": {"ffn": "my_ffn.py:GatedFFN"},
+}
+WHOLE = ("backbone by file", "live backbone", "timm name", "live timm model")
+OF_MAPS = "gives pooled features only, no maps"
+REFUSED = {
+    ("backbone by file", "detect"): OF_MAPS,
+    ("live backbone", "detect"): OF_MAPS,
+    ("backbone by file", "segment"): OF_MAPS,
+    ("live backbone", "segment"): OF_MAPS,
+    ("backbone by file", "tokens"): "token layout is unknown",
+    ("live backbone", "tokens"): "token layout is unknown",
+}
+"""What a backbone cannot do: a part of the message that says so."""
+
+
+@dataclass
+class Own:
+    """What someone brings, pretrained by labels."""
+
+    kind: str
+    given: dict[str, Any]
+    run: Any
+    folder: Path
+
+    @property
+    def weights(self) -> str:
+        return str(self.run.weights)
+
+    def evaluate(self, task: str, **given: Any) -> Any:
+        return transfer.evaluate(task, backbone=self.weights, **(COMMON | given))[0]
+
+
+def given_of(kind: str) -> dict[str, Any]:
+    if kind in PARTS:
+        return {"backbone": "tiny", **PARTS[kind]}
+    if kind == "live timm model":
+        return {"backbone": timm.create_model("test_vit", num_classes=0, dynamic_img_size=True)}
+    if kind == "live backbone":
+        import my_backbone
+
+        return {"backbone": my_backbone.Net}
+    return {"backbone": "my_backbone.py:Net"} if kind == "backbone by file" else {"backbone": "test_vit"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the files of the guide."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, text in files_in("docs/adding-a-part.md").items():
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield folder
+    sys.modules.pop("my_backbone", None)
+
+
+@pytest.fixture(scope="module", params=[*PARTS, *WHOLE])
+def own(request: pytest.FixtureRequest, folder: Path) -> Own:
+    name, given = request.param.replace(" ", "_"), given_of(request.param)
+    trained = transfer.pretrain("deit", **given, **COMMON, **FEW, name=name)[0]
+    return Own(request.param, given, trained, folder)
+
+
+def logged(own: Own) -> Any:
+    return own.evaluate("linear", subset=24)
+
+
+def images(own: Own) -> list[Path]:
+    """Pictures with some detail, larger than the models'."""
+    folder = own.folder / "pictures"
+    folder.mkdir(exist_ok=True)
+    names = [folder / f"{number}.png" for number in range(3)]
+    for number, name in enumerate(names):
+        pixels = np.random.default_rng(number).integers(0, 255, (9, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((120, 90), Image.Resampling.BICUBIC).save(name)
+    return names
+
+
+def dino(own: Own) -> None:
+    name = own.kind.replace(" ", "_") + "_dino"
+    assert not transfer.pretrain("dino", **own.given, **COMMON, **FEW, name=name)[0].outcome.startswith("nonfinite")
+
+
+def resumed(own: Own) -> None:
+    """An interrupted pretraining ends bit for bit as the other one."""
+    again: dict[str, Any] = {**own.given, **COMMON, **FEW, "name": own.kind.replace(" ", "_"), "out": "again"}
+    again |= {"export_dir": "again"}
+    with stopped_after(1), pytest.raises(KeyboardInterrupt):
+        transfer.pretrain("deit", **again)
+    assert transfer.pretrain("deit", **again)[0].record.export == own.run.record.export
+
+
+def predicted(own: Own) -> None:
+    """timm, with nothing but the export and its registration, gives the features of `predict`."""
+    found = own.run.predict(images(own), features=True).arrays["features"]
+    if own.kind == "live backbone":
+        return  # its class is no part of the export
+    model = timm.create_model(f"local-dir:{own.weights}", pretrained=True, num_classes=0).eval()
+    transform: Any = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
+    with torch.no_grad():
+        features = model(torch.stack([transform(Image.open(name)) for name in images(own)])).numpy()
+    assert np.abs(features - found).max() < 1e-5
+
+
+def exported(own: Own) -> None:
+    """`torch.export` and ONNX take any number of images."""
+    backbone = own.run.backbone().eval()
+    batch, two = {0: torch.export.Dim("batch", min=1, max=64)}, torch.rand(2, 3, 32, 32)
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
+        program = torch.export.export(backbone, (two,), dynamic_shapes=(batch,))
+        written = torch.onnx.export(program, (two,), dynamo=True, verbose=False)
+        assert written is not None
+        file = io.BytesIO()
+        written.save(file)
+        session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+        for count in (1, 7):
+            pixels = torch.rand(count, 3, 32, 32)
+            wanted = backbone(pixels)
+            assert torch.allclose(program.module()(pixels), wanted, atol=1e-5)
+            (found,) = session.run(None, {session.get_inputs()[0].name: pixels.numpy()})
+            assert np.abs(found - wanted.numpy()).max() < 1e-4
+
+
+def swept(own: Own) -> None:
+    """The commands of `bench` for a part are planned, with every model built; a whole backbone is a sweep's."""
+    if own.kind in PARTS:
+        words = [word for part, value in PARTS[own.kind].items() for word in (f"--{part}", value)]
+        assert sweep(["bench", "--tier", "smoke", *words, "--dry-run", "--out", "sweeps"]) == 0
+    elif isinstance(own.given["backbone"], str):
+        step = {"pretrain": "deit", "backbone": own.given["backbone"], "dataset": "toy_digits", "seeds": 0}
+        after = {"run": "knn", "after": "first", "dataset": "toy_digits", "options": {"smoke": True}}
+        steps = {"first": step | {"options": {"smoke": True, **FEW}}, "then": after}
+        (own.folder / "mine.yaml").write_text(json.dumps({"about": "one backbone", "steps": steps}))
+        assert sweep(["mine.yaml", "--out", "sweeps"]) == 0
+
+
+def reported(own: Own) -> None:
+    logged(own)
+    assert report(["runs", *MARKED, "--output", "report.html"]) == 0
+
+
+def shared(own: Own) -> None:
+    """A bundle is imported, verified and shown where the file is not."""
+    logged(own)
+    assert report(["bundle", "runs", *MARKED, "--output", f"{own.kind}.zip"]) == 0
+    assert report(["import", f"{own.kind}.zip", "--out", "elsewhere"]) == 0
+    moved = {file: file.rename(file.with_suffix(".gone")) for file in own.folder.glob("my_*.py")}
+    try:
+        assert verify(["elsewhere"]) == 0
+        assert report(["elsewhere", *MARKED]) == 0
+    finally:
+        for file, gone in moved.items():
+            gone.rename(file)
+
+
+def conforms(own: Own) -> None:
+    backbone = own.given["backbone"]
+    parts = {name: value for name, value in own.given.items() if name != "backbone"}
+    check_backbone(backbone, size=32, **parts).raise_if_failed()
+
+
+def task(name: str, **given: Any) -> Callable[[Own], None]:
+    def evaluated(own: Own) -> None:
+        assert np.isfinite([*own.evaluate(name, **given).scores.values()]).all()
+
+    return evaluated
+
+
+STEPS: dict[str, Callable[[Own], None]] = {
+    "knn": task("knn", subset=24),
+    "reid": task("reid", subset=8, epochs=1),
+    "detect": task("detect", subset=4, epochs=1, window=4, relative=True),
+    "classify": task("classify"),
+    "linear": task("linear", subset=24, epochs=1),
+    "fewshot": task("fewshot"),
+    "finetune": task("finetune", subset=24, epochs=1),
+    "segment": task("segment", epochs=1),
+    "tokens": task("tokens"),
+    "dino": dino,
+    "resume": resumed,
+    "predict": predicted,
+    "export": exported,
+    "sweep": swept,
+    "report": reported,
+    "bundle": shared,
+    "conformance": conforms,
+}
+EVERY = ("knn", "reid", "detect")
+"""What each kind takes by default; the others take turns."""
+
+
+def check_cell(own: Own, step: str) -> None:
+    """The step passes, or is refused in one line by a dry run as by the run, which leaves nothing."""
+    if (own.kind, step) not in REFUSED:
+        STEPS[step](own)
+        return
+    before = [*Path("runs").iterdir()]
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match=REFUSED[own.kind, step]) as refused:
+            own.evaluate(step, dry_run=dry_run)
+        assert "\n" not in str(refused.value)
+    assert [*Path("runs").iterdir()] == before
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_each_kind_in_the_main_tasks(step: str, own: Own) -> None:
+    check_cell(own, step)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in EVERY])
+def test_each_kind_in_all_else(step: str, own: Own) -> None:
+    check_cell(own, step)
