@@ -249,7 +249,7 @@ class TokenWatch:
             options: options of a pretraining method.
             context: device, ranks and notes of the run.
         """
-        self.epochs = {epoch if epoch > 0 else options.epochs + 1 + epoch for epoch in at}
+        self.epochs = {epoch if epoch > 0 else options.last_epoch + 1 + epoch for epoch in at}
         self.batch, self.context = options.eval_batch_size, context
         split = data.val or data.train
         assert split is not None

@@ -89,7 +89,7 @@ class PretrainOptions(FitOptions):
 
     def validates(self, epoch: int) -> bool:
         """Return whether the validation split is scored after this epoch (from 0)."""
-        return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
+        return epoch + 1 in self.validate_at or epoch - self.last_epoch in self.validate_at
 
 
 class PretrainingMethod(Task):
@@ -189,7 +189,7 @@ class PretrainingMethod(Task):
             try:
                 if options.validates(epoch):
                     outcomes = validate(backbone, during, options, context)
-                if epoch + 1 == options.epochs:
+                if epoch + 1 == options.last_epoch:
                     last.update(outcomes)
             except NotFinite as broken:
                 context.note(f"epoch {epoch + 1} has no metrics: {broken}")

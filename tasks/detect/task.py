@@ -119,8 +119,8 @@ class DetectOptions(FitOptions):
             self.pyramid != "taps" or len(self.out_indices) != 4 or len({*self.out_indices}) != 4
         ):
             reject(f"--out-indices {self.out_indices}: set four different blocks, with --pyramid taps")
-        if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
-            reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
+        if any(not 1 <= epoch <= self.last_epoch for epoch in self.validate_at):
+            reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.last_epoch}")
         with kept():
             resolve_detector(self.detector or "mask_rcnn")
 

@@ -113,7 +113,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     context.details["classes"] = dict(zip(map(str, dataset.category_ids), dataset.classes))
 
     def validate(epoch: int) -> Scores:
-        if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
+        if epoch + 1 not in options.validate_at or epoch + 1 == options.last_epoch:
             return {}
         try:
             return rescore(_outcomes(learner, dataset, detector, options, context)[0])
@@ -155,10 +155,10 @@ def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, cont
     measured = recall_speed(device_name(context.device))
     seconds = work / (measured.tflops if measured else CORE_SPEED * torch.get_num_threads())
     if seconds > LONG:
-        number, all_steps = steps * options.epochs, duration(seconds * steps * options.epochs)
+        number = round(steps * options.epochs)
         context.say(
             f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} "
-            f"({work:.2g} TFLOP), all {number:,} about {all_steps}; for less use "
+            f"({work:.2g} TFLOP), all {number:,} about {duration(seconds * number)}; for less use "
             "--detector faster_rcnn_light and a smaller --size, --batch-size"
         )
 

@@ -109,7 +109,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.validation.labels)
 
     def validate(epoch: int) -> Scores:
-        if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
+        if (epoch + 1) % options.validate_every and epoch + 1 < options.last_epoch:
             return {}
         return learner.validate(val_features, labels, context.device)
 

@@ -83,8 +83,8 @@ class ReidOptions(FitOptions):
         if self.identity_weight + self.triplet_weight == 0:
             reject("one of --identity-weight and --triplet-weight must be above 0")
         check_pad(self.pad, *self.size)
-        if self.epochs and any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
-            reject(f"--validate-at {' '.join(map(str, self.validate_at))}: epochs count from 1 to {self.epochs}")
+        if self.epochs and any(not 1 <= epoch <= self.last_epoch for epoch in self.validate_at):
+            reject(f"--validate-at {' '.join(map(str, self.validate_at))}: epochs count from 1 to {self.last_epoch}")
 
 
 class Reid(Task):

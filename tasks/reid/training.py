@@ -217,7 +217,7 @@ def _train(backbone: Backbone, dataset: ReidData, options: ReidOptions, context:
     if fit(learner, loader, options, context, validate).nonfinite:
         return learner
     learner.load_state_dict(best.state["tensors"], strict=False)  # none if the last state is kept
-    people, kept = len({sample.identity for sample in data.query}), best.state["epoch"] or options.epochs
+    people, kept = len({sample.identity for sample in data.query}), best.state["epoch"] or options.last_epoch
     context.details["validation"] = {"identities": people, "kept_epoch": kept}
     context.note(f"{people} training identities were validated on, not trained on; kept: epoch {kept}")
     return learner

@@ -3,7 +3,7 @@
 Their defaults are fitted to the epochs, the size, the backbone or the dataset of a command.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import backbones
 from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags
 from transfer.core.errors import UsageError, errors_naming, unknown
 from transfer.core.options import Span, noted
-from transfer.core.settings import CONFIGS, as_flags, config_names, read_yaml
+from transfer.core.settings import CONFIGS, as_flags, config_names, read_value, read_yaml
 from transfer.core.user_code import is_in_file, locate
 
 BASE = "recipe"
@@ -145,9 +145,9 @@ def fitted_layers(
     given = {*users, *names_of_flags(argv)}
     fitted, lines = list[Layer](), []
     for option, fit in (("epochs", _fitted_spans), ("size", _fitted_resize)):
-        flags = [value for value in flag_values(argv, f"--{option}") if value.isdecimal()]
-        new, old = int(flags[0]) if flags else users.get(option), shipped.get(option)
-        if not (isinstance(new, int) and isinstance(old, int) and 0 < new != old > 0):
+        flags = [value for value in flag_values(argv, f"--{option}") if value.replace(".", "", 1).isdecimal()]
+        new, old = read_value(flags[0], option) if flags else users.get(option), shipped.get(option)
+        if not (isinstance(new, int | float) and isinstance(old, int | float) and 0 < new != old > 0):
             continue
         if values := fit(kind, shipped, given, new):
             changes = ", ".join(f"{name} {shipped[name]} -> {value}" for name, value in values.items())
@@ -156,24 +156,33 @@ def fitted_layers(
     return fitted, tuple(lines)
 
 
-def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epochs: int) -> dict[str, Any]:
+def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epochs: float) -> dict[str, Any]:
     whole = shipped["epochs"]
     values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in given}
     held = shipped.get("schedule") == "epoch" and "schedule" not in given
     around = sum(sum(values.get(name, ())) for name in HELD) + held * max(-shipped.get("schedule_offset", 0), 0)
-    fitted: dict[str, Any] = {
-        name: _scaled(shipped[name], epochs / whole, noted(kind, Span)[name].whole)
+    short = [
+        name
         for name, numbers in values.items()
         if any(numbers) and (name == "milestones" or (around if name in HELD else max(numbers)) >= epochs)
-    }
-    if held and any(fitted.get(name, 0) % 1 for name in HELD):
-        fitted["schedule"] = "step"
-    return fitted
+    ]
+    return scaled_spans(kind, shipped if held else shipped | {"schedule": "step"}, epochs / whole, short)
 
 
-def _fitted_resize(kind: type[Any], shipped: dict[str, Any], given: set[str], size: int) -> dict[str, Any]:
+def scaled_spans(kind: type[Any], values: Mapping[str, Any], share: float, names: Iterable[str]) -> dict[str, Any]:
+    """Return spans of a dataclass of options, by their names, in a training that has a share of its epochs.
+
+    A learning rate that is held per epoch is moved by step instead if its warm-up or cool-down is no whole number then.
+    """
+    spans = noted(kind, Span)
+    scaled = {name: _scaled(values[name], share, spans[name].whole) for name in names}
+    held = values.get("schedule") == "epoch" and any(scaled.get(name, 0) % 1 for name in HELD)
+    return scaled | ({"schedule": "step"} if held else {})
+
+
+def _fitted_resize(kind: type[Any], shipped: dict[str, Any], given: set[str], size: float) -> dict[str, Any]:
     resize = None if "resize" in given else shipped.get("resize")
-    return {"resize": resize * size // shipped["size"]} if resize else {}
+    return {"resize": int(resize * size // shipped["size"])} if resize else {}
 
 
 def fitted_options(

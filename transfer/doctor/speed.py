@@ -53,7 +53,7 @@ class Timed:
         self.batches, self.seconds, self.device = batches, seconds, device
         self.steps, self.passed, self.waited = 0, 0.0, 0.0
 
-    def stream(self, epoch: int = 0, index: int = 0, epochs: int = 1) -> Iterator[tuple[StreamPosition, Any]]:
+    def stream(self, epoch: int = 0, index: int = 0, epochs: float = 1) -> Iterator[tuple[StreamPosition, Any]]:
         """Yield positions in one long epoch, which has nothing to validate, and the batches."""
         batches, begin = iter(self.batches), 0.0
         for number in itertools.count():

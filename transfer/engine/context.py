@@ -1,5 +1,6 @@
 """Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
 
+import math
 import resource
 import signal
 import sys
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
 from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, signals_answered, usable_cores
-from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.data.loading.loader import RunLoader, shuffled_batches, total_steps
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
 from transfer.engine.options import Precision
@@ -87,7 +88,7 @@ class Context:
         *,
         parts: int,
         collate: Callable[[list[Any]], Any] | None = None,
-        epochs: int = 1,
+        epochs: float = 1,
         repeats: int = 1,
     ) -> RunLoader:
         """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`.
@@ -97,12 +98,12 @@ class Context:
             repeats: of an image in an epoch, by repeated augmentation.
         """
         images, lengths, unused = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
-        for batches in map(epoch_batches, range(epochs)):
+        for batches in map(epoch_batches, range(math.ceil(epochs))):
             lengths.append(len(batches))
             unused.append(images - len({index for batch in batches for index in batch}))
         steps, left = mean(lengths), mean(unused)
         self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
-        in_all = f" on average, {sum(lengths):,} in all" * (min(lengths) < max(lengths))
+        in_all = f" on average, {total_steps(lengths, epochs):,} in all" * (min(lengths) < max(lengths))
         why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
         if repeats > 1:
             why = f" (repeated augmentation shows {images - left:.0f} up to {repeats} times; for all use --repeats 1)"

@@ -25,7 +25,7 @@ READ_STEPS = 20
 class Loader(Protocol):
     """The interface that `fit` reads from: `transfer.data.loading.loader.RunLoader`, or anything with its `stream`."""
 
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Batch]]:
+    def stream(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, Batch]]:
         """Yield positions and batches from a step on."""
 
 
@@ -156,7 +156,7 @@ class _Run:
                 # a moment that all ranks share: one that read a signal or a verdict before others would leave them
                 verdict = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
                 clock = self._charge(clock)
-                bar.total = place.total or place.length * self.options.epochs
+                bar.total = place.total or round(place.length * self.options.epochs)
                 if not verdict:
                     clock = self.validate(validate, clock)
                 bar.set_postfix_str(
@@ -192,7 +192,7 @@ class _Run:
         if scores:
             if self.monitor.signs.validation:
                 self.monitor.score = scores.get(self.monitor.signs.validation[0])
-            self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
+            self.history.add({"step": self.progress.step, "epoch": min(epoch + 1, self.options.epochs), **scores})
             numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
             self.context.tracker.log(self.progress.step, numbers)
         self.progress.unscored = None

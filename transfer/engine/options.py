@@ -19,8 +19,8 @@ RESOLVED = ("precision", "eval_precision")
 class FitOptions(Checked):
     """The training loop."""
 
-    epochs: Annotated[int, Range(0), Common()]
-    """Passes over the training data."""
+    epochs: Annotated[int | float, Range(0), Common()]
+    """Passes over the training data. Of a fraction, as 4.37, the last epoch is cut short."""
     trainable: Annotated[tuple[str, ...], TRAINING, Common()]
     """Name patterns of the parameters that train; `*` is all of them."""
     optimizer: Annotated[Literal["sgd", "adamw"], TRAINING]
@@ -100,6 +100,11 @@ class FitOptions(Checked):
     """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""
 
     @property
+    def last_epoch(self) -> int:
+        """The number of the last epoch, from 1, which may be cut short."""
+        return math.ceil(self.epochs)
+
+    @property
     def warmup_start(self) -> float:
         """The learning rate at the start of the warm-up."""
         return self.warmup_lr_factor * self.lr if self.warmup_lr is None else self.warmup_lr
@@ -111,6 +116,8 @@ class FitOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epochs == self.last_epoch:
+            self.epochs = self.last_epoch  # 5.0 is the same run as 5
         if not self.trainable:
             reject("--trainable: set at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip_grad == 0:

@@ -265,7 +265,7 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         images = getattr(options, "batch_size", images)
         of_step = f", {images} images per step" * bool(images)
         steps = planned.task.epoch_steps(planned.dataset, options)
-        of_epoch = f" of {steps:,} steps, {steps * options.epochs:,} in all" if steps else ""
+        of_epoch = f" of {steps:,} steps, {round(steps * options.epochs):,} in all" if steps else ""
         lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
     return [*lines, f"written to {context.folder}"]
 

@@ -41,7 +41,7 @@ def pretraining_task(command: Command, method: Task, recipe: str) -> Pretraining
     starts = seed_exports(command.backbone.weights[0])
     if len(starts) not in (0, len(options.seeds)):
         raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
-    check_epochs(options.tokens_at, command.options.epochs)
+    check_epochs(options.tokens_at, command.options.last_epoch)
     task = copy(method)
     task.tokens_at = options.tokens_at
     return task

@@ -50,6 +50,7 @@ def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int)
     ("name", "words", "expected", "told"),
     [
         ("reid", "--epochs 3", {"warmup_epochs": 0.125, "schedule": "step"}, "120: warmup_epochs 5 -> 0.125"),
+        ("reid", "--epochs 4.8", {"epochs": 4.8, "warmup_epochs": 0.2}, "120: warmup_epochs 5 -> 0.2"),
         ("reid", "--epochs 6", {"warmup_epochs": 5, "schedule": "epoch"}, ""),
         ("reid", "--epochs 3 --warmup-epochs 1", {"warmup_epochs": 1, "schedule": "epoch"}, ""),
         ("reid", "--epochs 0", {"warmup_epochs": 5, "schedule": "epoch"}, ""),

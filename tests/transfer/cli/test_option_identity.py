@@ -1,6 +1,7 @@
 """Each option is changed: it is part of the identity, and of the protocol where it acts. Generated from the fields."""
 
 import copy
+import json
 import typing
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass, replace
@@ -35,9 +36,9 @@ CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
 
 
 @cache
-def base(work: str) -> Command:
+def base(work: str, *more: str) -> Command:
     """The smoke command of a task or method."""
-    words = ["--backbone", "tiny", "--smoke"]
+    words = ["--backbone", "tiny", "--smoke", *more]
     if work in RECIPES:
         method = load_task(work)
         return read_command(pretraining_recipe(RECIPES[work]), method.options, words, PretrainRunOptions)
@@ -153,6 +154,14 @@ def test_an_option_that_is_added_later_leaves_old_runs_as_they_are() -> None:
     kept, changed = (made("knn", options=later(**vars(kind), new=value)) for value in (0.5, 0.7))
     assert same(old, kept) == (True, True)
     assert same(old, changed) == (False, False)
+
+
+def test_whole_epochs_are_whole_in_the_key_however_they_are_written() -> None:
+    read = [base("reid", "--epochs", text) for text in ("9", "9.0", "9.5")]
+    whole, same_number, fraction = (json.dumps(made("reid", options=one.options).run_key_content) for one in read)
+    assert whole == same_number
+    assert '"epochs": 9,' in whole
+    assert '"epochs": 9.5,' in fraction
 
 
 BACKBONE = {"alpha": 0.5, "length": "image", "train_size": (96, 96), "load": "partial"}

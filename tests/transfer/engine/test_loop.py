@@ -72,17 +72,33 @@ def finish(folder: Path, stops: list[int], options: dict[str, Any]) -> Context:
         {"sam": "sam", "sam_rho": 0.5, "grad_accum_steps": 2},
         {"sam": "asam", "optimizer": "adamw", "lr": 1e-2, "weight_decay_end": 0.4, "clip_grad": 0.1},
         {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
+        {"epochs": 2.75, "warmup_epochs": 0.5, "workers": 1},
     ],
 )
 def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, options: dict[str, Any]) -> None:
     finish(tmp_path / "whole", [], options)
-    finish(tmp_path / "pieces", [1, 3, 4, 8], options)
+    finish(tmp_path / "pieces", [1, 3, 4, 7, 8], options)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
     assert whole["monitor"] == pieces["monitor"]
     assert history(tmp_path / "whole") == history(tmp_path / "pieces")
     places = [(line["step"], line["epoch"]) for line in history(tmp_path / "whole")]
-    assert places == [(step, round(step / 3, 6)) for step in range(1, 10)]
+    assert places == [(step, round(step / 3, 6)) for step in range(1, 1 + round(3 * options.get("epochs", 3)))]
+
+
+@pytest.mark.parametrize(("epochs", "steps", "last"), [(2.3, 7, 3), (0.01, 1, 1), (2.0, 6, 2)])
+def test_of_a_fraction_the_last_epoch_is_cut_short(tmp_path: Path, epochs: float, steps: int, last: int) -> None:
+    options, validated = fit_options(epochs=epochs, lr=1.0, min_lr=0.0), list[int]()
+
+    def validate(epoch: int) -> dict[str, Any]:
+        validated.append(epoch)
+        return {}
+
+    fit(Classifier(), loader(), options, here := context(tmp_path), validate)
+    assert (here.outcome.step, validated, options.last_epoch) == (steps, [*range(last)], last)
+    rates = [math.cos(math.pi * step / 3 / epochs) / 2 + 0.5 for step in range(steps)]
+    assert [line["lr"] for line in history(tmp_path)] == pytest.approx(rates)
+    assert str(options.epochs) == f"{epochs:g}", "2.0 has the run key of 2"
 
 
 def test_steps_of_unequal_epochs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

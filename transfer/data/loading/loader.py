@@ -6,6 +6,7 @@ undisturbed one does, and skipping to its place decodes nothing. Batches are glo
 part of every batch.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -113,18 +114,25 @@ Key = tuple[int, int, int]
 class StreamPosition:
     """The position of a step: its epoch, its index in it, and the epoch's length in steps; all count from 0.
 
-    `total` is the steps of all epochs where their lengths differ; 0: all are as long as this one.
+    `total` is the steps of all epochs where their lengths differ; 0: all are as long as this one. `ends_epoch`: whether
+    it is the last step that is taken in the epoch, of which the last one may be cut short.
     """
 
     epoch: int
     index: int
     length: int
     total: int = 0
+    ends_epoch: bool = False
 
-    @property
-    def ends_epoch(self) -> bool:
-        """Whether this is the epoch's last step."""
-        return self.index + 1 == self.length
+
+def steps_taken(length: int, epochs: float) -> int:
+    """Return the steps taken in an epoch of `length` steps if so many epochs are left; at least one."""
+    return max(round(min(epochs, 1) * length), 1)
+
+
+def total_steps(lengths: Sequence[int], epochs: float) -> int:
+    """Return the steps of a training of so many epochs of these lengths."""
+    return sum(steps_taken(length, epochs - number) for number, length in enumerate(lengths))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +157,9 @@ class RunLoader:
     collate: Callable[[list[Any]], Any] | None = None
     lengths: Sequence[int] = ()
 
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
+    def stream(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, Any]]:
         """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch
-        `epochs`.
+        `epochs`, which is cut short if it is a fraction.
         """
         batches = load(
             _Batched(self.dataset),
@@ -163,11 +171,12 @@ class RunLoader:
         )
         return zip(self.positions(epoch, index, epochs), batches)
 
-    def _keys(self, epoch: int, index: int, epochs: int) -> Iterator[list[Key]]:
+    def _keys(self, epoch: int, index: int, epochs: float) -> Iterator[list[Key]]:
         """Yield the keys of this rank's part of every batch."""
-        for current in range(epoch, epochs):
+        for current in range(epoch, math.ceil(epochs)):
             seen: Counter[int] = Counter()
-            for step, batch in enumerate(self.epoch_batches(current)):
+            batches = self.epoch_batches(current)
+            for step, batch in enumerate(batches[: steps_taken(len(batches), epochs - current)]):
                 keys = []
                 for sample in batch:
                     keys.append((current, sample, seen[sample]))
@@ -177,12 +186,14 @@ class RunLoader:
                     parts = (keys[start : start + size] for start in range(0, len(keys), size))
                     yield [key for part in parts for key in part_of_rank(part, self.ranks)]
 
-    def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
+    def positions(self, epoch: int, index: int, epochs: float) -> Iterator[StreamPosition]:
         """Yield the positions of `stream` without the batches."""
-        for current in range(epoch, epochs):
+        total = total_steps(self.lengths, epochs)
+        for current in range(epoch, math.ceil(epochs)):
             length = self.lengths[current] if self.lengths else len(self.epoch_batches(current))
-            for step in range(index if current == epoch else 0, length):
-                yield StreamPosition(current, step, length, sum(self.lengths))
+            taken = steps_taken(length, epochs - current)
+            for step in range(index if current == epoch else 0, taken):
+                yield StreamPosition(current, step, length, total, step + 1 == taken)
 
 
 class _Batched(Dataset[Any]):
