@@ -126,7 +126,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
         raise UsageError(f"--compare: {which_two(compare, runs)}")
     if asked.get("margin") is not None and asked["margin"] <= 0:
         raise UsageError("--margin: a difference in points, above 0")
-    asked |= {"pivot": True} if asked.get("scores") and not asked.get("per_class") else {}
+    asked |= {"pivot": True} if asked.get("cost") or (asked.get("scores") and not asked.get("per_class")) else {}
     ratios = CostRatios()
     if getattr(options, "measure_cost", False):
         from transfer.doctor.speed_pairs import cost_ratios
@@ -136,9 +136,8 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
         ratios.read(folder)
     asked |= {"paper": options.published} if isinstance(options, kinds.PublishedOptions) else {}
     return ReportRequest(
-        **asked,
+        **{"cost": isinstance(options, kinds.CostOptions)} | asked,
         compare=[tuple(compare)] if compare else [],
-        cost=isinstance(options, kinds.CostOptions),
         ratios=ratios,
         brief=getattr(options, "format", None) == "terminal",
         everything=isinstance(options, kinds.EverythingOptions),

@@ -56,6 +56,8 @@ class TableOptions(OutputOptions):
     """One row per run instead of means over seeds. In csv and parquet one row per run and score."""
     pivot: bool = False
     """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
+    cost: bool = False
+    """Columns of a pivot with parameters, FLOPs of an image, and hours of training."""
     per_class: bool = False
     """Scores of each class with their 95 % intervals, for detection."""
     scores: tuple[str, ...] = ()

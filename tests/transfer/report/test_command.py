@@ -54,6 +54,14 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
     assert [text for text in ("torn", "schema 99", "update", "failed") if text not in said.err] == []
 
 
+def test_costs_of_a_pivot_are_columns_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = store(tmp_path / "runs", made(cost={"params": 5_700_000, "gflops": 2.5}))
+    assert main([runs, "--cost", "--format", "markdown"]) == 0
+    (heading, _, row) = re.findall(r"^\|.*", capsys.readouterr().out, re.MULTILINE)
+    assert re.split(r" *\| *", heading)[1:4] == ["variant", "params (M)", "GFLOPs"]
+    assert re.split(r" *\| *", row)[1:4] == ["tiny", "5.7", "2.5"]
+
+
 def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1), broken("nonfinite", lr=10.0))
     assert main([runs, "--heatmap", "lr", "warmup_epochs"]) == 0

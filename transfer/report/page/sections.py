@@ -59,6 +59,7 @@ class ReportRequest:
     heatmap: tuple[str, str] | None = None
     by: Sequence[str] = ()
     cost: bool = False
+    """Costs: of a pivot as columns, else in sections of their own."""
     ratios: CostRatios = field(default_factory=CostRatios)
     """Measured costs of the variants that are compared, one beside the other."""
     layers: bool = False
@@ -115,7 +116,7 @@ class _Report:
         parts += [*self.interaction(), *self.asked_maps()]
         if not request.names_sections:
             parts += self.tables()
-        parts += _asked(True, self.cost(), NO_COSTS) if request.cost else []
+        parts += _asked(True, self.cost(), NO_COSTS) if request.cost and not request.pivot else []
         parts += _asked(True, self.layers(), NO_LAYERS) if request.layers else []
         return parts
 
@@ -185,7 +186,8 @@ class _Report:
             yield Section(title=f"tokens: {NORMS}", table=norms)
 
     def pivot(self) -> Iterator[Section]:
-        for number, table in enumerate(pivot_tables(self.runs, self.request.scores), 1):
+        cost = self.request.pivot and self.request.cost
+        for number, table in enumerate(pivot_tables(self.runs, self.request.scores, cost=cost), 1):
             yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
 
     def classes(self) -> Iterator[Section]:

@@ -66,7 +66,6 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
     """Return the row of a configuration; `better` is its score, or less it where lower ones are better."""
     first, metric = group.first, group.first.primary
     mean, deviation = mean_and_deviation(scores := variant.values(metric))
-    done = [record for record in group.records if not record.training_failed] or group.records  # failed runs are short
     return {
         "task": first.task,
         **group_cells(group),
@@ -75,10 +74,18 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
         "score_sd": deviation,
         "seeds": len(scores),
         "failed": variant.breakdowns[0],
+        **mean_costs(group.records, evidence),
+        "better": -mean if first.metrics.get(metric, {}).get("direction") == "lower" else mean,
+    }
+
+
+def mean_costs(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
+    """Return the columns of `cost_table` from `gflops` to `hours_of`, as means over the completed runs among some."""
+    done = [record for record in records if not record.training_failed] or records  # failed runs are short
+    return {
         "gflops": _mean("gflops", done),
         "params_million": _mean("params", done) / 1e6,
         **_hours(done, evidence),
-        "better": -mean if first.metrics.get(metric, {}).get("direction") == "lower" else mean,
     }
 
 

@@ -10,13 +10,14 @@ from transfer.records.fields import NAMED_BY_VALUE, is_baseline, parts_label, va
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import chance_level, interval
+from transfer.report.tables.columns import chance_level, interval, significant
+from transfer.report.tables.costs import image_size, mean_costs
 from transfer.report.tables.scores import image_notes
-from transfer.report.tables.table import Column, MeanInterval, Note, Table, comparability_text
+from transfer.report.tables.table import Column, MeanInterval, Note, Row, Table, comparability_text
 from transfer.statistics.intervals import mean_and_deviation
 
 MOST_COLUMNS = 3
-"""Columns of scores in one table, which 100 characters and one column of a paper hold."""
+"""Columns of scores in one table, which 100 characters and one column of a paper hold; costs take the place of one."""
 VARIANT = "variant"
 UNSHOWN = ("load", "init", "weights_key", "weights_size")
 """Fields of a backbone that say how its weights were loaded, not what was built."""
@@ -39,7 +40,7 @@ class _Column:
     groups: dict[str, Group] = field(default_factory=dict)
 
 
-def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
+def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False) -> list[Table]:
     """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
 
     A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
@@ -49,6 +50,7 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     Args:
         runs: the runs.
         scores: names of scores; by default the primary one of each task.
+        cost: whether the tables have columns of costs, see `_with_costs`.
 
     Raises:
         UsageError: no run has one of the scores.
@@ -69,14 +71,14 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     origins = {group.pretraining for group in groups}
     if len({*pretrained}) > len({*names}) or (UNTRAINED in origins and len(origins) > 1):
         names = pretrained
-    named = dict(zip(names, groups)) | failed
+    named = dict(zip(names[::-1], groups[::-1])) | failed  # the first of each variant
     order = sorted(named, key=lambda name: (not is_baseline(named[name].first), name))
     tables = []
-    for protocol, part in _parts(_columns(groups, names, scores)):
+    for protocol, part in _parts(_columns(groups, names, scores), MOST_COLUMNS - cost):
         shown = [name for name in order if not protocol or any(name in column.groups for column in part)]
         tables.append(_table(runs, shown, part, failed))
         tables[-1].notes += [Note(f"pretraining: {UNTRAINED}")] if origins == {UNTRAINED} else []
-    return tables
+    return [_with_costs(table, runs, named) for table in tables] if cost else tables
 
 
 def variant_names(groups: Sequence[Group]) -> list[str]:
@@ -125,14 +127,14 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     return list(columns.values())
 
 
-def _parts(columns: Sequence[_Column]) -> Iterator[tuple[str, list[_Column]]]:
+def _parts(columns: Sequence[_Column], most: int) -> Iterator[tuple[str, list[_Column]]]:
     """Yield the columns of each table, first those of the protocol that most variants have, under an empty name."""
     of_protocol: dict[str, list[_Column]] = {"": []}
     for column in columns:
         usual = max((one for one in columns if one.heading == column.heading), key=lambda one: len(one.groups))
         of_protocol.setdefault("" if column is usual else column.protocol, []).append(column)
     for protocol, part in of_protocol.items():
-        yield from ((protocol, part[start : start + MOST_COLUMNS]) for start in range(0, len(part), MOST_COLUMNS))
+        yield from ((protocol, part[start : start + most]) for start in range(0, len(part), most))
 
 
 def _primary(group: Group) -> str:
@@ -159,6 +161,28 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
     notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
     named = [{VARIANT: name, **row} for name, row in zip(names, rows, strict=True)]
     return Table.from_rows(named, [Column(heading, detail=-1) for heading in cells], notes)
+
+
+def _with_costs(table: Table, runs: RunSet, named: Mapping[str, Group]) -> Table:
+    """Return a table of variants with their costs before the scores, and a note that says which runs cost that.
+
+    They are those of the last training of a variant's weights, which all its tasks share whatever their image sizes; of
+    a variant without a known training those of its runs of the first task. Columns: `params (M)`; `GFLOPs`, of a
+    forward pass of one image, two per multiply-add; `GPU hours` or `core hours` of that training and all before it.
+    """
+    costs, sources = list[Row](), dict[str, None]()
+    for row in table.rows:
+        group = named[row[VARIANT]]
+        before = [chain[0] for record in group.records if (chain := runs.evidence.lineage(record))]
+        records = list({record.run_id: record for record in before or group.records}.values())
+        of = mean_costs(records, runs.evidence)
+        costs.append({VARIANT: row[VARIANT], "params (M)": of["params_million"], "GFLOPs": of["gflops"]})
+        costs[-1][f"{of['hours_of']} hours"] = of["total_hours"]
+        sources |= {f"{record.task} at {'x'.join(map(str, image_size(record)))} px": None for record in records}
+    note = Note(f"costs are those of {', '.join(sources)}; two FLOPs per multiply-add")
+    names = dict.fromkeys(name for of in costs for name in of)
+    rows = [{**dict.fromkeys(names), **of, **row} for of, row in zip(costs, table.rows, strict=True)]
+    return Table.from_rows(rows, [*significant(names), *table.columns], [*table.notes, note])
 
 
 def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:

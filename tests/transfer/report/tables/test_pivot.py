@@ -8,7 +8,7 @@ from transfer.core.errors import UsageError
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
 from transfer.report.tables.terminal import terminal
-from transfer.report.tables.text import latex, note_texts
+from transfer.report.tables.text import csv, latex, note_texts
 
 TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
 
@@ -55,6 +55,35 @@ def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
     (table,) = pivot_tables(run_set(runs))
     shown = [[cell_text(cell) for cell in row.values()] for row in table.rows]
     assert shown == [["patchify", "50.0*"], ["conv", "failed"]]
+
+
+def test_costs_are_those_of_the_pretraining_in_the_place_of_a_score() -> None:
+    """Of runs that differ in size; hours of a CPU are those of 3 cores."""
+    runs, of_task = [], {"gflops": 1.0, "params": 1e6, "device_hours": 0.1}
+    for stem, shares in (("patchify", (1, 3)), ("conv", (1.5, 1.5))):
+        for seed, share in enumerate(shares):
+            cost = {"params": 5.7e6 * share, "gflops": 2.5 * share, "device_hours": 2.0 * share}
+            runs.append(trained(f"sha256:{stem}{seed}", stem=stem, seed=seed, size=224, cost=cost))
+            given = {"stem": stem, "weights_id": f"sha256:{stem}{seed}", "seed": seed, "scores": {"mAP": 0.5}}
+            runs += [made(task, size=[384, 128], cost=of_task, **given) for task in ("reid", "knn", "segment")]
+    first, second = pivot_tables(run_set(runs), cost=True)
+    costs = ["params (M)", "GFLOPs", "core hours"]
+    assert [table.names[:4] for table in (first, second)] == [["variant", *costs]] * 2
+    assert [len(table.names) for table in (first, second)] == [6, 5], "two scores beside costs, then one"
+    assert first["variant"] == second["variant"] == ["patchify", "conv"]
+    for name, expected in zip(costs, ([11.4, 8.55], [5.0, 3.75], [12.0, 9.0]), strict=True):
+        assert first[name] == second[name] == pytest.approx(expected)
+    assert "costs are those of pretrain-dino at 224x224 px; two FLOPs per multiply-add" in note_texts(first.notes)
+    assert r"\shortstack[r]{params\\(M)} & GFLOPs & \shortstack[r]{core\\hours}" in latex(first)
+    assert max(map(len, terminal(first).splitlines())) <= 100
+
+
+def test_hours_of_gpus_and_cores_are_not_mixed_and_unknown_costs_are_empty() -> None:
+    cost = {"gflops": 1.0, "params": 1e6, "device_hours": 0.1}
+    on_gpu = made(stem="relu4", cost=cost, environment={"device_type": "cuda"}, scores={"mAP": 0.5})
+    (table,) = pivot_tables(run_set([on_gpu, made(cost={}, scores={"mAP": 0.5})]), cost=True)
+    assert table.names[:5] == ["variant", "params (M)", "GFLOPs", "core hours", "GPU hours"]
+    assert csv(table).splitlines()[1:] == ["patchify,,,,,50.0*", "relu4,1.0,1.0,,0.1,50.0*"]
 
 
 def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
