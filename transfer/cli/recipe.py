@@ -170,12 +170,12 @@ def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epo
 
 
 def scaled_spans(kind: type[Any], values: Mapping[str, Any], share: float, names: Iterable[str]) -> dict[str, Any]:
-    """Return spans of a dataclass of options, by their names, in a training that has a share of its epochs.
+    """Return spans of a dataclass of options, or its epochs, by name, in a training that has a share of these epochs.
 
     A learning rate that is held per epoch is moved by step instead if its warm-up or cool-down is no whole number then.
     """
-    spans = noted(kind, Span)
-    scaled = {name: _scaled(values[name], share, spans[name].whole) for name in names}
+    whole = {name for name, span in noted(kind, Span).items() if span.whole}
+    scaled = {name: _scaled(values[name], share, name in whole) for name in names}
     held = values.get("schedule") == "epoch" and any(scaled.get(name, 0) % 1 for name in HELD)
     return scaled | ({"schedule": "step"} if held else {})
 

@@ -63,6 +63,13 @@ class SweepFile:
     """The tiers that it has besides `full`."""
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
+    epochs: dict[str, float] = field(default_factory=dict)
+    """The epochs of variants that pretrain with equal FLOPs, by their selectors; empty if all have the same epochs."""
+
+    @property
+    def told_epochs(self) -> str:
+        """The epochs of variants: "stem=conv 28.5, stem=patchify 30"."""
+        return ", ".join(f"{variant} {epochs:g}" for variant, epochs in self.epochs.items())
 
     def comparing(self, variants: Sequence[Mapping[str, str]]) -> "SweepFile":
         """Return the sweep with a row for each variant, and comparisons of the first variant with each of the others.
@@ -86,13 +93,9 @@ class SweepFile:
         if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
             values = [variant["attention"] for variant in whole]
             both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
-        rows = tuple(
-            {
-                **{name: {} for name in self.steps},
-                self.vary: {name: [value] for name, value in (variant | both).items()},
-            }
-            for variant in whole
-        )
+        every: dict[str, Any] = {name: {} for name in self.steps}
+        axes = [{name: [value] for name, value in (variant | both).items()} for variant in whole]
+        rows = tuple(every | {self.vary: of_variant} for of_variant in axes)
         pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
 

@@ -26,6 +26,7 @@ USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full]
 Compare a stem, an attention or both with others, by the same pretraining and the same tasks:
   python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
   python -m transfer.sweep bench --tier full --stem xiao --attention relu --tasks reid --seeds 0 1
+  ... --equal flops pretrains all of them with the same FLOPs instead of the same epochs
 Use your data, change a step or a search, or run the sweep of a paper:
   ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml 'reid.lr=[0.001, 0.01]'
   python -m transfer.sweep stability --tier smoke --set search.budget=6
@@ -52,6 +53,9 @@ class SweepOptions(Checked):
     against: tuple[str, ...] = ()
     """Variants to compare it with, as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part that
     a variant does not name is the backbone's own."""
+    equal: Literal["flops"] | None = None
+    """Pretrain every variant with the training FLOPs of the first of --against, which has the recipe's epochs; the
+    others get more or fewer. Only for pretraining: tasks keep their epochs."""
     tasks: tuple[str, ...] = ()
     """Tasks to run, by default all of the sweep."""
     seeds: tuple[int, ...] = ()
@@ -120,8 +124,8 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
         with kept():
             variants = read_variants(parts, options.against) if parts else []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
-    if sweep.vary is None and (parts or options.against):
-        flag = next(iter(parts), "against")
+    if sweep.vary is None and (parts or options.against or options.equal):
+        flag = next(iter(parts), "against" if options.against else "equal")
         raise UsageError(f"--{flag}: sweep {name} has no variants to compare; use bench, or --set STEP.KEY=VALUE")
     if sweep.vary is not None and not parts:
         raise UsageError(f"sweep {name}: use --stem, --attention or --ffn for what to compare, as --stem mine.py:Stem")
@@ -133,6 +137,10 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
+    if options.equal:
+        from transfer.sweep.equal_flops import with_equal_flops
+
+        sweep = with_equal_flops(sweep)
     out = options.out or Path("sweeps") / (f"{sweep.name}-{sweep.tier}" if sweep.tiers else sweep.name)
     searches = Searches(sweep) if sweep.search else None
     jobs = searches.start() if searches else expand(sweep)

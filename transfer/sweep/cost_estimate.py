@@ -54,10 +54,8 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
         out: the folder of the sweep.
         runs_per_search: the largest number of jobs of each search; 0 for a sweep without searches.
     """
-    pretraining, ended = (
-        sum(job.step.kind == "pretrain" for job in jobs),
-        sum(done_file(out, job).exists() for job in jobs),
-    )
+    pretraining = sum(job.step.kind == "pretrain" for job in jobs)
+    ended = sum(done_file(out, job).exists() for job in jobs)
     kinds = f"{len(jobs)} jobs ({pretraining} pretraining, {len(jobs) - pretraining} on tasks)"
     lines = [f"sweep {sweep.name}, tier {sweep.tier}: {kinds}, {ended} finished earlier; output: {out}"]
     for step in sweep.steps.values():
@@ -65,6 +63,8 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
             seeds, data = ({str(getattr(job, name)): None for job in of_step} for name in ("seed", "dataset"))
             of_seeds = f"seed{'s' * (len(seeds) > 1)} {' '.join(seeds)}"
             lines.append(f"  {step.name}: {len(of_step)} x {step.recipe} on {shortened(data, 8)}, {of_seeds}")
+    if sweep.epochs:
+        lines.append(f"  epochs of equal FLOPs in pretraining: {sweep.told_epochs}")
     if runs_per_search:
         lines.append(f"  each search adds up to {runs_per_search - 1} more jobs")
     return "\n".join(lines)
@@ -235,8 +235,7 @@ def _work(job: SweepJob) -> tuple[float, float] | None:
     recipe = _recipe(job)
     counts = resolve_dataset(job.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
-    size = _hashable(recipe.get("size") or 224)
-    evaluated = _operations_at(job, size)
+    evaluated = _operations_at(job)
     if train is None:
         return None
     epochs = float(recipe.get("epochs") or 0)
@@ -244,14 +243,29 @@ def _work(job: SweepJob) -> tuple[float, float] | None:
     if not epochs:
         reads = "epochs" not in recipe and getattr(load_task(job.step.recipe), "trains", False)
         return evaluated * (test + train * reads), 0
+    batch = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
+    steps = epochs * _gradients(recipe) * train / batch
+    return epochs * train * training_operations(job) + evaluated * test, steps
+
+
+def training_operations(job: SweepJob) -> float:
+    """Return the operations with which a job trains on one image, those of the backbone's passes.
+
+    Raises whatever the backbone raises when it cannot be built or takes no image of this size.
+    """
+    recipe = _recipe(job)
+    evaluated = _operations_at(job)
     per_image = PASSES * evaluated
     if "local_crops" in recipe:
         # the student trains on all crops; the teacher sees the two large ones without a backward pass
-        local = _operations_at(job, _hashable(recipe["local_size"]))
+        local = _operations_at(job, "local_size")
         per_image = (2 * PASSES + 2) * evaluated + PASSES * recipe["local_crops"] * local
-    passes = 2 if recipe.get("sam", "none") != "none" else 1  # SAM takes a second gradient in each step
-    batch = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
-    return epochs * train * per_image * passes + evaluated * test, epochs * passes * train / batch
+    return per_image * _gradients(recipe)
+
+
+def _gradients(recipe: dict[str, Any]) -> int:
+    """Return the gradients that a step takes, which are two with SAM."""
+    return 2 if recipe.get("sam", "none") != "none" else 1
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
@@ -270,7 +284,7 @@ def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
     values = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
     values |= {(job.step.name, "backbone", job.backbone), (job.step.name, "dataset", job.dataset)}
     if not values <= parsed:
-        _command(job)
+        parsed_command(job)
         parsed |= values
 
 
@@ -287,13 +301,13 @@ def check_data_and_weights(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> 
             key = (job.step.name, job.dataset, *made_elsewhere)
             if key not in checked:
                 checked.add(key)
-                command, task = _command(job, extra), load_task(job.step.task)
+                command, task = parsed_command(job, extra), load_task(job.step.task)
                 check_folders(command)
                 if job.parent is None:
                     find_backbone(command, task)
 
 
-def _command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:
+def parsed_command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:
     """Parse a job's command, with arguments besides its own. Raises UsageError for a wrong option."""
     run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
     with errors_naming(f"steps.{job.step.name}"), errors_together():
@@ -314,7 +328,7 @@ def _build_task_model(job: SweepJob, built: set[str]) -> None:
     task = load_task(job.step.recipe)
     if type(task).build is Task.build and not task.function("build"):
         return
-    command = _command(job)
+    command = parsed_command(job)
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
     command.fit_backbone(spec, task)
@@ -334,14 +348,12 @@ def _overrides(job: SweepJob) -> Overrides:
     return tuple(overrides.items())
 
 
-def _operations_at(job: SweepJob, size: Any) -> float:
-    """Return the operations of a forward pass of one image through a job's backbone.
-
-    Args:
-        size: the image size in pixels, or (height, width).
+def _operations_at(job: SweepJob, size_option: str = "size") -> float:
+    """Return the operations of a forward pass of one image, of the size that an option says, through a job's backbone.
 
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
+    size = _hashable(_recipe(job).get(size_option) or 224)
     return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == "detect")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 EQUAL = "All variants have the same images, epochs and learning rates, not the same cost:"
+EQUAL_FLOPS = "All variants have the same images, learning rates and FLOPs in pretraining, not the same epochs ({}):"
 ENOUGH = 3
 """Seeds from which on the intervals say how training runs vary."""
 
@@ -72,14 +73,17 @@ class SweepReport:
         to add seeds; of other sweeps the sections that their YAML names, or else the means.
         """
         parts = [part for _, of_request in self.requested for part in of_request]
-        means = [Section(title="Means", table=table) for table in pivot_tables(self.runs)] if len(self.runs) else []
-        if self.sweep.vary is None:
+        compares = self.sweep.vary is not None
+        tables = pivot_tables(self.runs, cost=compares) if len(self.runs) else []
+        means = [Section(title="Means", table=table) for table in tables]
+        if not compares:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
             return "\n\n".join([as_text(shown, "terminal"), *self.missing])
         told = [part.note.splitlines() for part in parts if part.lead]
         sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost:")]
-        tables = [terminal(part.table) for part in means if part.table]
-        lines = [f"{self.of_jobs[0].note}. {EQUAL}", *sentences, *self.missing, *tables, self.more_seeds]
+        equal = EQUAL_FLOPS.format(self.sweep.told_epochs) if self.sweep.epochs else EQUAL
+        lines = [f"{self.of_jobs[0].note}. {equal}", *sentences, *self.missing]
+        lines += [*map(terminal, tables), self.more_seeds]
         return "\n".join(filter(None, lines))
 
     @property

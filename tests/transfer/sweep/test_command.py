@@ -25,6 +25,7 @@ MISTAKES = {
     "bench --tier smoke --stem conv --attention relu --against reluu": ["did you mean 'relu'"],
     "bench --stem conv": ["add --tier smoke (bundled data, in minutes), or"],
     "demo --stem conv": ["--stem: sweep demo has no variants to compare; use bench"],
+    "demo --equal flops": ["--equal: sweep demo has no variants to compare; use bench"],
 }
 
 
@@ -110,11 +111,12 @@ def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
     assert "4 jobs (2 pretraining, 2 on tasks), 0 finished earlier" in said.err
     assert "pretrain: 2 x cifar_deit on toy_digits, seed 0" in said.err
     assert "/4] knn on toy_digits, patchify, seed 0: started" in said.err
-    assert said.out.count("\nCost: ") == 1 <= len(said.out.splitlines()) < 15
+    assert said.out.count("\nCost: ") == 1 <= len(said.out.splitlines()) < 16
     assert "same images, epochs and learning rates" in said.out.partition("\nCost: 0.")[0]
     page = (out / "report.html").read_text().partition("<main")[2]
     assert page.index(">Scores by variant<") < page.index(">Jobs<") < page.index("all metrics<")
     assert "\n| LapStem " in said.out
+    assert "| params (M) |   GFLOPs | core hours |" in said.out
     assert "add --seeds 0 1 2 to the command" in said.out
     moved, other = tmp_path / "moved", tmp_path / "elsewhere" / "my.py"
     other.parent.mkdir()
@@ -123,3 +125,7 @@ def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
     command[2] = f"{other}:LapStem"
     assert main([*command, "--out", str(moved)]) == 0
     assert capsys.readouterr().err.count("reused") == 4
+    assert main([*command, "--out", str(moved), "--equal", "flops"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("reused") == 4, "both stems cost the same, so that their epochs are"
+    assert f"FLOPs in pretraining, not the same epochs (stem={command[2]} 2, stem=patchify 2):" in said.out

@@ -82,11 +82,8 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
 def mean_costs(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
     """Return the columns of `cost_table` from `gflops` to `hours_of`, as means over the completed runs among some."""
     done = [record for record in records if not record.training_failed] or records  # failed runs are short
-    return {
-        "gflops": _mean("gflops", done),
-        "params_million": _mean("params", done) / 1e6,
-        **_hours(done, evidence),
-    }
+    gflops, params = (_mean(name, done) for name in ("gflops", "params"))
+    return {"gflops": gflops, "params_million": params / 1e6, **_hours(done, evidence)}
 
 
 def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
