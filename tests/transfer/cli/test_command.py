@@ -71,7 +71,8 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "named"),
     [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"), ("epochs: -1\n", "epochs"), ("lr: [\n", "YAML"),
-     ("dataset: [null]", "a list holds an empty value (null)"), ("epochs: 1e20", "--epochs must be INT, got '1e+20'"),
+     ("dataset: [null]", "a list holds an empty value (null)"),
+     ("num_instances: 1e20", "--num-instances must be INT, got '1e+20'"),
      ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
@@ -87,7 +88,7 @@ def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("epochs: many\n")
     (tmp_path / "later.yaml").write_text("epochs: 3\n")
     for words in (["--epochs", "3"], [str(tmp_path / "later.yaml")], ["--smoke"]):
-        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT, got 'many'"):
+        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT\|FLOAT, got 'many'"):
             read("--config", str(tmp_path / "mine.yaml"), *words)
 
 
@@ -193,7 +194,7 @@ def test_all_that_is_wrong_with_a_command_is_one_error(
         "unknown option --lrr; did you mean '--lr'",
         "--device must be one of auto, cpu, cuda, got 'gpu'",
         "--seeds must be INT ..., got 'a'",
-        "--epochs must be INT, got 'x'",
+        "--epochs must be INT|FLOAT, got 'x'",
         "--subset 1: must be at least 2",
         "--out /proc: cannot be written",
         "no weights at randm; did you mean 'random'",
