@@ -39,7 +39,7 @@ from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import mask_library
-from transfer.data.loading.loader import RunLoader
+from transfer.data.loading.loader import RunLoader, steps_taken
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.cost import CORE_SPEED, duration, recall_speed
@@ -155,7 +155,7 @@ def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, cont
     measured = recall_speed(device_name(context.device))
     seconds = work / (measured.tflops if measured else CORE_SPEED * torch.get_num_threads())
     if seconds > LONG:
-        number = round(steps * options.epochs)
+        number = steps_taken(steps, options.epochs)
         context.say(
             f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} "
             f"({work:.2g} TFLOP), all {number:,} about {duration(seconds * number)}; for less use "

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from transfer.core.errors import Stopped
-from transfer.data.loading.loader import StreamPosition
+from transfer.data.loading.loader import StreamPosition, steps_taken
 from transfer.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from transfer.engine.context import Context
 from transfer.engine.device import device_name, fastest_convolutions
@@ -156,7 +156,7 @@ class _Run:
                 # a moment that all ranks share: one that read a signal or a verdict before others would leave them
                 verdict = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
                 clock = self._charge(clock)
-                bar.total = place.total or round(place.length * self.options.epochs)
+                bar.total = place.total or steps_taken(place.length, self.options.epochs)
                 if not verdict:
                     clock = self.validate(validate, clock)
                 bar.set_postfix_str(

@@ -18,6 +18,7 @@ from transfer.core.errors import DeviceLost, Notice, UsageError, UserError
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
+from transfer.data.loading.loader import steps_taken
 from transfer.data.loading.workers import start_server
 from transfer.data.spec import flat_counts
 from transfer.engine import dist
@@ -265,7 +266,7 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         images = getattr(options, "batch_size", images)
         of_step = f", {images} images per step" * bool(images)
         steps = planned.task.epoch_steps(planned.dataset, options)
-        of_epoch = f" of {steps:,} steps, {round(steps * options.epochs):,} in all" if steps else ""
+        of_epoch = f" of {steps:,} steps, {steps_taken(steps, options.epochs):,} in all" if steps else ""
         lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
     return [*lines, f"written to {context.folder}"]
 

@@ -86,7 +86,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path
     assert places == [(step, round(step / 3, 6)) for step in range(1, 1 + round(3 * options.get("epochs", 3)))]
 
 
-@pytest.mark.parametrize(("epochs", "steps", "last"), [(2.3, 7, 3), (0.01, 1, 1), (2.0, 6, 2)])
+@pytest.mark.parametrize(("epochs", "steps", "last"), [(2.3, 7, 3), (1.5, 5, 2), (0.01, 1, 1), (2.0, 6, 2)])
 def test_of_a_fraction_the_last_epoch_is_cut_short(tmp_path: Path, epochs: float, steps: int, last: int) -> None:
     options, validated = fit_options(epochs=epochs, lr=1.0, min_lr=0.0), list[int]()
 

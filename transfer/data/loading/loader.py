@@ -126,13 +126,13 @@ class StreamPosition:
 
 
 def steps_taken(length: int, epochs: float) -> int:
-    """Return the steps taken in an epoch of `length` steps if so many epochs are left; at least one."""
-    return max(round(min(epochs, 1) * length), 1)
+    """Return the steps of so many epochs of `length` steps; at least one."""
+    return max(math.floor(epochs * length + 0.5), 1)  # `round` would round 7.5 up and 22.5 down
 
 
 def total_steps(lengths: Sequence[int], epochs: float) -> int:
     """Return the steps of a training of so many epochs of these lengths."""
-    return sum(steps_taken(length, epochs - number) for number, length in enumerate(lengths))
+    return sum(steps_taken(length, min(epochs - number, 1)) for number, length in enumerate(lengths))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ class RunLoader:
         for current in range(epoch, math.ceil(epochs)):
             seen: Counter[int] = Counter()
             batches = self.epoch_batches(current)
-            for step, batch in enumerate(batches[: steps_taken(len(batches), epochs - current)]):
+            for step, batch in enumerate(batches[: steps_taken(len(batches), min(epochs - current, 1))]):
                 keys = []
                 for sample in batch:
                     keys.append((current, sample, seen[sample]))
@@ -191,7 +191,7 @@ class RunLoader:
         total = total_steps(self.lengths, epochs)
         for current in range(epoch, math.ceil(epochs)):
             length = self.lengths[current] if self.lengths else len(self.epoch_batches(current))
-            taken = steps_taken(length, epochs - current)
+            taken = steps_taken(length, min(epochs - current, 1))
             for step in range(index if current == epoch else 0, taken):
                 yield StreamPosition(current, step, length, total, step + 1 == taken)
 
