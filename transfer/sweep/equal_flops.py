@@ -36,7 +36,8 @@ def with_equal_flops(sweep: SweepFile) -> SweepFile:
         rows.append(row | {step.name: row[step.name] | new})
     variants = [sweep.report["compare"][0][0], *(other for _, other in sweep.report["compare"])]
     told = {variant: change["epochs"] for variant, change in zip(variants, changes, strict=True)}
-    return replace(sweep, rows=tuple(rows), epochs=told)
+    about = f"{sweep.about}; in pretraining the same FLOPs in place of the same epochs"
+    return replace(sweep, about=about, rows=tuple(rows), epochs=told)
 
 
 def _pretraining(sweep: SweepFile, row: dict[str, Any]) -> tuple[float, dict[str, Any]]:

@@ -129,3 +129,4 @@ def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
     said = capsys.readouterr()
     assert said.err.count("reused") == 4, "both stems cost the same, so that their epochs are"
     assert f"FLOPs in pretraining, not the same epochs (stem={command[2]} 2, stem=patchify 2):" in said.out
+    assert "in pretraining the same FLOPs in place of the same epochs" in (moved / "report.html").read_text()
