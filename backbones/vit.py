@@ -28,7 +28,7 @@ from backbones.token_shards import Shards
 from backbones.weights.classifier import SEPARATE_HEAD
 from backbones.weights.export import export
 from transfer.core.errors import UsageError
-from transfer.core.exports import WEIGHTS, image_size, with_copies
+from transfer.core.exports import USERS_MODEL, WEIGHTS, image_size, with_copies
 
 __all__ = ["ViT", "export"]
 
@@ -195,6 +195,7 @@ def users_model(pretrained: bool = False, **options: Any) -> Any:
     model: nn.Module = make_users("arch", options["arch"], in_chans=options.get("in_chans", 3))
     if hasattr(model, "reset_classifier"):
         model.reset_classifier(0)  # type: ignore[operator]
+    model.pretrained_cfg = {**options["pretrained_cfg"], "architecture": USERS_MODEL}  # type: ignore[assignment]
     if pretrained:
         state = load_state_dict(str(Path(options["pretrained_cfg"]["file"], WEIGHTS)))
         model.load_state_dict({name: state[name] for name in state if not name.startswith(f"{SEPARATE_HEAD}.")})

@@ -38,8 +38,11 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
         scored: see `export`.
     """
     images: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
-    images |= timm_preprocessing(scored)
-    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build by itself
+    images |= (timms := timm_preprocessing(scored))
+    size = scored["size"] if timms else getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if size is not None:
+        images["input_size"] = (spec.in_chans if spec is not None else getattr(model, "in_chans", 3), *size)
+    if not exports.is_of_timm(model):  # a user's whole model
         name = spec.arch if spec is not None else type(model).__name__
         own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
         if not is_in_file(name):
@@ -52,9 +55,6 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
         }
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
 
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (images and scored.get("size"))
-    if size is not None:
-        images["input_size"] = (getattr(model, "in_chans", 3), *size)
     with tempfile.TemporaryDirectory() as folder:
         save_config_for_hf(model, f"{folder}/config.json", data_config=images)
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())

@@ -97,6 +97,11 @@ def is_export(folder: Path) -> bool:
     return file.is_file() and b'"architecture"' in file.read_bytes()
 
 
+def is_of_timm(model: Any) -> bool:
+    """Return whether timm made a model, and can build it again by its configuration."""
+    return getattr(model, "pretrained_cfg", {}).get("architecture", USERS_MODEL) != USERS_MODEL
+
+
 def why_no_weights(options: Mapping[str, Any]) -> str:
     """Say why a run with these options has no weights, if its training did not fail."""
     kept_none = options.get("save_weights") == "none"

@@ -157,8 +157,8 @@ class PlannedRun:
                 options[name] = _absolute_path(value)
         options |= {"data": str(Path(options["data"]).resolve()) if options["data"] else None}
         del options["result_file"]  # of the command as a whole
-        if "resize" in options:
-            options["resize"] = self.preprocessing.get("resize", options["resize"])
+        if options.get("resize", 0) is None:
+            options["resize"] = self.preprocessing.get("resize")
         return options
 
     @property

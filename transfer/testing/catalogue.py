@@ -238,7 +238,9 @@ def dynamic_export(subject: Subject) -> None:
         raise (CheckSkipped if subject.spec.kind == "timm" else CheckFailed)(reason) from error
     with torch.no_grad():
         for images in map(subject.images, (1, 7)):
-            check_equal(program(images), model.pooled(images), ROUNDING, f"the exported program of {len(images)} images")
+            check_equal(
+                program(images), model.pooled(images), ROUNDING, f"the exported program of {len(images)} images"
+            )
 
 
 def _memory(parameter: Tensor) -> tuple[int, int]:
