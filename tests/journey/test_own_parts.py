@@ -18,7 +18,6 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from torch import nn
 
 import backbones.vit  # noqa: F401  (registers our architectures in timm)
 import transfer
@@ -26,7 +25,6 @@ from tests.documents import files_in
 from tests.support import stopped_after
 from transfer.core.errors import UserError
 from transfer.report.__main__ import main as report
-from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
 from transfer.testing import check_backbone
 from transfer.verify.__main__ import main as verify
