@@ -92,7 +92,7 @@ def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
     fault = ""
     if not together.isfinite().all():
         fault = "gives features that are not finite"
-    elif (together[:1] - alone).abs().max() > ROUNDING * alone.abs().max():
+    elif (together[:1] - alone).abs().max() > ROUNDING / 10 * alone.abs().max():
         fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
     if fault:
         own = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch

@@ -43,7 +43,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     else:
         model, released = _create_timm_model(spec, located, size)
     _check_unchanged(spec)
-    beside = spec.kind == "user" and not exports.is_of_timm(model)
+    beside = spec.kind == "user" and (user_code.is_in_file(spec.arch) or not exports.is_of_timm(model))
     head = Head(model, beside=beside) if classes is not None else None
     names = head.names if head else set()
     network, positions, gelu, loaded = Network(state={}), "", "", None

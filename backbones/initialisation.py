@@ -93,6 +93,8 @@ def check_signature(part: str, text: str, source: Any) -> None:
 
     A name of the contract in another place than there would get another argument's value.
     """
+    if isinstance(source, nn.Module):
+        raise UsageError(f"{user_code.place(text)}: a module, which all blocks would share; name its class")
     try:
         signature = inspect.signature(source)
     except (TypeError, ValueError):  # something compiled has no signature
@@ -140,7 +142,7 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
     made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
-        raise UserError(f"{text}: must return an nn.Module, got {described(made)}")
+        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {described(made)}")
     on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))
     return made.cpu() if on_gpu else made  # the whole model is moved when it has its weights
 

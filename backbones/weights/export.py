@@ -16,6 +16,7 @@ from backbones.archs import ARCHS, POOLS, VITS
 from backbones.stems import find_stem
 from transfer.core import exports
 from transfer.core.files import file_sha256, folder_replacement, rendered
+from transfer.core.live_modules import is_live
 from transfer.core.user_code import USER_PARTS, is_in_file, sources
 
 if TYPE_CHECKING:
@@ -42,22 +43,21 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
     size = scored["size"] if timms else getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
         images["input_size"] = (spec.in_chans if spec is not None else getattr(model, "in_chans", 3), *size)
-    if not exports.is_of_timm(model):  # a user's whole model
-        name = spec.arch if spec is not None else type(model).__name__
-        own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
-        if not is_in_file(name):
-            return own
+    name = spec.arch if spec is not None else type(model).__name__
+    own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
+    if is_in_file(name):
         arguments = {"arch": name, "in_chans": spec.in_chans}
-        return own | {
-            "architecture": exports.USERS_MODEL,
-            "model_args": arguments,
-            exports.IMPORT: exports.REGISTRATION,
-        }
+        built = {"architecture": exports.USERS_MODEL, "model_args": arguments}
+        return own | built | {exports.IMPORT: exports.REGISTRATION}
+    if not exports.is_of_timm(model):
+        return own
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
 
     with tempfile.TemporaryDirectory() as folder:
         save_config_for_hf(model, f"{folder}/config.json", data_config=images)
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
+    if is_live(name) and not _rebuilds(model, config):
+        return own
     for name in _OF_RELEASE if spec is not None and spec.weights == "random" else ("tag",):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
@@ -65,6 +65,16 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
         theirs = timm_arguments(spec, config) if spec is not None else {}
         config |= theirs | {exports.SUITE: ours} if theirs else {exports.IMPORT: exports.REGISTRATION}
     return config
+
+
+def _rebuilds(model: "nn.Module", config: dict[str, Any]) -> bool:
+    """Return whether timm builds modules of the same classes by a configuration, so that none was replaced since."""
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        rebuilt = timm.create_model(config["architecture"], **config.get("model_args", {}))
+    return [*map(type, rebuilt.modules())] == [*map(type, model.modules())]
 
 
 def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:

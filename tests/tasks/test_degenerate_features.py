@@ -20,6 +20,8 @@ class Stem(nn.Conv2d):
         return FACTOR * super().forward(x)
 """
 
+NAN = "(float('nan') if len(x) > 2 else 1)"  # in larger batches than the check before a run has
+
 
 @pytest.mark.parametrize(
     ("words", "factor", "status", "reason"),
@@ -27,13 +29,8 @@ class Stem(nn.Conv2d):
         (["reid", "--epochs", "0"], "0", "collapsed", "every query is equally far"),
         (["knn"], "0", "collapsed", "the same for all training images"),
         (["fewshot", "--dataset", "toy_dtd"], "0", "collapsed", "the same for all test images"),
-        (["knn", "--subset", "30"], "float('nan')", "nonfinite", "299 more of 300 images"),
-        (
-            ["fewshot", "--dataset", "toy_digits"],
-            "float('nan')",
-            "nonfinite",
-            "features of the train images: not finite for",
-        ),
+        (["knn", "--subset", "30"], NAN, "nonfinite", "299 more of 300 images"),
+        (["fewshot", "--dataset", "toy_digits"], NAN, "nonfinite", "features of the train images: not finite for"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -16,6 +16,7 @@ from transfer.doctor.__main__ import main
 from transfer.testing import CheckFailed, Report, backbone_checks, check_backbone
 
 FILE = Path(faulty.__file__)
+CORE = "class Part:\n    def __init__"
 
 # Planted fault -> the checks that find it, and a part of the reason.
 STEMS = {
@@ -98,7 +99,7 @@ def test_what_does_not_build_says_so_once() -> None:
     assert failures(report).keys() == {"builds"}
     assert "out of ideas" in report["builds"].reason
     assert all(result.reason == "the model does not build" for result in report if result.name != "builds")
-    with pytest.raises(CheckFailed, match=r"(?s)1 of 19 checks failed.*out of ideas.*hint: "):
+    with pytest.raises(CheckFailed, match=r"(?s)1 of 20 checks failed.*out of ideas.*hint: "):
         report.raise_if_failed()
 
 
@@ -126,7 +127,13 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
     ("part", "code", "said"),
     [
         ("stem", "def Part(dim): ...", "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)"),
-        ("attention", "class Part:\n    def __init__(self, dim): ...", "(dim, heads) and map tokens"),
+        ("attention", "class Part:\n    def __init__(self, dim): ...\n    def forward(self, x): ...", "and map tokens"),
+        ("attention", f"{CORE}(self, dim, heads): ...\n    def forward(self, q, k, v): ...", "got (dim, heads)"),
+        (
+            "attention",
+            f"{CORE}(self, heads, head_dim): ...\n    def forward(self, q, k): ...",
+            "got forward(self, q, k)",
+        ),
         ("attention", "def Part(q, k): ...", "(q, k, v) and map q, k, v [B, heads, N, head_dim]"),
         ("attention", "def Part(q, k, v): return v[..., :1]", "got [2, 2, 17, 1] for [2, 2, 17, 32]"),
         ("ffn", "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)", "got [2, 17, 1] for"),
@@ -135,7 +142,7 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
 def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(code)
     (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"})
-    assert result.reason.startswith(f"{tmp_path}/mine.py:Part: must accept ")
+    assert result.reason.startswith(f"{tmp_path}/mine.py:Part (line ")
     assert said in result.reason
 
 
