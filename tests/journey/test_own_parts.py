@@ -235,6 +235,27 @@ EVERY = ("knn", "reid", "detect")
 """What each kind takes by default; the others take turns."""
 
 
+def test_a_live_class_and_its_file_are_one_training(folder: Path) -> None:
+    """Both take images in [0, 1] as they are."""
+    kinds = ("live backbone", "backbone by file")
+    live, by_file = (
+        transfer.pretrain("deit", **given_of(kind), **COMMON, **FEW, name="same", out=out, export_dir=out)[0]
+        for out, kind in zip(("live", "file"), kinds)
+    )
+    assert live.scores == by_file.scores
+    assert [*map(np.mean, (live.record.backbone["mean"], live.record.backbone["std"]))] == [0, 1]
+    assert by_file.record.backbone["mean"] == live.record.backbone["mean"]
+
+
+def test_a_live_timm_model_with_another_module_is_no_model_of_timm(folder: Path) -> None:
+    model = timm.create_model("test_vit", num_classes=0, dynamic_img_size=True)
+    model.blocks[1].mlp.act = torch.nn.ReLU()  # whose tensors are the same
+    run = transfer.pretrain("deit", backbone=model, name="changed", **COMMON, **FEW)[0]
+    config = json.loads((Path(run.weights) / "config.json").read_text())
+    assert config["architecture"] == "live:changed"
+    assert transfer.evaluate("classify", backbone=model, weights=str(run.weights), name="changed", **COMMON)[0].scores
+
+
 def check_cell(own: Own, step: str) -> None:
     """The step passes, or is refused in one line by a dry run as by the run, which leaves nothing."""
     if (own.kind, step) not in REFUSED:

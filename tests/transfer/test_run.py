@@ -15,6 +15,7 @@ from transfer.data.spec import resolve_dataset
 from transfer.records.store import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main
+from transfer.verify.__main__ import main as verify
 
 TINY = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 TINY += ["--lr", "3e-3", "--optimizer", "adamw"]
@@ -57,6 +58,19 @@ def test_a_finished_run_is_reused_and_its_options_repeat_it(run: Path, tmp_path:
     assert main(["reid", "--config", options, "--out", str(run)]) == 0
     assert path.stat().st_mtime_ns == before
     assert len(list(run.iterdir())) == 1
+
+
+def test_the_record_has_the_size_that_images_were_resized_to(tmp_path: Path) -> None:
+    words = ["knn", "--backbone", "tiny", "--weights", "random", "--dataset", "toy_digits", "--subset", "4"]
+    out = ["--out", str(tmp_path), "--threads", "1", "--workers", "0"]
+    assert main([*words, "--size", "32", *out]) == 0
+    kept = record(tmp_path)
+    assert kept.options["resize"] == 36
+    prepared = {"size": [32, 32], "resize": 36, "crop": "center", "interpolation": "bicubic", "antialias": True}
+    assert kept.details["preprocessing"] == prepared | {"image_ops": "pil", "channels": "RGB"}
+    assert main(["knn", "--config", str(next(tmp_path.glob("*/options.yaml"))), *out]) == 0
+    assert len([*tmp_path.glob("*/record.json")]) == 1
+    assert verify([str(tmp_path)]) == 0
 
 
 def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from backbones.token_shards import Shards
 from backbones.vit import share_tokens
 from tests.processes import spawn_ranks, start_rank
 from tests.support import context, fit_options
+from tests.transfer.testing import faulty
 from transfer.core.errors import UsageError
 from transfer.core.process import Ranks
 from transfer.engine import dist
@@ -23,6 +24,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "relu": {"attention": "relu", "alpha": "learned", "gate": "sigmoid"},
     "gelu": {"attention": "gelu", "alpha": 0.5, "length": "image"},
     "identity": {"attention": "identity", "pool": "gap"},
+    "relu_sum": {"attention": "relu_sum"},
+    "own core": {"attention": f"{faulty.__file__}:SoundCore", "qk_norm": True},
 }
 IMAGES = torch.rand(4, 3, *SIZE, generator=torch.Generator().manual_seed(1))
 

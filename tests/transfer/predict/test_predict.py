@@ -86,6 +86,7 @@ def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nea
     length = [np.linalg.norm(of.astype(float), axis=1) for of in features]
     cosine = features[0].astype(float) @ features[1].astype(float).T / np.outer(*length)
     np.testing.assert_allclose(near.arrays["similarity"], cosine, atol=1e-12)
+    np.testing.assert_array_equal(near.arrays["gallery_features"], features[1])
     table = near.to_frame(top=3)
     assert table["score"].tolist() == np.sort(near.arrays["similarity"])[:, :-4:-1].ravel().tolist()
     assert table["nearest"][0] == near.arrays["gallery"][near.arrays["similarity"][0].argmax()]

@@ -8,6 +8,19 @@ import torch
 from torch import Tensor, nn
 
 
+class SoundCore(nn.Module):
+    """Softmax attention of (q, k, v) with a learned temperature, and its number of keys."""
+
+    def __init__(self, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.linspace(0.5, 2, heads).view(-1, 1, 1))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, length: int | None = None) -> Tensor:
+        assert length is not None
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        return length**-0.1 * (self.temperature * scale * (q @ k.mT)).softmax(-1) @ v
+
+
 class SoundStem(nn.Module):
     """A conv stem: images [B, 3, H, W] -> [B, dim, H / patch, W / patch]. Faults take the place of its four parts."""
 
