@@ -10,6 +10,7 @@ from torch import Tensor
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.spec import IMAGENET_MEAN, resolve
+from backbones.weights.export import export
 from tests.backbones.support import users_file
 from transfer.core.errors import UsageError, UserError
 
@@ -52,6 +53,15 @@ def test_a_stem_sees_the_sum_over_rgb(stem: str, tmp_path: Path) -> None:
     torch.testing.assert_close(grey.pooled(x[:, :1]), rgb.pooled(x[:, :1].expand(-1, 3, -1, -1)))
     merged = torch.stack([x[:, 0] + x[:, 3], x[:, 1], x[:, 2]], 1) * 0.75
     torch.testing.assert_close(four.pooled(x), rgb.pooled(merged))
+
+
+def test_weights_bring_their_pixel_statistics_unless_a_flag_has_others(tmp_path: Path) -> None:
+    own = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    export(create("tiny", img_size=32, **own), tmp_path / "out")
+    weights = str(tmp_path / "out")
+    assert (resolve("tiny", weights=weights).mean, resolve("tiny", weights=weights).std) == (own["mean"], own["std"])
+    assert resolve("tiny", weights=weights, mean=(0.5,)).mean == (0.5,) * 3
+    assert resolve("tiny", weights="random").mean == (0.485, 0.456, 0.406)
 
 
 def test_pixel_statistics() -> None:
