@@ -5,7 +5,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 `with_storage_variants`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,15 @@ from transfer.data.formats.masks import masks
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
-from transfer.data.splits.integrity import check_split, hold_out, overlap_notes, select_by_content, take_fraction
+from transfer.data.splits.integrity import (
+    Look,
+    check_split,
+    hold_out,
+    overlap_notes,
+    pictures_of,
+    select_by_content,
+    take_fraction,
+)
 from transfer.data.splits.manifest import OpenedData
 from transfer.data.splits.split import Split
 
@@ -96,6 +104,11 @@ class ClassificationData(OpenedData):
             f"{split}/, or the key `{split}` of its YAML), or set another --dataset"
         )
 
+    def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
+        """Return the number of images of each class by split."""
+        splits = (split for split in (self.train, self.val, self.held_out) if split is not None and self.classes)
+        return {split.name: ("images", self.classes, np.bincount(split.labels)) for split in splits}
+
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""
         for split in (self.train, self.val, self.held_out):
@@ -144,10 +157,11 @@ def open_classification(
             name = "val" if spec.format in MASKED else "held_out"
             splits = {"train": rest, name: replace(held, name=name)} | {**splits, "train": rest}
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
-    readable = splits
+    readable, looks = splits, list[Look]()
     if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         readable = {
-            name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes) for name, split in splits.items()
+            name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes, looks)
+            for name, split in splits.items()
         }
     others = {f"{name}/{kind}": part for name, split in readable.items() for kind, part in split.parts().items()}
     files: dict[str, Split] = {**readable, **others}
@@ -167,14 +181,20 @@ def open_classification(
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
         manifests={name: split.manifest for name, split in files.items() if split.manifest},
+        pictures=pictures_of(looks),
         notes=(*layout.notes, *notes),
     )
 
 
-def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str]) -> Split:
-    """Return the split without corrupt images, and add to `notes`. Raises UserError when a class has none left."""
-    bad, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+def _without_damaged(
+    spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str], looks: list[Look]
+) -> Split:
+    """Return the split without corrupt images, and add to `notes` and `looks`. Raises UserError when a class has none
+    left.
+    """
+    bad, seen, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     notes += [f"{split.name}: {note}" for note in said]
+    looks += seen
     if not len(bad):
         return split
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))

@@ -18,6 +18,7 @@ from transfer.core.errors import UsageError, UserError, print_safe
 from transfer.core.files import check_writable, write_error
 from transfer.data.layouts import Archive
 from transfer.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
+from transfer.data.understood import statement
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,9 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
         opened = open_any(spec, data)
-        return CheckResult("ok", f"{spec.name}: complete{description(opened)}", "\n".join(opened.notes))
+        return CheckResult(
+            "ok", f"{spec.name}: complete{stored(opened)}", "\n".join([*statement(opened), *opened.notes])
+        )
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
         fix = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"
@@ -205,12 +208,9 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
 
 
-def description(data: Any) -> str:
-    """Return the images of each split, and how the set is stored unless it is as published."""
-    counts = {name: part["images"] for name, part in data.counts.items() if isinstance(part, dict) and "images" in part}
-    text = ", " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) + " images"
-    # only classification sets have several storage variants
+def stored(data: Any) -> str:
+    """Return how a set is stored, unless it is as published; only classification sets have several variants."""
     storage, origin = getattr(data, "storage", "published"), getattr(data, "origin", "")
     if origin:
-        return f"{text}, from {origin} in the hub's cache"
-    return text if storage == "published" else f"{text}, as {storage}"
+        return f", from {origin} in the hub's cache"
+    return "" if storage == "published" else f", as {storage}"

@@ -3,7 +3,6 @@
 import contextlib
 import traceback
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
 from transfer.data.loading.loader import steps_taken
 from transfer.data.loading.workers import start_server
-from transfer.data.spec import flat_counts
+from transfer.data.understood import statement, understood
 from transfer.engine import dist
 from transfer.engine.checkpoint import PREVIOUS, STATE
 from transfer.engine.context import Context, auto_threads, auto_workers, peak_mib
@@ -49,7 +48,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         config_digest=planned.run_key.without("seed").digest,
         task=planned.task.name,
         task_version=planned.task.version,
-        dataset={name: getattr(dataset, name) for name in facts},
+        dataset={name: getattr(dataset, name) for name in facts} | {"understood": understood(dataset)},
         backbone=context.backbone or planned.inputs.spec.as_dict(),
         weights_id=planned.inputs.weights_id,
         untrained=context.untrained,
@@ -250,16 +249,13 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     """Return lines on what is about to run: where, on how much data, for how long, and where to."""
     precision = (f"{context.precision}, evaluated in " if planned.trains else "") + context.eval_precision
     processes = f"{context.ranks.world} processes, " * (context.ranks.world > 1)
-    counts, options = defaultdict[str, list[str]](list), planned.command.options
-    for name, number in flat_counts(planned.dataset.counts).items():
-        split, _, unit = name.partition(" ")
-        counts[split].append(f"{number:,} {unit}".strip())
+    options = planned.command.options
     threads = context.threads
     most = "" if threads.requested or threads.count == 1 or context.on_gpu else "up to "  # see `Threads.for_model`
     lines = [
         f"{device_name(context.device)}: {processes}{precision}; threads: {most}{threads.count} ({threads.reason}); "
         f"{context.workers} image-loading processes",
-        f"{planned.dataset.name}: " + "; ".join(f"{split} {', '.join(parts)}" for split, parts in counts.items()),
+        *(f"{planned.dataset.name}: {line}" for line in statement(planned.dataset)),
     ]
     if planned.trains:
         images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)

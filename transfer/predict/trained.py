@@ -164,7 +164,7 @@ def open_images(
     split = FileSplit.of("new", Path(folder), (os.path.relpath(name, folder) for name in dict.fromkeys(files)))
     split.read_channels(spec.in_chans)
     split.upright = weights_facts(spec.weights).get("upright", False)
-    bad, notes = check_split(split, name="new images", skip=drop_corrupt)
+    bad, _, notes = check_split(split, name="new images", skip=drop_corrupt)
     if len(bad):
         notes.append(f"left out, as they cannot be read: {shortened([split.names[index] for index in bad.tolist()])}")
     for note in notes:

@@ -6,13 +6,14 @@ file names others by `train_annotations`, `train_images`, `val_annotations`, `va
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transfer.core.errors import MissingInput, UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
@@ -23,7 +24,7 @@ from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
 from transfer.data.layouts import BESIDE, EXPORTED
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import Images, check_present, overlap_notes
+from transfer.data.splits.integrity import Images, check_present, overlap_notes, pictures_of
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 
@@ -89,6 +90,12 @@ class CocoData(OpenedData):
     def masks(self) -> bool:
         """Return whether masks can be trained and scored: nearly every object has a segmentation."""
         return self.unmasked <= FEW * self.objects
+
+    def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
+        """Return the number of objects of each class by split, crowds apart."""
+        splits = {name: split for name, split in (("train", self.train), ("val", self.val)) if split}
+        kept = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
+        return {name: ("objects", self.classes, np.bincount(labels)) for name, labels in kept.items()}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
@@ -179,6 +186,7 @@ def open_coco(
         digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in REGIONS * regions]),
         skipped=skipped,
         manifests=manifests,
+        pictures=pictures_of([[1, image.width, image.height] for split in splits.values() for image in split.images]),
     )
     shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
     return replace(opened, notes=(*said, *notes, *shared))

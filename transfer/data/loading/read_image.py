@@ -17,6 +17,8 @@ from transfer.core.errors import UsageError, UserError
 NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
+STORED = "stored mode"
+"""Entry of a decoded image's `info` with the mode of its file."""
 LEAVE_OUT = "; `--drop-corrupt` excludes it"
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's name of the channels of an image, by their number."""
@@ -95,6 +97,7 @@ def read_image(
         if mode == "RGBA" and getattr(file, "tag_v2", {}).get(SAMPLES, 1) > (read := len(file.getbands())):
             raise ValueError(f"of its channels PIL reads {read}; others come by a reader with `decode`")
         image = _in_8_bits(file)
+        image.info[STORED] = file.mode
         return (ImageOps.exif_transpose(image) if upright else image).convert(mode)
 
 

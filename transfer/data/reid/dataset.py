@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transfer.core.errors import UserError
 from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
@@ -19,7 +20,7 @@ from transfer.data.reid import market1501 as layouts
 from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
 from transfer.data.reid.market1501 import Sample, Splits
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
-from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes
+from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes, pictures_of
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 
@@ -58,6 +59,14 @@ class ReidData(OpenedData):
         names = {split: [self.name_of(sample) for sample in samples] for split, samples in parts.items()}
         contents = manifest.contents
         return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
+
+    def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
+        """Return the number of images of each person by split."""
+        found = {}
+        for split, samples in {"train": self.train, "query": self.query, "gallery": self.gallery}.items():
+            people, counts = np.unique([sample.identity for sample in samples], return_counts=True)
+            found[split] = ("images", people.tolist(), counts)
+        return found
 
     def files(self, samples: Sequence[Sample]) -> FileSplit:
         """Return the files of samples, with their identities as labels."""
@@ -106,7 +115,7 @@ def open_reid(
     if subset is not None:
         parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
-    unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
+    unreadable, looks, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
     bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, parts["query"], parts["gallery"])
@@ -122,6 +131,7 @@ def open_reid(
         digest=_digest(parts, manifest, cameras=splits.cameras),
         skipped=len(bad),
         manifests={"images": manifest},
+        pictures=pictures_of(looks),
         notes=(*splits.notes, *read_notes),
     )
     notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")

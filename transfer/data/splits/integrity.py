@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -23,7 +24,7 @@ from transfer.core.cache import recall, remember
 from transfer.core.errors import UserError, shortened
 from transfer.core.files import parse_json
 from transfer.core.process import usable_cores
-from transfer.data.loading.read_image import LEAVE_OUT, orientation
+from transfer.data.loading.read_image import LEAVE_OUT, STORED, orientation
 from transfer.data.splits.split import Split
 
 SHOWN = 5
@@ -42,11 +43,32 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
         raise UserError(f"{name}: {len(missing)} file(s) of the dataset cannot be opened{_list_some(missing)}{hint}")
 
 
-def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
-    """Return the indices [K] of the images that cannot be read, see `unreadable`, and notes on the others."""
-    listing = ["turn or fault", *split.stamps(range(len(split)))]
-    bad, turns = unreadable(lambda index: orientation(split.checked(index)), listing, name=name, skip=skip)
-    return bad, orientation_notes(turns, "opened upright" if split.upright else "read as stored")
+Look = list[Any]
+"""Orientation, width and height in pixels, and mode of an image."""
+
+
+def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[Look], list[str]]:
+    """Return the indices [K] of the images that cannot be read, see `unreadable`, looks at the others, and notes."""
+
+    def look(index: int) -> Look:
+        image: Any = split.checked(index)
+        if isinstance(image, Image.Image):
+            return [orientation(image), *image.size, image.info.get(STORED, image.mode)]
+        height, width, *channels = np.shape(image)
+        return [1, width, height, f"{(channels or [1])[0]} channels"]
+
+    listing = ["turn, size, mode or fault", *split.stamps(range(len(split)))]
+    bad, looks = unreadable(look, listing, name=name, skip=skip)
+    read = "opened upright" if split.upright else "read as stored"
+    return bad, looks, orientation_notes([turn for turn, *_ in looks], read)
+
+
+def pictures_of(looks: Sequence[Look]) -> dict[str, Any]:
+    """Return the smallest and the largest image's [width, height] in pixels, by area, and the number of each mode."""
+    sizes = sorted({(width * height, width, height) for _, width, height, *_ in looks})
+    modes = Counter(mode for *_, mode in looks if isinstance(mode, str))
+    ends = {"smallest": [*sizes[0][1:]], "largest": [*sizes[-1][1:]]} if sizes else {}
+    return ends | ({"modes": dict(modes.most_common())} if modes else {})
 
 
 def unreadable(

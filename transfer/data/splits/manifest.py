@@ -163,8 +163,15 @@ class OpenedData:
     """Images excluded because they cannot be decoded."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
     """By split the files of images as they were when the digest was taken."""
+    pictures: dict[str, Any] = field(default_factory=dict)
+    """The smallest and the largest [width, height] in pixels, and the number of images in each mode of PIL, as far as
+    images were looked at; see `integrity.pictures_of`."""
     notes: tuple[str, ...] = ()
     """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
+
+    def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
+        """Return by split what is counted, the labels' names [C], and how often each label occurs [C]."""
+        return {}
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the dataset was opened."""
