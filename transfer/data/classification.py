@@ -107,7 +107,7 @@ class ClassificationData(OpenedData):
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of images of each class by split."""
         splits = (split for split in (self.train, self.val, self.held_out) if split is not None and self.classes)
-        return {split.name: ("images", self.classes, np.bincount(split.labels)) for split in splits}
+        return {split.name: ("images of a class", self.classes, np.bincount(split.labels)) for split in splits}
 
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""

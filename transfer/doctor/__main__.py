@@ -13,7 +13,7 @@ from typing import Any
 from backbones.spec import resolve
 from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
-from transfer.core.errors import UserError, print_safe, unknown
+from transfer.core.errors import UsageError, UserError, print_safe, unknown
 from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
@@ -86,7 +86,13 @@ def _gpu(options: GpuOptions) -> int:
 def _data(options: DataOptions) -> int:
     from transfer.doctor.datasets import check_datasets, fetch_all
 
-    results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
+    if options.look and len(options.names) != 1:
+        raise UsageError("--look: name one dataset")
+    results = (
+        fetch_all(options.fetch, options.data)
+        if options.fetch
+        else check_datasets(options.names, options.data, options.look)
+    )
     accepted = ("ok",) if options.fetch else ("ok", "absent")
     status = 0
     for result in results:

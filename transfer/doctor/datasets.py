@@ -139,16 +139,17 @@ def _move(moves: list[tuple[Path, Path]]) -> None:
         source.rename(target)
 
 
-def check_datasets(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
+def check_datasets(names: Sequence[str], data: Path | None, look: Path | None = None) -> Iterator[CheckResult]:
     """Check datasets as a run would: every list is read, every count compared, every image decoded once.
 
     Args:
         names: names of shipped sets, or YAML files. If empty, all shipped sets are checked, with less detail on
             those that are not here.
         data: the `--data` option.
+        look: see `transfer.doctor.look`.
     """
     for name in names or dataset_names():
-        yield _check(resolve_dataset(name), data, brief=not names)
+        yield _check(resolve_dataset(name), data, brief=not names, look=look)
 
 
 def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
@@ -172,14 +173,17 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
         yield result
 
 
-def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> CheckResult:
-    if "generator" in spec.options:
+def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: Path | None = None) -> CheckResult:
+    if "generator" in spec.options and not look:
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
         opened = open_any(spec, data)
-        return CheckResult(
-            "ok", f"{spec.name}: complete{stored(opened)}", "\n".join([*statement(opened), *opened.notes])
-        )
+        if look:
+            from transfer.doctor.look import write_look
+
+            write_look(opened, look)
+        lines = [*statement(opened), *opened.notes]
+        return CheckResult("ok", f"{spec.name}: complete{stored(opened)}", "\n".join(lines))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
         fix = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"

@@ -22,6 +22,8 @@ class DataOptions(DoctorOptions):
 
     names: Positional[tuple[str, ...]] = ()
     """Datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
+    look: Path | None = None
+    """HTML file for twelve drawn samples of a dataset, with classes, persons and cameras, boxes or masks."""
     fetch: tuple[str, ...] = ()
     """Datasets to download from their publishers into the data folder, if their licence permits it."""
 

@@ -95,7 +95,7 @@ class CocoData(OpenedData):
         """Return the number of objects of each class by split, crowds apart."""
         splits = {name: split for name, split in (("train", self.train), ("val", self.val)) if split}
         kept = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
-        return {name: ("objects", self.classes, np.bincount(labels)) for name, labels in kept.items()}
+        return {name: ("objects of a class", self.classes, np.bincount(labels)) for name, labels in kept.items()}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""

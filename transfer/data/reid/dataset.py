@@ -65,7 +65,7 @@ class ReidData(OpenedData):
         found = {}
         for split, samples in {"train": self.train, "query": self.query, "gallery": self.gallery}.items():
             people, counts = np.unique([sample.identity for sample in samples], return_counts=True)
-            found[split] = ("images", people.tolist(), counts)
+            found[split] = ("images of a person", people.tolist(), counts)
         return found
 
     def files(self, samples: Sequence[Sample]) -> FileSplit:

@@ -13,7 +13,7 @@ from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
-from transfer.data.splits.integrity import check_split, select_by_content, take_fraction
+from transfer.data.splits.integrity import check_split, pictures_of, select_by_content, take_fraction
 from transfer.data.splits.split import FileSplit
 
 NAMES = [f"{number}.jpg" for number in range(7)]
@@ -46,7 +46,8 @@ def test_orientations_are_counted_and_reasons_remembered(split):
     for _ in range(2):
         with pytest.raises(UserError, match=r"1 of 7 images cannot be read:\n.*0\.jpg: .* \(mode F, values from "):
             check_split(split, name="set")
-        (note,) = check_split(split, name="set", skip=True)[1]
+        _, looks, (note,) = check_split(split, name="set", skip=True)
+        assert pictures_of(looks) == {"smallest": [16, 12], "largest": [32, 32], "modes": {"RGB": 6}}
         assert note == "2 images have an EXIF orientation; they are read as stored"
 
 

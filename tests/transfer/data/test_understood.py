@@ -1,0 +1,46 @@
+"""What was understood of a dataset is what its files hold, and its samples are drawn for the eye."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.runs import record
+from transfer.data.spec import resolve_dataset
+from transfer.data.understood import statement, understood
+from transfer.doctor.__main__ import main as doctor
+from transfer.doctor.datasets import open_any
+from transfer.run import main as run
+
+SAID = {
+    "toy_digits": "train: 1,442 images, 10 classes; images of a class: 140 (8) to 147 (3)",
+    "toy_market": "query: 48 images, 24 identities, 6 cameras; images of a person: 2 each",
+    "toy_coco": "val: 32 images, 92 objects, 4 crowds; objects of a class: 6 (zero) to 15 (two)",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_line_of_each_split(name: str) -> None:
+    assert SAID[name] in statement(open_any(resolve_dataset(name), None))
+
+
+def test_the_doctor_a_run_and_its_record_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path), "--threads", "1", "--workers", "0"]
+    assert run(["knn", "--smoke", "--backbone", "tiny", "--dataset", "toy_digits", *out]) == 0
+    said = capsys.readouterr().err
+    opened = open_any(resolve_dataset("toy_digits"), None)
+    assert all(f"toy_digits: {line}" in said for line in statement(opened))
+    assert record(tmp_path).dataset["understood"] == json.loads(json.dumps(understood(opened)))
+
+
+@pytest.mark.parametrize(("name", "caption"), [
+    ("toy_digits", r"train: train/\d+: 0"), ("toy_market", r"person 0, camera \d"),
+    ("toy_coco", r"\d (zero|one|two)"), ("toy_masks", "ground, "),
+])  # fmt: skip
+def test_twelve_samples_are_drawn(name: str, caption: str, tmp_path: Path) -> None:
+    page = tmp_path / "look.html"
+    assert doctor(["data", name, "--look", str(page)]) == 0
+    text = page.read_text()
+    assert text.count("<img src=") == 12
+    assert re.search(caption, text)

@@ -1,0 +1,113 @@
+"""`python -m transfer.doctor data NAME --look FILE.html`: drawn samples of a dataset with their labels, for the eye."""
+
+import base64
+import html
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from transfer.core.files import write_atomic
+from transfer.core.pictures import evenly
+from transfer.data.classification import ClassificationData
+from transfer.data.coco.dataset import CocoData
+from transfer.data.coco.split import CocoSplit
+from transfer.data.formats.masks import MaskSplit
+from transfer.data.understood import statement
+
+SAMPLES, SIDE = 12, 320
+COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
+PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
+<style>body {{ font-family: sans-serif }}
+figure {{ display: inline-block; margin: 8px; vertical-align: top; width: 330px }}
+figcaption {{ overflow-wrap: anywhere }}</style>
+<h1>{name}</h1><p>{lines}</p>
+{figures}
+"""
+Sample = tuple[Image.Image, str]
+
+
+def write_look(opened: Any, file: Path) -> None:
+    """Write a page of `SAMPLES` samples, spread over the splits: with class, person and camera, boxes, or mask.
+
+    Raises:
+        UserError: an image cannot be read, or the page cannot be written.
+    """
+    figures = "\n".join(_figure(*sample) for sample in _samples(opened))
+    lines = "<br>".join(map(html.escape, [*statement(opened), *opened.notes]))
+    page = PAGE.format(name=html.escape(opened.name), lines=lines, figures=figures)
+    write_atomic(file, page.encode(), flag="--look")
+
+
+def _figure(image: Image.Image, caption: str) -> str:
+    image.thumbnail((SIDE, SIDE))
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    encoded = base64.b64encode(content.getvalue()).decode()
+    text = html.escape(caption)
+    return f'<figure><img src="data:image/png;base64,{encoded}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+
+
+def _samples(opened: Any) -> Iterator[Sample]:
+    if isinstance(opened, ClassificationData):
+        splits = [split for split in (opened.train, opened.val) if split is not None]
+        for split in splits:
+            by_class = np.argsort(split.labels, kind="stable")
+            for place in evenly(len(split), SAMPLES // len(splits)):
+                yield _labelled(split, int(by_class[place]), opened.classes)
+    elif isinstance(opened, CocoData):
+        parts = [split for split in (opened.train, opened.val) if split is not None]
+        for part in parts:
+            full = np.flatnonzero(part.with_objects())
+            for place in evenly(len(full), SAMPLES // len(parts)):
+                yield _boxed(part, int(full[place]), opened.classes)
+    else:
+        yield from _people(opened)
+
+
+def _labelled(split: Any, index: int, classes: tuple[str, ...]) -> Sample:
+    caption = f"{split.name}: {split.names[index]}"
+    if split.gives_arrays:
+        pixels = split.read_pixels(index)[:3].permute(1, 2, 0).numpy()
+        image = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
+    else:
+        image = split.read(index).convert("RGB")
+    if isinstance(split, MaskSplit):
+        return _with_mask(image, np.asarray(split.mask(index)), caption, classes)
+    return image, f"{caption}: {classes[split.labels[index]]}" if classes else caption
+
+
+def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str, ...]) -> Sample:
+    """Blend each class into the image in a color of its own; ignored pixels stay black."""
+    present = [int(label) for label in np.unique(labels) if label < len(classes)]
+    painted = np.zeros((*labels.shape, 3), np.uint8)
+    for place, label in enumerate(present):
+        painted[labels == label] = Image.new("RGB", (1, 1), COLORS[place % len(COLORS)]).getpixel((0, 0))
+    return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {', '.join(classes[one] for one in present)}"
+
+
+def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
+    image, rows = split.read(index), split.rows(index)
+    pen, names = ImageDraw.Draw(image), dict[str, int]()
+    width = max(1, max(image.size) // SIDE)
+    for (x, y, w, h), label in zip(split.boxes[rows].tolist(), split.label[rows].tolist()):
+        name = classes[label] if label >= 0 else "ignored region"
+        names[name] = names.get(name, 0) + 1
+        pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=COLORS[label % len(COLORS)], width=2 * width)
+    found = ", ".join(f"{count} {name}" for name, count in names.items())
+    return image, f"{split.name}: {split.images[index].file_name}: {found}"
+
+
+def _people(opened: Any) -> Iterator[Sample]:
+    """Yield three images of each of four persons, of the training images or else of the gallery."""
+    samples = opened.train or opened.gallery
+    people = sorted({sample.identity for sample in samples})
+    files = opened.files(samples)
+    for place in evenly(len(people), SAMPLES // 3):
+        mine = [index for index, sample in enumerate(samples) if sample.identity == people[place]]
+        for index in (mine[at] for at in evenly(len(mine), 3)):
+            camera = f", camera {samples[index].camera}" * opened.cameras
+            yield files.read(index), f"{files.names[index]}: person {people[place]}{camera}"
