@@ -35,7 +35,7 @@ def test_the_doctor_a_run_and_its_record_say_the_same(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(("name", "caption"), [
-    ("toy_digits", r"train: train/\d+: 0"), ("toy_market", r"person 0, camera \d"),
+    ("toy_digits", r"train: .*: 0</"), ("toy_market", r"person 0, camera \d"),
     ("toy_coco", r"\d (zero|one|two)"), ("toy_masks", "ground, "),
 ])  # fmt: skip
 def test_twelve_samples_are_drawn(name: str, caption: str, tmp_path: Path) -> None:
