@@ -90,8 +90,12 @@ def _of_history(folder: Path, record: Record) -> list[str]:
     for line in steps:
         if "scale" not in line and not all(math.isfinite(value) for value in line.values()):
             return [*found, f"history of a completed run: {line}"]
-    if steps and (steps[-1]["step"] != record.outcome["step"] or steps[-1]["epoch"] != record.options["epochs"]):
-        found.append(f"the history ends at {steps[-1]['step']}, {steps[-1]['epoch']}, not with the training")
+    if not steps:
+        return found
+    last, end = steps[-1], record.options["epochs"]
+    of_step = last["epoch"] / last["step"]  # whole steps come near a fraction of epochs
+    if last["step"] != record.outcome["step"] or abs(last["epoch"] - end) > of_step * (end != int(end)):
+        found.append(f"the history ends at {last['step']}, {last['epoch']}, not with the training")
     return found
 
 
