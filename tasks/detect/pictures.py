@@ -7,11 +7,10 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from transfer.core.files import write_error
-from transfer.core.pictures import file_name
+from transfer.core.pictures import COLORS, file_name
 from transfer.data.coco.dataset import CocoData
 
 Item = dict[str, Any]
-COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 OBJECT = "#555555"
 SHOWN, ALWAYS = 0.3, 3
 """Lowest score of a drawn box, and number of best boxes drawn always: early in a training no score is above."""

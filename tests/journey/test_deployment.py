@@ -65,7 +65,7 @@ def test_top1_of_a_probe_from_the_export_alone(guide: ModuleType, tmp_path: Path
     assert np.mean(predicted == split.labels) == run.scores["top1"]
 
 
-def test_a_classifier_in_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_neck_in_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's script, for a neck: the file takes any number of images."""
     run = transfer.evaluate("reid", subset=8, epochs=1, out=str(tmp_path / "runs"), **COMMON)[0]
     file = str(tmp_path / "model.onnx")

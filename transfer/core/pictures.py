@@ -1,4 +1,4 @@
-"""The first gallery images of every query, as a run saves them, and the names of pictures.
+"""The first gallery images of every query, as a run saves them, and the names and colors of pictures.
 
 Shapes: Q queries, U gallery images in any of the lists, k places of a list.
 """
@@ -16,6 +16,8 @@ from transfer.core.errors import UserError
 from transfer.core.files import write_arrays
 
 RANKED = "ranked.npz"  # in a run's folder
+COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
+"""Colors of boxes and classes drawn on an image."""
 
 
 @dataclass(frozen=True, eq=False)

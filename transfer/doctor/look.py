@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageColor, ImageDraw
+from torchvision.transforms.v2.functional import to_pil_image
 
 from transfer.core.files import write_atomic
-from transfer.core.pictures import evenly
+from transfer.core.pictures import COLORS, evenly
 from transfer.data.classification import ClassificationData
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit
@@ -19,7 +20,6 @@ from transfer.data.formats.masks import MaskSplit
 from transfer.data.understood import statement
 
 SAMPLES, SIDE = 12, 320
-COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
 <style>body {{ font-family: sans-serif }}
 figure {{ display: inline-block; margin: 8px; vertical-align: top; width: 330px }}
@@ -70,11 +70,7 @@ def _samples(opened: Any) -> Iterator[Sample]:
 
 def _labelled(split: Any, index: int, classes: tuple[str, ...]) -> Sample:
     caption = f"{split.name}: {split.names[index]}"
-    if split.gives_arrays:
-        pixels = split.read_pixels(index)[:3].permute(1, 2, 0).numpy()
-        image = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
-    else:
-        image = split.read(index).convert("RGB")
+    image = to_pil_image(split.read_pixels(index)) if split.gives_arrays else split.read(index)
     if isinstance(split, MaskSplit):
         return _with_mask(image, np.asarray(split.mask(index)), caption, classes)
     return image, f"{caption}: {classes[split.labels[index]]}" if classes else caption
@@ -85,7 +81,7 @@ def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str
     present = [int(label) for label in np.unique(labels) if label < len(classes)]
     painted = np.zeros((*labels.shape, 3), np.uint8)
     for place, label in enumerate(present):
-        painted[labels == label] = Image.new("RGB", (1, 1), COLORS[place % len(COLORS)]).getpixel((0, 0))
+        painted[labels == label] = ImageColor.getrgb(COLORS[place % len(COLORS)])
     return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {', '.join(classes[one] for one in present)}"
 
 

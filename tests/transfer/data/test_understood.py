@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.runs import record
@@ -44,3 +45,14 @@ def test_twelve_samples_are_drawn(name: str, caption: str, tmp_path: Path) -> No
     text = page.read_text()
     assert text.count("<img src=") == 12
     assert re.search(caption, text)
+
+
+def test_samples_of_a_reader_that_decodes_to_floats(tmp_path: Path) -> None:
+    code = "import numpy as np\n\ndef tile(path): return np.load(path)\n\n"
+    code += "def read(root):\n    rows = [(path, path.stem[0]) for path in sorted(root.glob('*.npy'))]\n"
+    (tmp_path / "mine.py").write_text(f"{code}    return {{'train': rows, 'decode': tile}}\n")
+    for name in ("a0", "a1", "b0", "b1"):
+        np.save(tmp_path / f"{name}.npy", np.full((8, 6, 3), 0.5, np.float32))
+    (tmp_path / "mine.yaml").write_text(f"format: mine.py:read\nroot: {tmp_path}\noverlap: allow\n")
+    assert doctor(["data", str(tmp_path / "mine.yaml"), "--look", str(tmp_path / "look.html")]) == 0
+    assert (tmp_path / "look.html").read_text().count("<img src=") == 4
