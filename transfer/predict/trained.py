@@ -29,7 +29,7 @@ from transfer.core.files import atomic_replacement, check_writable, csv_text, wi
 from transfer.core.options import from_plain
 from transfer.core.process import ALONE, usable_cores
 from transfer.core.seeding import seed_torch
-from transfer.data.formats.folders import scan_images
+from transfer.data.listing import scan_images
 from transfer.data.loading.augment import eval_transform, view_of
 from transfer.data.loading.images import to_floats
 from transfer.data.splits.dataset import SplitDataset

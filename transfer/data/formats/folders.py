@@ -1,10 +1,10 @@
 """Class folders -> splits. Nothing is decoded; every folder is listed once. Shapes: M images."""
 
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 from unicodedata import normalize
@@ -12,7 +12,8 @@ from unicodedata import normalize
 import numpy as np
 
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.data.layouts import SPLITS, holds_images
+from transfer.data.layouts import SPLITS
+from transfer.data.listing import holds_images, listed, passed_over, scan, scan_images
 from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit, Split
@@ -20,10 +21,6 @@ from transfer.data.splits.split import FileSplit, Split
 StorageVariant = Literal["published", "parquet", "hub"]
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""
-LEFTOVER = re.compile(
-    r"\._.*|\.DS_Store|Thumbs\.db|desktop\.ini|\.git\w*|readme.*|.*\.(txt|csv|json|xml|md)", re.IGNORECASE
-)
-"""Names of files that usually lie beside images, and are skipped silently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +67,9 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         splits[split], others, more = read_split(split, folder, classes, present=present)
         ignored, notes = ignored + others, notes + more
+    used = {*chain(*SPLITS.values()), *(part for folder in folders.values() for part in folder.parts)}
+    if root not in folders.values() and (beside := sorted(f"{name}/" for name in listed(root)[0] if name not in used)):
+        notes.append(f"{len(beside)} folders skipped, beside the splits: {shortened(beside, 3)}")
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
@@ -94,24 +94,23 @@ def _without_labels(folder: Path, train: Path | None) -> str:
 
 
 def folder_names(folder: Path) -> set[str]:
-    """Return the names of the folders in a folder in NFC, but hidden ones."""
-    return {normalize("NFC", entry.name) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."}
+    """Return the names of the folders in a folder in NFC, see `listed`."""
+    return {normalize("NFC", name) for name in listed(folder)[0]}
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the class folders in a split's folder, `in_order`; hidden ones are left out.
+    """Return the names of the class folders in a split's folder, `in_order`; see `listed`.
 
     Raises:
         UserError: there is none, or images lie beside them.
     """
-    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    stray = sorted(entry.name for entry in shown if is_image(entry.name) and not entry.is_dir())
-    if stray:
+    folders, files, _ = listed(folder)
+    if stray := sorted(filter(is_image, files)):
         raise UserError(
             f"{folder}: {len(stray)} image(s) outside the class folders: {shortened(stray)}; move each image into the "
             "folder of its class"
         )
-    names = tuple(in_order([entry.name for entry in shown if entry.is_dir()]))
+    names = tuple(in_order(folders))
     if not names:
         raise UserError(f"{folder}: no class folders found (expected {folder.name}/CLASS/image.jpg)")
     return names
@@ -129,40 +128,19 @@ def read_split(
         present: the folders, in any of Unicode's forms of their class's name; None: one for each class.
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
-    listed = list(classes if present is None else present)
+    present = classes if present is None else present
     with ThreadPoolExecutor(SCANNERS) as pool:
-        found = dict(zip(listed, pool.map(scan_images, [folder / entry for entry in listed])))
-    names = [f"{entry}/{image}" for entry, (images, _) in found.items() for image in images]
-    others = [f"{entry}/{other}" for entry, (_, others) in found.items() for other in others]
-    of_folder = [label_of[entry if entry in label_of else normalize("NFC", entry)] for entry in listed]
-    labels = np.repeat(of_folder, [len(images) for images, _ in found.values()])
+        found = dict(zip(present, pool.map(scan, [folder / entry for entry in present])))
+    of_real = {real: entry for entry, (*_, reals) in found.items() for real in reals}
+    pairs = [(entry, of_real[real]) for entry, (*_, reals) in found.items() for real in reals]
+    if shared := [f"{one} and {other}" for one, other in pairs if one != other]:
+        raise UserError(f"{folder}: classes have a folder in common by a link: {shortened(shared)}; remove the link")
+    names = [f"{entry}/{image}" for entry, (images, *_) in found.items() for image in images]
+    _, beside, left = listed(folder)
+    others = beside + left + [f"{entry}/{other}" for entry, (_, others, _) in found.items() for other in others]
+    of_folder = [label_of[entry if entry in label_of else normalize("NFC", entry)] for entry in present]
+    labels = np.repeat(of_folder, [len(images) for images, *_ in found.values()])
     return FileSplit.of(name, folder, names, labels), len(others), passed_over(others)
-
-
-def passed_over(others: Sequence[str]) -> list[str]:
-    """Return a line on files that do not usually lie beside images, if there are any."""
-    strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
-    return [f"{len(strange)} files skipped: {shortened(strange, 3)}"] if strange else []
-
-
-def scan_images(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the images in a folder and below it, and all else there, sorted; links are followed.
-
-    Raises OSError where it cannot be listed.
-    """
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    images: list[str] = []
-    others: list[str] = []
-    for parent, inner, files in os.walk(folder, onerror=fail, followlinks=True):
-        below = f"{parent}/".removeprefix(f"{folder}/")
-        others += [f"{below}{name}/" for name in inner if name.startswith(".")]
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        for name in files:
-            (images if is_image(name) and not name.startswith(".") else others).append(below + name)
-    return sorted(images), sorted(others)
 
 
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:

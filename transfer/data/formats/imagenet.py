@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from transfer.core.errors import MissingInput, UserError, first_line, shortened
-from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split, scan_images
+from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split
 from transfer.data.layouts import SPLITS
+from transfer.data.listing import passed_over, scan_images
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit
 
@@ -193,4 +194,4 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
             reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
-    return FileSplit.of(name, folder, names, labels), len(others), []
+    return FileSplit.of(name, folder, names, labels), len(others), passed_over(others)

@@ -20,8 +20,9 @@ from PIL import Image
 
 from transfer.core.errors import UserError, shortened
 from transfer.core.files import read_lines
-from transfer.data.formats.folders import FoundLayout, choose_splits, scan_images
+from transfer.data.formats.folders import FoundLayout, choose_splits
 from transfer.data.layouts import SPLITS, missing_entries
+from transfer.data.listing import scan_images
 from transfer.data.loading.read_image import open_image
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit

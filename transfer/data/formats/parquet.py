@@ -47,7 +47,7 @@ def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Pat
     for pattern in (name, *(form.format(name) for form in forms), *single):
         place = Path(pattern).anchor  # of an absolute pattern
         found = (Path(place) if place else root).glob(pattern.removeprefix(place))
-        if files := tuple(sorted(path for path in found if path.is_file())):
+        if files := tuple(sorted(path for path in found if path.is_file() and path.name[0] != ".")):
             return files
     return None
 

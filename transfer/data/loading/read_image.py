@@ -36,16 +36,16 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @cache
-def extensions() -> tuple[str, ...]:
+def extensions() -> frozenset[str]:
     """Return the extensions, in lower case, of what PIL opens as a picture."""
     Image.init()
     formats = {*Image.OPEN, "MPO"} - NO_PICTURES  # MPO is opened as JPEG
-    return tuple(sorted(name for name, format in Image.registered_extensions().items() if format in formats))
+    return frozenset(name for name, format in Image.registered_extensions().items() if format in formats)
 
 
 def is_image(name: str) -> bool:
     """Return whether a file is taken for an image by its name."""
-    return name.lower().endswith(extensions())
+    return name[name.rfind(".") :].lower() in extensions()
 
 
 @contextmanager

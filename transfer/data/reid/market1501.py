@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError, UserError
-from transfer.data.formats.folders import passed_over, scan_images
+from transfer.data.listing import passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0

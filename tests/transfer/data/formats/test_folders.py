@@ -77,7 +77,10 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     assert inner == ["cat/images/0.jpg", "cat/images/1.jpg"]
     assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
     assert data.counts["ignored"] == 7
-    assert data.notes[1:] == ("4 files skipped: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic and 1 more",)
+    assert data.notes[1:] == (
+        "3 skipped, left by programs: cat/.ipynb_checkpoints/, cat/Thumbs.db, dog/._0.jpg",
+        "4 skipped, not images: cat/images/z.eps, dog/labels.csv, dog/x.heic and 1 more",
+    )
 
 
 def test_accents_of_one_folder_are_marks_of_their_own(tmp_path):

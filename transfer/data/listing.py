@@ -1,0 +1,114 @@
+"""What lies in a folder: its folders and files, without what programs leave there and links that lead back."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from transfer.core.errors import shortened
+from transfer.data.loading.read_image import is_image
+
+FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "thumbs.db", "ehthumbs", "desktop.ini")
+FOLDERS = re.compile(
+    r"[.@].*|__MACOSX|#recycle|#snapshot|[$]recycle[.]bin|System Volume Information|lost[+]found|_?thumbnails", re.I
+)
+"""How the names of files begin, and names of folders, that systems, disk stations and programs of pictures leave."""
+LINK = " -> "
+"""Stands between a link that is left out and where it leads."""
+
+
+def listed(folder: str | Path, most: int | None = None) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of folders and files in a folder, and of what is left out: links back, and what programs leave.
+
+    Args:
+        folder: it may be a link.
+        most: look at no more entries.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    folders: list[str] = []
+    files: list[str] = []
+    left: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, most):
+            name = entry.name
+            if not entry.is_dir():
+                (left if name.startswith(FILES) else files).append(name)
+            elif FOLDERS.fullmatch(name):
+                left.append(f"{name}/")
+            elif entry.is_symlink() and _leads_back(entry.path):
+                left.append(f"{name}{LINK}{os.readlink(entry.path)}")  # noqa: PTH115
+            else:
+                folders.append(name)
+    return folders, files, left
+
+
+def _leads_back(link: str) -> bool:
+    """Return whether a link leads to a folder that it lies in, at any depth."""
+    target = os.path.join(os.path.realpath(link), "")  # noqa: PTH118
+    places = (os.path.join(os.path.realpath(place), "") for place in Path(link).absolute().parents)  # noqa: PTH118
+    return any(place.startswith(target) for place in places)
+
+
+def folders_below(folder: str | Path) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Yield a folder and each one below: "PATH/" below it, real path, names of files, and what is left out.
+
+    Links are followed after all else, and no folder is read twice.
+    """
+    seen = set[str]()
+    places, links = [("", os.path.realpath(folder))], list[tuple[str, str]]()
+    while places or links:
+        below, real = (places or links).pop()
+        if real in seen:
+            yield below, real, [], [f"{LINK}{real}"]
+            continue
+        seen.add(real)
+        folders, files, left = listed(f"{folder}/{below}")
+        yield below, real, files, left
+        for name in sorted(folders, reverse=True):
+            path = f"{real}/{name}"
+            entry = f"{below}{name}/", os.path.realpath(path)
+            (places if entry[1] == path else links).append(entry)
+
+
+def scan(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
+    """Return the images in a folder and below it, and all else there, sorted, and the real paths of all folders.
+
+    Raises OSError where it cannot be listed.
+    """
+    images: list[str] = []
+    others: list[str] = []
+    reals: list[str] = []
+    for below, real, files, left in folders_below(folder):
+        reals.append(real)
+        others += [below + name for name in left]
+        for name in files:
+            (images if is_image(name) else others).append(below + name)
+    return sorted(images), sorted(others), reals
+
+
+def scan_images(folder: str | Path) -> tuple[list[str], list[str]]:
+    """Return the images in a folder and below it, and all else there, sorted; see `scan`."""
+    return scan(folder)[:2]
+
+
+def holds_images(folder: Path) -> bool:
+    """Return whether there is an image in a folder or below it."""
+    return any(is_image(name) for _, _, files, _ in folders_below(folder) for name in files)
+
+
+def passed_over(others: Sequence[str]) -> list[str]:
+    """Return a line for each reason why entries of a folder are skipped."""
+    reasons: dict[str, list[str]] = {}
+    for name in others:
+        reasons.setdefault(_reason(name), []).append(name)
+    return [f"{len(names)} skipped, {reason}: {shortened(names, 3)}" for reason, names in sorted(reasons.items())]
+
+
+def _reason(name: str) -> str:
+    last = name.rpartition("/")[2]  # nothing of a folder's
+    if LINK in name:
+        return "links to folders that are read already"
+    return "left by programs" if not last or last.startswith(FILES) else "not images"
