@@ -28,7 +28,8 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
     if status == STOPPED:
         return "stopped by a signal, its state saved; rerun the command to resume"
     texts = [line for line in _lines(log, start) if not line.startswith("For full helptext")]
-    errors = [line.removeprefix("error: ") for line in texts if line.startswith("error:")]
+    together = re.sub(r":\n", ": ", "\n".join(texts))  # a line that ends with a colon is not all
+    errors = re.findall(r"(?m)^error: ?(.*)", together)
     if status == WRONG_ARGUMENTS and not errors:  # the parser's message, of several lines
         errors = [" ".join(texts)[-300:]]
     return f"exit status {status}: {(errors or texts or ['its log is empty'])[-1][:300]}; see {log}"

@@ -24,6 +24,7 @@ def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
         (143, "", "its state saved"),
         (1, "", "its log is empty"),
         (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
+        (1, "error: x: incomplete:\n  train images: expected 5, found 3\n", "x: incomplete: train images: expected 5"),
         (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
     ],
 )
