@@ -18,7 +18,6 @@ from transfer.core import user_code
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
 from transfer.data.classification import ClassificationData, balanced_weights
-from transfer.data.layouts import keys_for
 from transfer.data.loading.options import preprocessing
 from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 
@@ -91,10 +90,9 @@ class Task:
             return
         takers = [name for name in config_names("tasks") if spec.format in load_task(name).formats]
         fitting = [name for name in dataset_names() if resolve_dataset(name).format in self.formats]
-        known = keys_for(Path(spec.root[0]), self.formats) if spec.recognised else ""
         fix = f"; set --dataset to {', '.join(fitting)}, or a YAML file with `format` {', '.join(self.formats)}"
         reason = f"{spec.name}: {self.name} does not take format {spec.format}, which is for {', '.join(takers)}"
-        raise UsageError(reason + (known or fix))
+        raise UsageError(reason + fix)
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool

@@ -7,9 +7,8 @@ archives:
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,6 @@ PARQUET = (
 
 BESIDE = "_annotations.coco.json"
 """Annotations in COCO's format that lie beside the images of their split, as Roboflow exports them."""
-LISTED = 100
-"""Folders within a folder of unknown layout that are looked at for datasets."""
 EXPORTED = tuple(f"{name}/{BESIDE}" for name in ("train", "valid", "test"))
 
 
@@ -103,63 +100,6 @@ UNDIVIDED = ("market1501", "msmt17", "reid_lists", "torchreid", "images", "image
 """Formats that do not take `held_out`."""
 
 
-def recognise(folder: Path) -> str:
-    """Return the format of a folder: by a sign, else by its trees, of which a larger one tells more, else `images`.
-
-    Raises:
-        UsageError: it may have several, or has none and no images, or holds folders that have one.
-    """
-    kinds = _kinds(folder)
-    below = [] if kinds else [path for path in islice(folder.iterdir(), LISTED) if path.is_dir() and _kinds(path)]
-    if below:
-        raise UsageError(
-            f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
-            f"a YAML file with `format: images`, which reads all images without labels{keys_for(folder, FORMATS)}"
-        )
-    if not kinds and holds_images(folder):
-        kinds = ["images"]
-    if len(kinds) != 1:
-        found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
-        kind = (kinds or ["image_folder"])[0]
-        raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
-    return kinds[0]
-
-
-def keys_for(folder: Path, kinds: Collection[str]) -> str:
-    """Return what a folder in no known layout has for `coco` or `masks`, if wanted, and the keys of a YAML file."""
-    files = [path.relative_to(folder) for form in ("", "*/") for path in folder.glob(f"{form}instances_*.json")]
-    of = {name: f": {file}" for name in SPLITS for file in sorted(files) if name in file.name}
-    parts = ", ".join(f"`{name}_annotations{of.get(name, '')}`, `{name}_images`" for name in SPLITS)
-    found = {"coco": (str(min(files)), parts)} if files else {}
-    if all((folder / name).is_dir() for name in ("images", "masks")):
-        found["masks"] = "images/ and masks/", "`images: images`, `masks: masks`, `classes`, `held_out: 0.2`"
-    return "".join(
-        f"; for its {what} use a YAML file with `format: {kind}`, `root: {folder}`, {keys}"
-        for kind, (what, keys) in found.items()
-        if kind in kinds
-    )
-
-
-def _kinds(folder: Path) -> list[str]:
-    """Return the formats that a folder may have, besides `images`."""
-    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
-    trees = {
-        frozenset(tree): kind
-        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
-        for tree in layout.trees
-        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
-    }
-    return kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
-
-
-def holds_images(folder: Path) -> bool:
-    """Return whether there is an image in a folder or below it."""
-    from transfer.data.loading.read_image import is_image
-
-    names = (name for _, _, files in os.walk(folder, followlinks=True) for name in files)
-    return any(is_image(name) and name[0] != "." for name in names)
-
-
 def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
     """Return the entries of a tree that a folder lacks, or that are empty or unreadable there."""
     return [entry for entry in tree if not _present(folder / entry, entry)]
@@ -168,7 +108,10 @@ def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
 def _present(path: Path, entry: str) -> bool:
     if not entry.endswith("/"):
         return path.is_file()
-    return path.is_dir() and os.access(path, os.R_OK) and any(path.iterdir())
+    if not (path.is_dir() and os.access(path, os.R_OK)):
+        return False
+    with os.scandir(path) as entries:  # not all of a hundred thousand
+        return any(entries)
 
 
 @dataclass(frozen=True, kw_only=True)

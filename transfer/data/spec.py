@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import with_home
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
-from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, missing_entries, read_archives, recognise
+from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, missing_entries, read_archives
 from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
@@ -66,6 +66,13 @@ class DatasetSpec:
         """A user's function that reads it, as `path/to/file.py:NAME`; empty for a format of the suite."""
         return self.format if is_in_file(self.format) else ""
 
+    @property
+    def reading(self) -> str:
+        """How a folder that was named alone is read: its format and keys."""
+        texts = {key: shortened(value, 3) if isinstance(value, list) else value for key, value in self.options.items()}
+        keys = ", ".join(f"{key}: {'null' if text is None else text}" for key, text in texts.items())
+        return f"read as format {self.format}" + f" ({keys})" * bool(keys)
+
 
 def dataset_names() -> list[str]:
     """Return the sorted names of the shipped datasets."""
@@ -85,9 +92,12 @@ def resolve_dataset(name: str) -> DatasetSpec:
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, folder=path.resolve().parent)
     if path.is_dir() and name not in dataset_names():
+        from transfer.data.recognition import recognise  # which loads PIL
+
         folder = path.resolve()
         title = folder.name.lstrip(".") or "data"
-        return DatasetSpec(name=title, format=recognise(folder), root=(str(folder),), recognised=True)
+        kind, keys = recognise(folder)
+        return DatasetSpec(name=title, format=kind, root=(str(folder),), options=keys, recognised=True)
     if name not in dataset_names():
         raise UsageError(
             f"unknown dataset {name!r}{did_you_mean(name, dataset_names()) or ';'} use a name of "

@@ -182,7 +182,8 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: P
             from transfer.doctor.look import write_look
 
             write_look(opened, look)
-        lines = [*statement(opened), *opened.notes]
+        reading = [spec.reading] if spec.recognised else []
+        lines = [*statement(opened), *reading, *opened.notes]
         return CheckResult("ok", f"{spec.name}: complete{stored(opened)}", "\n".join(lines))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
@@ -190,7 +191,8 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: P
         reason = fix if brief else str(error).removeprefix(f"{spec.name}: ")
         return CheckResult("absent", spec.name, reason + fetchable)
     except UserError as error:
-        return CheckResult("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: "))
+        reading = f"\n{spec.reading}" if spec.recognised else ""
+        return CheckResult("incomplete", spec.name, str(error).removeprefix(f"{spec.name}: ") + reading)
 
 
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:

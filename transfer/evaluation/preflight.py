@@ -127,7 +127,7 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
                 if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # a user's task may have none
                     dataset.read_channels(inputs.spec.in_chans)
                 if spec.recognised:
-                    inputs.note(f"{argument}: read as format {spec.format}")
+                    inputs.note(f"{argument}: {spec.reading}")
                 opened.append(((argument,), dataset))
     if command.joined:
         opened = [(command.run.dataset, task.join([dataset for _, dataset in opened]))]

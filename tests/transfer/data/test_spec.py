@@ -89,25 +89,10 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         assert find_root(spec, None) == tmp_path / "my.set"
 
 
-@pytest.mark.parametrize(
-    ("files", "task", "said"),
-    [
-        ("images/0.jpg masks/0.png", "segment", "for its images/ and masks/ use .*`format: masks`.*`held_out: 0.2`$"),
-        (
-            "a/instances_train.json x/0.jpg",
-            "detect",
-            "`train_annotations: a/instances_train.json`, `train_images`, `val_",
-        ),
-        ("a/instances_val.json images/train/0/0.jpg", "detect", "; for its a/instances_val.json use a YAML file with"),
-        ("x/0.jpg", "detect", "set --dataset to coco2017"),
-    ],
-)
-def test_a_folder_for_another_task_names_what_was_found_and_the_keys(tmp_path, files, task, said):
-    for name in files.split():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=said):
-        load_task(task).check_kind(resolve_dataset(str(tmp_path)))
+def test_a_folder_for_another_task_names_a_fitting_dataset(tmp_path):
+    (tmp_path / "0.jpg").touch()
+    with pytest.raises(UsageError, match="set --dataset to coco2017"):
+        load_task("detect").check_kind(resolve_dataset(str(tmp_path)))
 
 
 @pytest.mark.parametrize("entry", ["~/images", "$HOME/images", "[elsewhere, ~/images]"])

@@ -1,0 +1,187 @@
+"""The layout of a folder that the user names alone, by its entries and a look into a few files. Imports no torch."""
+
+import mmap
+import os
+import re
+from contextlib import suppress
+from itertools import chain, islice, product
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import UsageError, UserError
+from transfer.core.settings import CONFIGS, read_yaml
+from transfer.data.layouts import BESIDE, FORMATS, SPLITS, missing_entries
+from transfer.data.listing import holds_images, listed
+from transfer.data.loading.read_image import is_image, open_image
+
+Sample = dict[str, tuple[list[str], list[str]]]
+"""Names of folders and files by the folder that holds them, as "train/"; some of the names where there are many."""
+LISTED, SAMPLED, CLASSES, LOOKED_AT = 100, 1000, 12, 20
+"""Folders within a folder that are looked at, entries of each, the number of folders in a folder above which they are
+classes and not parts of a layout, and files of a kind that are looked at."""
+COLORS, BEGINNING = 64, 4096
+"""Values up to which an image is taken for a label map, as photographs have more; and characters read of a file."""
+BY_NAMES = {"image_folder", "masks", "coco"}
+"""Formats whose layouts are usual names, so that content decides."""
+SHIPPED = {
+    "voc2012": ("JPEGImages/", "SegmentationClass/", "ImageSets/Segmentation/train.txt"),
+    "ade20k": ("images/training/", "annotations/training/"),
+}
+"""Datasets of `configs/datasets/` whose keys a folder with these entries has, but for classes in a `classes.txt`."""
+USUAL = re.compile(
+    "(?i:(ima?ge?s?|img_dir|JPEGImages|photos?) (masks?|label_?(map)?s?|annotations?|ann_dir|SegmentationClass(PNG)?))"
+)
+"""Usual names of folders of images and of their label maps."""
+COCO_JSON = "export as COCO JSON"
+KEYS = "use a YAML file with `format: coco`, `train_annotations`, `train_images` and `val_annotations: null`"
+COPY = "copy them (of Cityscapes: labelTrainIds) to masks/SPLIT/NAME.png, and the images to images/SPLIT/NAME.jpg"
+UNREAD = (
+    ("YOLO labels are not read", r"\.txt", r"^\s*\d+( ([01]|[01]?\.\d+(e-\d+)?)){4,}\s*(\n|$)", COCO_JSON),
+    ("YOLO labels are not read", r"\.ya?ml", r"(?m)^(nc|names)\s*:", COCO_JSON),
+    ("labelme's files are not read", r"\.json", r'"shapes"\s*:', "convert them by its labelme2coco or labelme2voc"),
+    ("Label Studio's files are not read", r"\.json", r'"(completed_by|original_width|\w+labels)"\s*:', COCO_JSON),
+    ("CVAT's XML is not read", r"\.xml", r"<annotations>", "export as COCO 1.0"),
+    ("PASCAL VOC's boxes are not read", r"\.xml", r"<annotation\b", COCO_JSON),
+    ("COCO annotations of no known split", r"(default|result)\.json", '"categories"|"file_name"', KEYS),
+    ("masks have other names than their images", r"gtFine/|_mask\.\w+", "", COPY),
+)
+"""What is not read, the endings of its paths, a pattern of what it begins with, and what to do."""
+BESIDE_IMAGES = r"^([^/]+/)?((labels|annotations?|anns?|obj_\w+_data)/([^/]+/)?)?[^/]*"
+"""Where annotations lie: not in class folders, whose files tell no more."""
+
+
+def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the format of a folder and its keys: by a sign, else by what larger trees and its files tell, else images.
+
+    Raises:
+        UsageError: it may have several, holds what is not read, has none and no images, or holds folders that have one.
+    """
+    kinds = _kinds(folder)
+    if {*kinds} <= BY_NAMES and (read := _by_content(folder)):
+        return read
+    children = [] if kinds else [folder / name for name in listed(folder, LISTED)[0]]
+    found = [path for path in children if len(children) <= CLASSES and _by_content(path)]
+    if {*kinds} <= {"image_folder"} and not found:
+        _refuse_unread(folder)
+    if below := [path for path in children if path in found or _kinds(path)]:
+        raise UsageError(
+            f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
+            "a YAML file with `format: images`, which reads all images without labels"
+        )
+    if not kinds and holds_images(folder):
+        kinds = ["images"]
+    if len(kinds) != 1:
+        what = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
+        raise _unsettled(folder, what, (kinds or ["image_folder"])[0])
+    return kinds[0], {}
+
+
+def _unsettled(folder: Path, what: str, kind: str, **keys: str) -> UsageError:
+    lines = "".join(f"\n  {key}: {value}" for key, value in {"format": kind, "root": folder, **keys}.items())
+    return UsageError(f"{folder}: {what}; name a YAML file that says:{lines}")
+
+
+def _kinds(folder: Path) -> list[str]:
+    """Return the formats that a folder may have by the names of its entries, besides `images`."""
+    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
+    trees = {
+        frozenset(tree): kind
+        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
+        for tree in layout.trees
+        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
+    }
+    return kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
+
+
+def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return the format and the keys that the files of a folder tell. Raises UsageError where they are unusual."""
+    for name, tree in SHIPPED.items():
+        if not missing_entries(folder, tree):
+            own = {"classes", "first"} if (folder / "classes.txt").is_file() else set[str]()
+            content = read_yaml(CONFIGS / "datasets" / f"{name}.yaml")
+            return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in {*content} - own}
+    sample = _sample(folder)
+    coco, masks = _coco_keys(folder, sample), _mask_keys(folder, sample)
+    return ("coco", coco) if coco else ("masks", masks) if masks else None
+
+
+def _sample(folder: Path) -> Sample:
+    """Return some entries of a folder, of its folders and of theirs, but where there are many folders: classes."""
+    sample: Sample = {}
+    places = [""]
+    for _ in range(3):
+        sample |= {place: listed(folder / place, SAMPLED)[:2] for place in islice(places, LISTED)}
+        inner = [f"{place}{name}/" for place in places for name in sample[place][0] if len(sample[place][0]) <= CLASSES]
+        places = sorted(inner)[:LISTED]
+    return sample
+
+
+def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
+    """Return the keys for annotations in COCO's format, and for the folders that hold their first images."""
+    names = [place + name for place, (_, names) in sample.items() for name in names if name != BESIDE]
+    files = sorted(filter(re.compile("[.]json$").search, names), key=lambda name: ("instances" in name, name))
+    files = files[: -LOOKED_AT - 1 : -1]
+    keys: dict[str, Any] = {}
+    for split, usual in SPLITS.items():
+        word = re.compile(rf"(?<![a-z])({'|'.join(usual)})(?![a-z])", re.IGNORECASE)
+        for file in filter(word.search, files):
+            if f"{split}_images" not in keys and (image := _image_in(folder / file)):
+                places = sorted(sample, key=lambda place: word.search(place) is not None)
+                found = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
+                if found or f"{split}_annotations" not in keys:
+                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in found}
+    return keys and dict.fromkeys(f"{split}_annotations" for split in SPLITS) | keys
+
+
+def _image_in(file: Path) -> str:
+    """Return the first image that a file with COCO's boxes names; empty for another file."""
+    if not file.stat().st_size:
+        return ""
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        name = re.search(rb'"(?:file_name|coco_url)"\s*:\s*"([^"]+)"', content)
+        text = name[1].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else ""
+    return re.sub("^https?:.*/", "", text.replace("\\/", "/"))
+
+
+def _mask_keys(folder: Path, sample: Sample) -> dict[str, str]:
+    """Return the keys for folders of images and of their label maps, which usual names or a look tell.
+
+    Raises:
+        UsageError: names do not tell it, or there are several.
+    """
+    forms: dict[str, list[str]] = {}  # {"{}/images": the first image of each split, ...}
+    for place, (_, names) in sample.items():
+        form = re.sub(rf"(^|(?<=/))({'|'.join(chain(*SPLITS.values()))})/", "{}/", place)[:-1]
+        if re.fullmatch(r"(\{\}/)?[^/{]+(/\{\})?", form) and (pictures := sorted(filter(is_image, names))):
+            forms.setdefault(form, []).append(place + pictures[0])
+    maps = {form for form, files in forms.items() if _is_label_map(folder / files[0])}
+    pairs = [
+        (usual, images, masks)
+        for images, masks in product(forms.keys() - maps, forms)
+        if (usual := bool(USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}")))) or masks in maps
+        for image, mask in product(forms[images], forms[masks])
+        if (folder / image).with_name(Path(mask).stem + Path(image).suffix).is_file()
+    ]
+    _, images, masks = max(pairs, default=(True, "", ""))
+    if pairs and len({pair for pair in pairs if pair[0]}) != 1:
+        shown = {"images": f'"{images}"', "masks": f'"{masks}"', "classes": "[FIRST, SECOND]"}
+        raise _unsettled(folder, f"{masks}/ holds label maps of {images}/", "masks", **shown)
+    return {"images": images, "masks": masks} if pairs else {}
+
+
+def _is_label_map(path: Path) -> bool:
+    """Return whether an image is stored without loss and has few colors."""
+    with suppress(UserError, ValueError), open_image(str(path)) as file:  # corrupt, or of 16 bits
+        return file.format in ("PNG", "BMP", "GIF", "TIFF") and file.getcolors(COLORS) is not None
+    return False
+
+
+def _refuse_unread(folder: Path) -> None:
+    """Raise UsageError that names the export to choose if a folder holds annotations that are not read."""
+    sample = _sample(folder)
+    paths = [*sample, *(place + name for place, (_, names) in sample.items() for name in sorted(names))]
+    for what, ending, content, fix in UNREAD:
+        for found in islice(filter(re.compile(f"{BESIDE_IMAGES}({ending})$", re.IGNORECASE).match, paths), LOOKED_AT):
+            if not content or re.search(content, (folder / found).read_text(errors="replace")[:BEGINNING]):
+                alone = f"`format: images`, `root: {folder}`, which reads the images without labels"
+                raise UsageError(f"{folder}: {what} ({found}); {fix}, or a YAML file with {alone}")
