@@ -9,11 +9,12 @@ from pathlib import Path
 from transfer.core.errors import shortened
 from transfer.data.loading.read_image import is_image
 
-FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "thumbs.db", "ehthumbs", "desktop.ini")
+FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "desktop.ini")
 FOLDERS = re.compile(
     r"[.@].*|__MACOSX|#recycle|#snapshot|[$]recycle[.]bin|System Volume Information|lost[+]found|_?thumbnails", re.I
 )
 """How the names of files begin, and names of folders, that systems, disk stations and programs of pictures leave."""
+INITIALS = {name[0] for name in FILES}
 LINK = " -> "
 """Stands between a link that is left out and where it leads."""
 
@@ -35,7 +36,7 @@ def listed(folder: str | Path, most: int | None = None) -> tuple[list[str], list
         for entry in islice(entries, most):
             name = entry.name
             if not entry.is_dir():
-                (left if name.startswith(FILES) else files).append(name)
+                (left if name[0] in INITIALS and name.startswith(FILES) else files).append(name)
             elif FOLDERS.fullmatch(name):
                 left.append(f"{name}/")
             elif entry.is_symlink() and _leads_back(entry.path):
@@ -84,8 +85,10 @@ def scan(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
     for below, real, files, left in folders_below(folder):
         reals.append(real)
         others += [below + name for name in left]
-        for name in files:
-            (images if is_image(name) else others).append(below + name)
+        endings = [name[name.rfind(".") :] for name in files]
+        known = {ending for ending in {*endings} if is_image(ending)}  # a call for each name would take twice as long
+        images += [below + name for name, ending in zip(files, endings) if ending in known]
+        others += [below + name for name, ending in zip(files, endings) if ending not in known]
     return sorted(images), sorted(others), reals
 
 
