@@ -182,8 +182,8 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: P
             from transfer.doctor.look import write_look
 
             write_look(opened, look)
-        reading = [spec.reading] if spec.recognised else []
-        lines = [*statement(opened), *reading, *opened.notes]
+        said = [spec.reading] if spec.recognised else []
+        lines = [*statement(opened), *said, *opened.notes]
         return CheckResult("ok", f"{spec.name}: complete{stored(opened)}", "\n".join(lines))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
