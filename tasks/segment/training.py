@@ -222,11 +222,9 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     raise_if_broken((counts < 0).any(2).any(1), val.names, "logits of the val split")
     outcomes = image_outcomes(val) | dict(zip(COUNTS, np.moveaxis(counts.numpy(), 1, 0)))
     outcomes |= resampled(outcomes)
-    if lacking := [name for name, pixels in zip(dataset.classes, outcomes["labelled"].sum(0)) if not pixels]:
-        context.note(f"mIoU is the mean over the other classes: no validation pixel is {', '.join(lacking)}")
     context.cost.eval_seconds += time.monotonic() - start
     if options.epochs:
-        export_frozen(backbone, learner.state_dict(), context, classes=list(dataset.classes))
+        export_frozen(backbone, learner.state_dict(), context, classes=list(dataset.classes), upright=val.upright)
     return rescore(outcomes), outcomes
 
 

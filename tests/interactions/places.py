@@ -85,11 +85,13 @@ class Places:
         return {"format": "market1501", "root": str(root)}
 
     def _shapes(self, root: Path) -> dict[str, Any]:
-        """Eight images to train on and eight to score, with masks of one of two classes."""
+        """Eight images to train on and eight to score, with masks of two classes."""
         for split, number in product(("train", "val"), range(8)):
             draw(root / "images" / split / f"{number}.png", number, (40, 32))
             (root / "masks" / split).mkdir(parents=True, exist_ok=True)
-            Image.new("L", (32, 40)).save(root / "masks" / split / f"{number}.png")
+            Image.linear_gradient("L").resize((32, 40)).point(lambda value: value // 128).save(
+                root / "masks" / split / f"{number}.png"
+            )
         return {"format": "masks", "root": str(root), "classes": 2}
 
     def _scenes(self, root: Path) -> dict[str, str]:

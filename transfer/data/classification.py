@@ -17,12 +17,12 @@ from transfer.core.errors import UserError, shortened
 from transfer.data.formats import published
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from transfer.data.formats.imagenet import imagenet, imagenet21k, imagenet_test
-from transfer.data.formats.masks import masks
+from transfer.data.formats.mask_checks import check_masks
+from transfer.data.formats.masks import MaskSplit, masks
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits.integrity import (
-    Look,
     check_split,
     hold_out,
     overlap_notes,
@@ -31,7 +31,7 @@ from transfer.data.splits.integrity import (
     take_fraction,
 )
 from transfer.data.splits.manifest import OpenedData
-from transfer.data.splits.split import Split
+from transfer.data.splits.split import Look, Split
 
 __all__ = ["ClassificationData", "Split", "open_classification"]
 
@@ -105,9 +105,9 @@ class ClassificationData(OpenedData):
         )
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
-        """Return the number of images of each class by split."""
+        """Return the number of images of each class by split, or of its pixels."""
         splits = (split for split in (self.train, self.val, self.held_out) if split is not None and self.classes)
-        return {split.name: ("images of a class", self.classes, np.bincount(split.labels)) for split in splits}
+        return {split.name: (f"{split.COUNTED} of a class", self.classes, split.of_labels()) for split in splits}
 
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""
@@ -129,8 +129,8 @@ def open_classification(
     """Find, read and check a dataset.
 
     Every image that is used is decoded once, so that a corrupt one is named at the start, and the verdict remembered.
-    Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `drop_corrupt` asks for it: a damaged
-    image is then named when it is met.
+    Sets of more than `CHECKED_AT_ONCE` (200,000) images without masks are spared that unless `drop_corrupt` asks for
+    it: a damaged image is then named when it is met.
 
     Args:
         spec: its facts.
@@ -158,11 +158,12 @@ def open_classification(
             splits = {"train": rest, name: replace(held, name=name)} | {**splits, "train": rest}
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable, looks = splits, list[Look]()
-    if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
+    if drop_corrupt or spec.format in MASKED or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         readable = {
             name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes, looks)
             for name, split in splits.items()
         }
+    notes += check_masks(spec, layout.classes, readable, chosen=subset is not None or label_fraction != 1)
     others = {f"{name}/{kind}": part for name, split in readable.items() for kind, part in split.parts().items()}
     files: dict[str, Split] = {**readable, **others}
     contents = {name: split.contents(spec.name) for name, split in files.items()}
@@ -195,6 +196,8 @@ def _without_damaged(
     bad, seen, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     notes += [f"{split.name}: {note}" for note in said]
     looks += seen
+    if isinstance(split, MaskSplit):
+        split.keep(seen)
     if not len(bad):
         return split
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))

@@ -85,7 +85,7 @@ FORMATS = {
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
     "masks": Format(
         tuple((f"images/{name}/", f"masks/{name}/") for usual in SPLITS.values() for name in usual),
-        ("images", "masks", "lists", *SPLITS, "classes", "first", "generator"),
+        ("images", "masks", "lists", *SPLITS, "classes", "names", "first", "values", "void", "exif", "generator"),
     ),
     "coco": Format(
         keys=(

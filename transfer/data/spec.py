@@ -162,6 +162,13 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
     return value and with_home(value)
 
 
+def exif_option(spec: DatasetSpec) -> str | None:
+    """Return the value of the key `exif`: apply, ignore or None. Raises UsageError for others."""
+    if (exif := spec.options.get("exif")) not in (None, "apply", "ignore"):
+        raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
+    return exif
+
+
 def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
     """Compare every number in `spec.counts` with what was found.
 

@@ -24,13 +24,13 @@ def coco(*names):
 
 
 def tree(root, texts, *folders):
-    """Write texts by their path, and images 0 and 1 in folders: label maps where "-" stands behind a name."""
+    """Write texts by their path, and images 0 and 1 in folders: label maps of 0, 1 behind "-", of 1, 2 behind "+"."""
     for number, folder in enumerate(folders):
-        place = root / folder.rstrip("-")
-        if folder.endswith("-"):
+        place = root / folder.rstrip("-+")
+        if folder.endswith(("-", "+")):
             place.mkdir(parents=True)
             for name in "01":
-                Image.fromarray(MAP).save(place / f"{name}.png")
+                Image.fromarray(MAP + folder.endswith("+")).save(place / f"{name}.png")
         else:
             write_images(place, 2, number)
     for path, text in texts.items():
@@ -43,7 +43,7 @@ LISTS = {f"ImageSets/Segmentation/{name}.txt": f"{number}\n" for number, name in
 BOXES = {"Annotations/0.xml": "<annotation>\n"}
 CLASSES = {"classes.txt": "soil\nleaf\n"}
 SPLIT = ("train/images", "train/masks-", "val/images", "val/masks-")
-ADE = ("images/training", "annotations/training-", "images/validation", "annotations/validation-")
+ADE = ("images/training", "annotations/training+", "images/validation", "annotations/validation+")
 
 
 @pytest.mark.parametrize(

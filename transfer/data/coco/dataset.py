@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.errors import MissingInput, UsageError, UserError, shortened
+from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
 from transfer.data.coco.scoring import COCO, REGIONS, SCORING, Scoring, scoring_of, with_regions
@@ -144,9 +144,7 @@ def open_coco(
             missing or corrupt image; nothing to train on, or nothing to score by.
         UsageError: its YAML file names something that does not exist.
     """
-    exif = spec.options.get("exif", "ignore")
-    if exif not in ("apply", "ignore"):
-        raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
+    exif = dataset_spec.exif_option(spec)
     scoring = scoring_of(spec)
     if spec.reader:
         (root, read), said = _by_user(spec, data), list[str]()

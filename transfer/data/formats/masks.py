@@ -4,63 +4,102 @@ images, masks   folders; `{}` stands for the name of the split (images/{}, masks
 train, val      names of the splits
 lists           list of the names of a split's images, without suffix, as ImageSets/{}.txt; else all in the folder
 classes         names, or their number; else `classes.txt` has a name a line
-first           value of the first class in the masks; those below are ignored, as 255 is (0)
+names           table with a column "Name" of as many names, taken where it lies in the folder of the dataset
+first           value of the first class in the masks; those below are ignored (0)
+values          the class, by its number from 0 or its name, of each value in the masks, in place of `first`
+void            values that are ignored ([255], unless `values` has it)
+exif            whether masks belong to images as turned by their EXIF orientation (apply), or as stored (ignore)
 
 Masks are images of one channel of 8 bits, or with a palette, of the size of their image. Shapes: C classes.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, choose_splits
 from transfer.data.layouts import SPLITS, missing_entries
-from transfer.data.listing import scan_images
+from transfer.data.listing import passed_over, scan_images
 from transfer.data.loading.read_image import open_image
-from transfer.data.spec import DatasetSpec, find_root, text_option
-from transfer.data.splits.split import FileSplit
+from transfer.data.spec import DatasetSpec, exif_option, find_root, text_option
+from transfer.data.splits.split import FileSplit, Look
 
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
+LOSSY = ("JPEG", "MPO", "JPEG2000")
+WHITE = {"L;2": 3, "L;4": 15}
+"""The largest value of gray of few bits, by PIL's name, which scales it to 255."""
+DAMAGED = "in JPEG, which changes values at edges (export them again as PNG: a converted JPEG keeps the damage)"
+COLORS = "of mode {} (a mask has one channel of 8 bits or a palette: export the class of each pixel, not its color)"
+TURNED = "of images with EXIF orientation {} (set `exif: apply` if they are of the turned ones, else `exif: ignore`)"
+FITS = "of the size for `exif: {}` alone, as their images have an EXIF orientation"
 
 
 @dataclass(eq=False)
 class MaskSplit(FileSplit):
     """A split of image files, each with a mask; `labels` are not used."""
 
+    COUNTED = "pixels"
+
     masks: FileSplit
     table: NDArray[Any]
     """uint8 [256]: the label of each value in a mask, 0..C-1, or `IGNORED`, or `NO_CLASS`."""
+    values: NDArray[Any] = field(default_factory=partial(np.zeros, 256, np.int64), kw_only=True)
+    """Pixels of each value in the masks that were checked, int64 [256]."""
+    found: dict[str, list[int]] = field(default_factory=dict, kw_only=True)
+    """Indices of these masks by what they are: `DAMAGED`, and so on."""
 
     def mask(self, index: int) -> Image.Image:
         """Return the labels of an image's pixels as an image of one channel. Raises UserError."""
         with open_image(self.masks.path(index)) as file:
-            if file.mode not in ("1", "L", "P"):
-                raise ValueError(f"mode {file.mode}; a mask has one channel of 8 bits or a palette, a class each pixel")
-            values = np.array(file, np.uint8)
-        labels = self.table[values]
-        if (wrong := values[labels == NO_CLASS]).size:
-            fix = f"correct it, or `classes` of the dataset ({IGNORED} is ignored)"
-            raise UserError(f"{self.masks.path(index)}: {wrong[0]} is none of the {len(self.present())} classes; {fix}")
-        return Image.fromarray(labels)
+            return Image.fromarray(self.table[_values(file)])
 
-    def checked(self, index: int) -> Image.Image:
-        """Return the image. Raises UserError if it or its mask cannot be used, or the sizes differ."""
-        image, mask = super().checked(index), self.mask(index)
-        if image.size != mask.size:
-            sizes = "{} x {} pixels, its image {} x {}".format(*mask.size, *image.size)
+    def look(self, index: int) -> Look:
+        """Return what is said of the image, what its mask is (see `found`), and 256 n + v for n pixels of a value v.
+
+        Raises:
+            UserError: the image or its mask cannot be read, or the sizes differ.
+        """
+        said = super().look(index)
+        turn, stored = said[0], (said[1], said[2])
+        with open_image(self.masks.path(index)) as file:
+            if file.format in LOSSY or file.info.get("compression") == "jpeg":
+                return [*said, [DAMAGED]]
+            if file.mode not in ("1", "L", "P"):
+                return [*said, [COLORS.format(file.mode)]]
+            mask = Image.fromarray(_values(file))
+        kinds, turned = [TURNED.format(turn)] * (turn > 1), stored[::-1] if turn > 4 else stored
+        if mask.size not in (stored, turned):
+            sizes = "{} x {} pixels, its image {} x {}".format(*mask.size, *stored)
             raise UserError(f"{self.masks.path(index)}: {sizes}; save the mask in the size of its image")
-        return image
+        if stored != turned:
+            kinds.append(FITS.format("apply" if mask.size == turned else "ignore"))
+        return [*said, kinds, *(256 * pixels + value for value, pixels in enumerate(mask.histogram()) if pixels)]
+
+    def keep(self, looks: Sequence[Look]) -> None:
+        """Set `values` and `found`."""
+        counts = np.fromiter(chain.from_iterable(look[5:] for look in looks), np.int64)
+        self.values, self.found = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
+        for index, look in enumerate(looks):
+            for kind in look[4]:
+                self.found.setdefault(kind, []).append(index)
+
+    def of_labels(self) -> NDArray[Any]:
+        """Return the pixels of each class, int64 [C], in all masks that were checked."""
+        return np.bincount(self.table, self.values, 256).astype(np.int64)[self.present()]
 
     def present(self) -> NDArray[Any]:
-        """Return all labels: which of them occur is not looked up."""
+        """Return all labels; `of_labels` says which of them occur."""
         return np.unique(self.table[self.table < NO_CLASS])
 
     def parts(self) -> dict[str, FileSplit]:
@@ -68,12 +107,21 @@ class MaskSplit(FileSplit):
         return {"masks": self.masks}
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Return path, size and time of each image and its mask, and what the values of masks mean."""
-        rows, table = [*indices], self.table.tobytes().hex()
-        return ["\0".join((*files, table)) for files in zip(super().stamps(rows), self.masks.stamps(rows))]
+        """Return path, size and time of each image and its mask, and the form of what `look` gives."""
+        rows = [*indices]
+        return list(map("\0values 1\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"masks": self.masks.select(keep)}
+
+
+def _values(file: ImageFile.ImageFile) -> NDArray[Any]:
+    """Return the values uint8 [H, W] as they are stored: PIL scales gray of fewer bits than 8."""
+    kind: Any = file.tile[0][3] if file.tile else ""
+    rawmode, *more = kind if kind and isinstance(kind, tuple) else (kind,)
+    white = WHITE.get(rawmode) or (more[0] if more and (file.format, file.mode) == ("PPM", "L") else 255)
+    values = np.array(file, np.uint8)
+    return values if white == 255 else ((values * np.int64(white) + 127) // 255).astype(np.uint8)
 
 
 def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -94,19 +142,24 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     if "val" not in found:
         share = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
         notes.append(share or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
-    first = int(spec.options.get("first", 0))
-    names = _class_names(spec, root, first)
-    table = np.full(256, NO_CLASS, np.uint8)
-    table[:first], table[first : first + len(names)], table[IGNORED] = IGNORED, np.arange(len(names)), IGNORED
-    splits = {key: _read(key, root, places, first, table) for key, places in found.items()}
+    names, upright = _class_names(spec, root), exif_option(spec) == "apply"
+    table, rule = _table(spec, names), int(spec.options.get("first", 0))
+    if upright or "values" in spec.options or spec.options.get("void", [IGNORED]) != [IGNORED]:
+        rule = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])
+    splits = {key: _read(key, root, at, rule, notes, table=table, upright=upright) for key, at in found.items()}
     return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), notes=notes)
 
 
-def _class_names(spec: DatasetSpec, root: Path, first: int) -> tuple[str, ...]:
+def _class_names(spec: DatasetSpec, root: Path) -> tuple[str, ...]:
     """Return the names of the classes, which are numbers from `first` where only their number is known."""
-    classes, listed = spec.options.get("classes"), root / "classes.txt"
+    classes, listed, first = spec.options.get("classes"), root / "classes.txt", int(spec.options.get("first", 0))
     if classes is None and listed.is_file():
         classes = read_lines(listed)
+    if isinstance(classes, int) and (table := root / (text_option(spec, "names") or "")).is_file():
+        heading, *rows = (line.rpartition("\t")[2].strip() for line in read_lines(table))
+        if (heading, len(rows)) != ("Name", classes):
+            raise UserError(f"{table}: not a table of {classes} classes whose last column is `Name`; restore it")
+        classes = rows
     if isinstance(classes, int):
         classes = range(first, first + classes)
     names = tuple(map(str, classes)) if isinstance(classes, list | range) else ()
@@ -116,17 +169,43 @@ def _class_names(spec: DatasetSpec, root: Path, first: int) -> tuple[str, ...]:
     return names
 
 
-def _read(name: str, root: Path, places: tuple[str, ...], first: int, table: NDArray[Any]) -> MaskSplit:
-    """Return a split from folders of images and masks, and perhaps a list. Raises UserError.
+def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
+    """Return `MaskSplit.table`. Raises UsageError for wrong keys."""
+    first, labels_of = int(spec.options.get("first", 0)), {str(label): label for label in range(len(names))}
+    values = spec.options.get("values", {first + label: name for label, name in enumerate(names)})
+    labels_of |= dict(zip(names, range(len(names))))
+    labels = [labels_of.get(str(one), -1) for one in values.values()] if isinstance(values, dict) else []
+    if {*labels} != {*range(len(names))} or not {*values} <= {*range(256)} or (first and "values" in spec.options):
+        fix = "map values of masks, 0 to 255, to all classes by name or number from 0, without `first`"
+        raise UsageError(f"{spec.name}: `values` is {values!r:.80}; it must {fix}, such as {{0: 0, 255: 1}}")
+    void = spec.options.get("void", [] if IGNORED in values else [IGNORED])
+    if not isinstance(void, list) or any(one not in range(256) or one in values for one in void):
+        raise UsageError(f"{spec.name}: `void` is {void!r:.80}; it must list values, 0 to 255, that have no class")
+    table = np.full(256, NO_CLASS, np.uint8)
+    table[[*range(first), *void]] = IGNORED
+    table[[*values]] = np.array(labels)
+    return table
 
-    The labels of the masks are the value of the first class, for the digest.
+
+def _read(name: str, root: Path, places: tuple[str, ...], rule: int, notes: list[str], **keys: Any) -> MaskSplit:
+    """Return a split from folders of images and masks, and perhaps a list; add to the notes. Raises UserError.
+
+    The labels of the masks are the rule by which they are read, for the digest.
     """
-    files = [{image.rpartition(".")[0]: image for image in scan_images(root / place)[0]} for place in places[:2]]
+    scanned = [scan_images(root / place) for place in places[:2]]
+    files = [{file.rpartition(".")[0]: file for file in found} for found, _ in scanned]
     stems = [stem for listed in places[2:] for stem in read_lines(root / listed)] or [*files[0]]
-    for place, found in zip(places, files):
-        if missing := [stem for stem in stems if stem not in found]:
+    for place, of_stem, (found, others) in zip(places, files, scanned):
+        notes += [f"{place}: {note}" for note in passed_over(others)]
+        if missing := [stem for stem in stems if stem not in of_stem]:
             lacking = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
             raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
-    images, labelled = ([found[stem] for stem in stems] for found in files)
-    masks = FileSplit.of(name, root / places[1], labelled, [first] * len(stems))
-    return MaskSplit.of(name, root / places[0], images, masks=masks, table=table)
+        hidden = {*found} - {*of_stem.values()} if len(of_stem) < len(found) else ()
+        of_hidden = {file.rpartition(".")[0]: file for file in hidden}
+        if twice := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
+            raise UserError(f"{root / place}: {shortened(twice, 3)} share a name; remove or rename all but one")
+    if not places[2:] and (lone := sorted(files[1].keys() - files[0].keys())):
+        notes.append(f"{places[1]}: {len(lone)} masks without an image skipped: {shortened(lone, 3)}")
+    images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
+    masks = FileSplit.of(name, root / places[1], labelled, [rule] * len(stems))
+    return MaskSplit.of(name, root / places[0], images, masks=masks, **keys)

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from transfer.core.cache import recall, remember
 from transfer.core.errors import UserError, shortened
 from transfer.core.files import parse_json
 from transfer.core.process import usable_cores
-from transfer.data.loading.read_image import LEAVE_OUT, STORED, orientation
-from transfer.data.splits.split import Split
+from transfer.data.loading.read_image import LEAVE_OUT
+from transfer.data.splits.split import Look, Split
 
 SHOWN = 5
 
@@ -43,22 +44,11 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
         raise UserError(f"{name}: {len(missing)} file(s) of the dataset cannot be opened{_list_some(missing)}{hint}")
 
 
-Look = list[Any]
-"""Orientation, width and height in pixels, and mode of an image."""
-
-
 def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[Look], list[str]]:
     """Return the indices [K] of the images that cannot be read, see `unreadable`, looks at the others, and notes."""
-
-    def look(index: int) -> Look:
-        image: Any = split.checked(index)
-        if isinstance(image, Image.Image):
-            return [orientation(image), *image.size, image.info.get(STORED, image.mode)]
-        height, width, *channels = np.shape(image)
-        return [1, width, height, f"{(channels or [1])[0]} channels"]
-
+    stored = replace(split, upright=False) if split.upright else split
     listing = ["turn, size, mode or fault", *split.stamps(range(len(split)))]
-    bad, looks = unreadable(look, listing, name=name, skip=skip)
+    bad, looks = unreadable(stored.look, listing, name=name, skip=skip)
     read = "opened upright" if split.upright else "read as stored"
     return bad, looks, orientation_notes([turn for turn, *_ in looks], read)
 
@@ -66,7 +56,7 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
 def pictures_of(looks: Sequence[Look]) -> dict[str, Any]:
     """Return the smallest and the largest image's [width, height] in pixels, by area, and the number of each mode."""
     sizes = sorted({(width * height, width, height) for _, width, height, *_ in looks})
-    modes = Counter(mode for *_, mode in looks if isinstance(mode, str))
+    modes = Counter(mode for look in looks for mode in look[3:4])
     ends = {"smallest": [*sizes[0][1:]], "largest": [*sizes[-1][1:]]} if sizes else {}
     return ends | ({"modes": dict(modes.most_common())} if modes else {})
 

@@ -12,10 +12,11 @@ import stat
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -54,6 +55,10 @@ class PackedNames(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        block = self._block.data
+        return (str(block[start:stop], "utf-8") for start, stop in pairwise(self._ends))
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from transfer.core.errors import UserError
 from transfer.core.process import usable_cores
-from transfer.data.loading.read_image import OF_PIL, mode_of, read_image
+from transfer.data.loading.read_image import OF_PIL, STORED, mode_of, orientation, read_image
 from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, stamp_of_file
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class Pixels:
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
 
 
+Look = list[Any]
+"""Orientation, width and height in pixels, and mode of an image as stored, and what a kind of split adds."""
+
+
 @dataclass(eq=False)
 class Split(ABC):
     """Base of splits. Reading is a function of the index, so any worker or thread may do it."""
@@ -115,6 +119,8 @@ class Split(ABC):
     """Channels of the images that `read` and `read_pixels` return."""
     upright: bool = field(default=False, kw_only=True)
     """Whether `read` turns images by their EXIF orientation; else they come as stored."""
+    COUNTED: ClassVar[str] = "images"
+    """What `of_labels` counts."""
     true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
     """int64 [M, L], where images have several: all that are right, `labels` the first of each, -1 for none."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
@@ -172,9 +178,17 @@ class Split(ABC):
             return to_pixels(self.pixels[index])
         return read_pixels(self.encoded(index), name=self.place(index), mode=self.mode)
 
-    def checked(self, index: int) -> Image.Image:
-        """Return `decoded`, once all that belongs to the image can be used. Raises UserError that names what cannot."""
-        return self.decoded(index)
+    def look(self, index: int) -> Look:
+        """Return what is said of an image. Raises UserError if it, or what belongs to it, cannot be used."""
+        image: Any = self.decoded(index)
+        if isinstance(image, Image.Image):
+            return [orientation(image), *image.size, image.info.get(STORED, image.mode)]
+        height, width, *channels = np.shape(image)
+        return [1, width, height, f"{(channels or [1])[0]} channels"]
+
+    def of_labels(self) -> NDArray[Any]:
+        """Return the number of images of each label that occurs and of those below."""
+        return np.bincount(self.labels)
 
     @property
     def targets(self) -> NDArray[Any]:
