@@ -1,7 +1,8 @@
-"""Intersection over union and pixel accuracy, from counts of pixels by image and class, as mmsegmentation's `mIoU`.
+"""Intersection over union and pixel accuracy, from counts of pixels by image and class.
 
 A class that no pixel of the images has is left out of the mean (Everingham et al. 2010, The PASCAL VOC challenge, has
-none such). Shapes: M images, C classes, B resamples.
+none such). mmsegmentation's `mIoU` leaves it out only if it is not predicted either, and else counts it as 0; both are
+equal where each class has a pixel. Shapes: M images, C classes, B resamples.
 """
 
 from typing import Any
