@@ -89,7 +89,7 @@ FORMATS = {
     ),
     "coco": Format(
         keys=(
-            *("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
+            *("train_annotations", "train_images", "val_annotations", "val_images", "exif", "boxes", "generator"),
             *("areas", "ious", "max_detections", "ignore_flag", "ignore_classes"),
         ),
         signs=("annotations/instances_*2017.json", *EXPORTED),

@@ -162,11 +162,11 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
     return value and with_home(value)
 
 
-def exif_option(spec: DatasetSpec) -> str | None:
-    """Return the value of the key `exif`: apply, ignore or None. Raises UsageError for others."""
-    if (exif := spec.options.get("exif")) not in (None, "apply", "ignore"):
-        raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
-    return exif
+def choice_option(spec: DatasetSpec, key: str, *choices: str) -> str | None:
+    """Return the value of a key, or None. Raises UsageError for another than the choices."""
+    if (value := spec.options.get(key)) not in (None, *choices):
+        raise UsageError(f"{spec.name}: `{key}` is {value!r}; it must be {' or '.join(choices)}")
+    return value
 
 
 def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:

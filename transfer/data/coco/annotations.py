@@ -10,10 +10,12 @@ import json
 import marshal
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from transfer.core.cache import Index, file_stamp, is_settled, keep_index, load_index
 from transfer.core.errors import UserError, shortened
 from transfer.core.files import listed_path, with_home
-from transfer.data.coco.split import CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
+from transfer.data.coco.split import COLUMNS, CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
 from transfer.data.splits.manifest import PackedNames
 
 POINTS = 3
@@ -31,7 +33,7 @@ SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
 FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
 """Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
-VERSION = f"coco 4, marshal {marshal.version}"
+VERSION = f"coco 5, marshal {marshal.version}"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
@@ -40,7 +42,7 @@ Classes = dict[int, str]
 
 
 def read_split(
-    name: str, file: Path, folder: Path, content: bytes | None = None
+    name: str, file: Path, folder: Path, content: bytes | None = None, boxes: str | None = None
 ) -> tuple[CocoSplit, Classes, dict[str, int]]:
     """Read a split and its categories, and count the objects and polygons left out of training by reason.
 
@@ -49,6 +51,7 @@ def read_split(
         file: the file of the annotations.
         folder: the folder of the images.
         content: the annotations if the file only stands for them in messages.
+        boxes: `from_polygons` computes boxes where there are polygons, `in_file` takes them unchecked.
 
     Raises:
         UserError: the file is not in COCO's format, or contradicts itself.
@@ -60,7 +63,7 @@ def read_split(
         folder = folder.parent  # names with the folder in front
     full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
     paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
-    columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
+    columns: dict[str, Any] = {column: arrays[column] for column in COLUMNS if column != "trained"}
     split = CocoSplit(
         name=name,
         folder=folder,
@@ -71,11 +74,11 @@ def read_split(
         trained=~arrays["crowd"],
         **columns,
     )
-    trained, boxes = fit_boxes(split)
-    return replace(split, trained=trained), dict(map(tuple, facts["classes"])), boxes | facts["counts"]
-
-
-_COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored")
+    if boxes == "from_polygons":
+        split = replace(split, boxes=np.where(np.isnan(arrays["extents"]), split.boxes, arrays["extents"]))
+    split = split if boxes == "in_file" else replace(split, notes=_check_boxes(split, arrays["extents"]))
+    trained, faults = fit_boxes(split)
+    return replace(split, trained=trained), dict(map(tuple, facts["classes"])), faults | facts["counts"]
 
 
 def _read_index(file: Path) -> Index:
@@ -92,14 +95,14 @@ def _read_index(file: Path) -> Index:
 def _parse(file: Path, content: bytes) -> Index:
     """Return the columns with the objects by image, their references resolved and their encodings checked.
 
-    Arrays: the `_COLUMNS` of `CocoSplit`, its segmentations, and of the images the ids [I], sorted, the packed names,
-    and width and height [I, 2]. Facts: `content`, `classes`, and `counts` of short polygons and computed areas.
+    Arrays: the `COLUMNS` of `CocoSplit` without `trained`, its segmentations, the `extents` of polygons, and of the
+    images the ids [I], sorted, the packed names, and width and height [I, 2]. Facts: `content`, `classes`, and `counts`
+    of short polygons and computed areas.
     """
     tables = _read_tables(file, content)
     entries = sorted(tables["images"], key=lambda entry: entry["id"])
-    images = [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
-    image_ids, objects = [image.id for image in images], tables["annotations"]
+    image_ids, objects = [entry["id"] for entry in entries], tables["annotations"]
     columns: dict[str, Any] = {
         name: [entry.get(name, OPTIONAL.get(name)) for entry in objects] for name in FIELDS["annotations"]
     }
@@ -108,19 +111,10 @@ def _parse(file: Path, content: bytes) -> Index:
     short, bare = _remove_short(columns["segmentation"])
     segmentations = Segmentations.collect(columns["segmentation"])
     ids = np.array(columns["id"], dtype=np.int64)
-    for row, rle in enumerate(columns["segmentation"]):
-        if isinstance(rle, dict):
-            size = [images[image[row]].height, images[image[row]].width]
-            total = sum(rle["counts"]) if isinstance(rle["counts"], list) else math.prod(size)
-            if rle["size"] != size or total != math.prod(size):
-                raise UserError(
-                    f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
-                    f"{rle['size']!r:.80}, but the image's is {size}; encode the mask again"
-                )
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
     areas = np.array(columns["area"], dtype=np.float64)
-    sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
-    _check_boxes(file, boxes, sizes[image])
+    sizes = np.array([(entry["width"], entry["height"]) for entry in entries], dtype=np.int64).reshape(-1, 2)
+    _check_encodings(file, ids, columns["segmentation"], sizes[image])
     computed = np.flatnonzero(np.isnan(areas)).tolist()
     for row in computed:
         width, height = sizes[image[row]].tolist()
@@ -129,7 +123,8 @@ def _parse(file: Path, content: bytes) -> Index:
     order = np.argsort(image, kind="stable")
     rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas}
     rows |= {"crowd": np.array(columns["iscrowd"], dtype=bool), "ignored": np.array(columns["ignore"], dtype=bool)}
-    names, ends = PackedNames(image.file_name.replace("\\", "/") for image in images).arrays()
+    rows["extents"] = _extents(columns["segmentation"])
+    names, ends = PackedNames(entry["file_name"].replace("\\", "/") for entry in entries).arrays()
     arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
     counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
@@ -149,11 +144,13 @@ def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
             f"{file}: not in COCO's format: the list `{'`, `'.join(missing)}` is missing (files without annotations, "
             f"image_info_*.json, cannot be used for training or evaluation); {HINT}"
         )
+    for image in tables["images"]:
+        if isinstance(image, dict) and image.get("file_name") is None and isinstance(image.get("coco_url"), str):
+            image["file_name"] = "/".join(image["coco_url"].split("/")[-2:])  # as LVIS documents
     for key in FIELDS:
         _check_entries(file, key, tables[key])
     for key, name in (("images", "id"), ("images", "file_name"), ("categories", "id"), ("annotations", "id")):
-        twice = [value for value, count in Counter(entry[name] for entry in tables[key]).items() if count > 1]
-        if twice:
+        if twice := [value for value, count in Counter(entry[name] for entry in tables[key]).items() if count > 1]:
             raise UserError(f"{file}: `{key}` has {len(twice)} duplicate values of `{name}`: {shortened(twice)}")
     return tables
 
@@ -175,15 +172,22 @@ def is_box(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
 
 
+RLE = re.compile("[0-o]*[0-O]")
+"""A compressed run-length encoding: 6 bits a character, of which the first says that the number continues."""
+
+
 def is_segmentation(value: Any) -> bool:
     """Return whether a value is polygons of any length, a run-length encoding, None or []."""
     if isinstance(value, dict):
-        return isinstance(value.get("counts"), list | str) and isinstance(value.get("size"), list)
+        counts = value.get("counts")
+        fits = RLE.fullmatch(counts) is not None if isinstance(counts, str) else isinstance(counts, list)
+        return fits and isinstance(value.get("size"), list)
     return value is None or (isinstance(value, list) and all(map(_is_polygon, value)))
 
 
 def _is_polygon(value: Any) -> bool:
-    return isinstance(value, list) and (len(value) < 6 or len(value) % 2 == 0) and all(map(is_number, value))
+    fits = isinstance(value, list) and (len(value) < 6 or len(value) % 2 == 0)
+    return fits and {*map(type, value)} <= {int, float} and math.isfinite(sum(value))
 
 
 TEXT: Field = (lambda value: isinstance(value, str) and bool(value), "text")
@@ -267,17 +271,78 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
-def _check_boxes(file: Path, boxes: NDArray[Any], limits: NDArray[Any]) -> None:
-    """Raise UserError if many boxes [M, 4] fit their images, of sizes [M, 2], only as corners."""
-    start, end = boxes[:, :2], boxes[:, 2:]
-    slack = limits / 20 + 1
-    corners = ((end > start) & (start > -slack) & (end < limits + slack)).all(axis=1)
-    beyond = corners & (start + end > limits + 1).any(axis=1)
-    if beyond.sum() > max(2, len(boxes) / 4):
-        raise UserError(
-            f"{file}: {corners.sum()} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as the sizes of images show; "
-            "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
-        )
+def _check_encodings(file: Path, ids: NDArray[Any], segmentations: list[Any], sizes: NDArray[Any]) -> None:
+    """Raise UserError for a run-length encoding that does not fit its image, of size (width, height) [M, 2]."""
+    rows = [row for row, segmentation in enumerate(segmentations) if isinstance(segmentation, dict)]
+    texts = [counts for row in rows if isinstance(counts := segmentations[row]["counts"], str)]
+    lengths = chain.from_iterable(_lengths(texts[at : at + 64]) for at in range(0, len(texts), 64))  # in cache
+    for row, (width, height) in zip(rows, sizes[rows].tolist()):
+        size, counts = segmentations[row]["size"], segmentations[row]["counts"]
+        total = sum(counts) if isinstance(counts, list) else next(lengths)
+        if size != [height, width] or total != height * width:
+            raise UserError(
+                f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
+                f"{size!r:.80}, but the image's is {[height, width]}; encode the mask again"
+            )
+
+
+def _lengths(texts: list[str]) -> NDArray[Any]:
+    """Return of how many pixels compressed run-length encodings are, int64, by pycocotools' `rleFrString`.
+
+    Each number of a text but the first three is a difference from the last but one, so that it counts in every second
+    number from there on.
+    """
+    codes = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.int64) - ord("0")
+    last = np.flatnonzero(codes < 32)
+    sizes = np.diff(last, prepend=-1)
+    shifts = 5 * (np.arange(len(codes)) - np.repeat(last - sizes + 1, sizes))
+    numbers = np.add.reduceat((codes & 31) << shifts, last - sizes + 1) - ((codes[last] & 16) << 1 << shifts[last])
+    ends = np.searchsorted(last, np.cumsum([len(text) for text in texts]))
+    counts = np.diff(ends, prepend=0)
+    times = (np.repeat(ends, counts) - np.arange(len(numbers)) + 1) // 2
+    times[ends - counts] = 1
+    return np.add.reduceat(numbers * times, ends - counts)
+
+
+def _extents(segmentations: list[Any]) -> NDArray[Any]:
+    """Return the boxes (x, y, width, height) of polygons, float64 [M, 4]; nan for objects without."""
+    rows = [row for row, segmentation in enumerate(segmentations) if segmentation and isinstance(segmentation, list)]
+    numbers = chain.from_iterable(chain.from_iterable(segmentations[row] for row in rows))
+    points, boxes = np.fromiter(numbers, np.float64).reshape(-1, 2), np.full((len(segmentations), 4), np.nan)
+    sizes = np.array([sum(map(len, segmentations[row])) // 2 for row in rows], dtype=np.int64)
+    boxes[rows, :2] = low = np.minimum.reduceat(points, np.cumsum(sizes) - sizes)
+    boxes[rows, 2:] = np.maximum.reduceat(points, np.cumsum(sizes) - sizes) - low
+    return boxes
+
+
+def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
+    """Return a note of boxes that disagree with their polygons by half of a side, if any.
+
+    Raises:
+        UserError: a side is negative; or many boxes are corners, as polygons or else the sizes of images show, or
+            disagree with their polygons.
+    """
+    start, sides, low, extent = *np.hsplit(split.boxes, 2), *np.hsplit(extents, 2)
+    limits = split.sizes()[split.image]
+    shared = np.minimum(start + sides, low + extent) - np.maximum(start, low)
+    spanned = np.maximum(start + sides, low + extent) - np.minimum(start, low)
+    apart, read = (np.abs(np.hstack([start, side]) - extents).max(axis=1) for side in (sides, sides - start))
+    fits = (sides > start) & (start > -limits / 20 - 1) & (sides < limits * 1.05 + 1)
+    beyond = fits.all(axis=1) & np.isnan(apart) & (start + sides > limits + 1).any(axis=1)
+    corners, many = 5 * read + 2 < apart, max(2, len(apart) / 4)
+    wrong = ((shared + 1) / (spanned + 1) < 0.5).any(axis=1) | corners
+    subtract = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+    settle = "the YAML key `boxes: from_polygons` computes them from polygons, `boxes: in_file` takes them as they are"
+    for rows, most, fault, cure in (
+        (beyond | corners, many, "are corners (x1, y1, x2, y2), as images or polygons show", subtract),
+        ((sides < 0).any(axis=1), 0, "have a negative width or height", "write x, y, width, height"),
+        (wrong, many, "disagree with their polygons", settle),
+    ):
+        ids = shortened(split.ids[rows].tolist(), 3)
+        said = f"{np.sum(rows)} of {len(apart)} boxes {fault} (annotations {ids}): {cure}"
+        if np.sum(rows) > most:
+            raise UserError(f"{split.file}: {said}")
+    return [said] * bool(np.any(rows))
 
 
 def fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:

@@ -31,6 +31,8 @@ from transfer.data.splits.split import FileSplit
 SPLITS = ("train", "val")
 UNTRAINED = ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
 WORDS = {"train": "training", "val": "validation"}
+KEYS = {"exif", "boxes", *SCORING, *REGIONS}
+"""Keys of the YAML that are not of where the files are."""
 Read = tuple[CocoSplit, Classes, dict[str, int]]
 """What `read_split` returns."""
 NOTED = {
@@ -83,8 +85,7 @@ class CocoData(OpenedData):
     @property
     def unmasked(self) -> int:
         """Return the number of `objects` that have no segmentation."""
-        splits = (split for split in (self.train, self.val) if split)
-        return sum(int((~split.crowd & ~split.segmentations.present).sum()) for split in splits)
+        return sum(split.unmasked for split in (self.train, self.val) if split)
 
     @property
     def masks(self) -> bool:
@@ -144,20 +145,22 @@ def open_coco(
             missing or corrupt image; nothing to train on, or nothing to score by.
         UsageError: its YAML file names something that does not exist.
     """
-    exif = dataset_spec.exif_option(spec)
+    boxes = dataset_spec.choice_option(spec, "boxes", "from_polygons", "in_file")
+    upright = dataset_spec.choice_option(spec, "exif", "apply", "ignore") == "apply"
     scoring = scoring_of(spec)
     if spec.reader:
         (root, read), said = _by_user(spec, data), list[str]()
     else:
         root, layout, said = _layout(spec, data)
-        read = {name: read_split(name, root / file, root / folder) for name, (file, folder) in layout.items()}
+        read = {name: read_split(name, root / at, root / to, boxes=boxes) for name, (at, to) in layout.items()}
     splits, classes, notes = _shared_classes(read)
-    splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
+    splits = {name: replace(split, upright=upright) for name, split in splits.items()}
     said += notes
     dropped = {name: counts for name, (_, _, counts) in read.items()}
     if regions := any(map(spec.options.get, REGIONS)):
         splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
+        said += [f"{WORDS[name]}: {note}" for note in split.notes]
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
         said += [f"{number} {WORDS[name]} objects {text}" for number, least, text in counts if number > least]
     dataset_spec.check_counts(spec, _counts(splits, classes))
@@ -168,6 +171,8 @@ def open_coco(
         splits = _choose_images(splits, subset, skip=drop_corrupt)
     splits, skipped, notes = check_images(spec, splits, skip=drop_corrupt)
     _check_usable(splits)
+    said += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
+    changing = REGIONS * regions + ("boxes",) * (boxes == "from_polygons")
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     opened = CocoData(
         name=spec.name,
@@ -181,7 +186,7 @@ def open_coco(
         dropped=dropped,
         scoring=scoring,
         regions=regions,
-        digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in REGIONS * regions]),
+        digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in changing]),
         skipped=skipped,
         manifests=manifests,
         pictures=pictures_of([[1, image.width, image.height] for split in splits.values() for image in split.images]),
@@ -192,7 +197,7 @@ def open_coco(
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
     """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
-    options = {key: value for key, value in spec.options.items() if key not in (*SCORING, *REGIONS)}
+    options = {key: value for key, value in spec.options.items() if key not in KEYS}
     root, result = read_by_user(replace(spec, options=options), data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
     pairs = rows_by_split(
@@ -204,13 +209,14 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
     )
     file, splits = Path(spec.reader.rpartition(":")[0]), {}
     for name, [(annotations, folder)] in pairs.items():
-        splits[name] = read_split(name, file, root / folder, json.dumps(annotations).encode())
+        content = json.dumps(annotations).encode()
+        splits[name] = read_split(name, file, root / folder, content, spec.options.get("boxes"))
     return root, splits
 
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
     """Return the folder of the dataset, and of each split (null: none) annotation file and image folder, and notes."""
-    layout, keys = {}, spec.options.keys() - {"exif", *SCORING, *REGIONS}
+    layout, keys = {}, spec.options.keys() - KEYS
     for name in SPLITS:
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
@@ -292,6 +298,19 @@ def _check_usable(splits: Splits) -> None:
                 f"{split.file}: of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} "
                 f"are {others}; set another file in the dataset's YAML file"
             )
+
+
+def _lacking_classes(train: CocoSplit | None, val: CocoSplit | None, names: Sequence[str]) -> list[str]:
+    """Return notes of the classes that are scored and not trained on, or not scored."""
+    scored = np.unique(val.label[~val.crowd]) if val else np.arange(len(names))
+    texts = {
+        "without a training object lower AP": np.setdiff1d(scored, train.label[train.trained] if train else scored),
+        "without a validation object count in no average, as in COCO": np.setdiff1d(np.arange(len(names)), scored),
+    }
+    lacking = {text: [names[label] for label in labels] for text, labels in texts.items()}
+    return [
+        f"{len(some)} of {len(names)} classes {text}: {shortened(some, 3)}" for text, some in lacking.items() if some
+    ]
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest], regions: list[str]) -> str:

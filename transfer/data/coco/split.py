@@ -127,7 +127,7 @@ class CocoSplit:
     label: NDArray[Any]
     """Index [M] of each object's class, int64; -1 for a region to be ignored by every class."""
     boxes: NDArray[Any]
-    """Boxes [M, 4] (x, y, width, height) in pixels as in the file, float64."""
+    """Boxes [M, 4] (x, y, width, height) in pixels as in the file, or of the polygons, float64."""
     areas: NDArray[Any]
     """Areas [M] in square pixels, float64: as in the file, else of the mask, or of the box without one."""
     crowd: NDArray[Any]
@@ -139,6 +139,8 @@ class CocoSplit:
     """Segmentations [M]: lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None for objects without."""
     trained: NDArray[Any]
     """Whether each object [M] is trained on: no crowd, not ignored, sides of a pixel or more, and area in the image."""
+    notes: Sequence[str] = ()
+    """What was found odd in the file."""
     upright: bool = False
     """Whether images are turned by their EXIF orientation; else they are read as stored."""
 
@@ -199,6 +201,11 @@ class CocoSplit:
         high = np.clip(self.boxes[:, :2] + self.boxes[:, 2:], 0, limits)
         return np.concatenate([low, high - low], axis=1)
 
+    @property
+    def unmasked(self) -> int:
+        """Return the number of objects without a segmentation, crowds not among them."""
+        return int((~self.crowd & ~self.segmentations.present).sum())
+
     def with_objects(self) -> NDArray[Any]:
         """Return bool [I]: whether each image has an object to train on."""
         return np.bincount(self.image[self.trained], minlength=len(self.images)) > 0
@@ -250,15 +257,17 @@ def _sizes(headers: Iterable[Header], upright: bool) -> list[tuple[int, int]]:
 
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     """Raise UserError for images of another size than their annotations state."""
-    stated = [(image.width, image.height) for image in split.images]
+    stated, sizes = [(image.width, image.height) for image in split.images], _sizes(headers, split.upright)
     wrong = [
         f"\n  {path}: {size[0]} x {size[1]}, stated {want[0]} x {want[1]}"
-        for path, size, want in zip(split.paths(), _sizes(headers, split.upright), stated, strict=True)
+        for path, size, want in zip(split.paths(), sizes, stated, strict=True)
         if size != want
     ]
     if not wrong:
         return
     cure = "restore the original images: the boxes refer to their pixels"
+    if all(want in (size, size[::-1]) for size, want in zip(sizes, stated)):
+        cure = "width and height are swapped, and `exif` does not explain all of them; correct the file"
     if _sizes(headers, not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
         cure = f"it describes the images {rule} in the dataset's YAML file reads them so"

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
-from transfer.data.formats.masks import IGNORED, NO_CLASS, MaskSplit
-from transfer.data.spec import DatasetSpec, exif_option
+from transfer.data.formats.masks import EXIF, IGNORED, NO_CLASS, MaskSplit
+from transfer.data.spec import DatasetSpec, choice_option
 from transfer.data.splits.split import Split
 
 
@@ -49,7 +49,7 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
 
 def _files(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
     """Return why masks cannot be used with the key `exif` as it is; empty if they can."""
-    found, exif, total = dict[str, list[str]](), exif_option(spec), sum(map(len, splits))
+    found, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
     for split in splits:
         for kind, indices in split.found.items():
             if exif is None or f"exif: {exif}" not in kind:

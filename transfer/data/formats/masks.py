@@ -31,9 +31,10 @@ from transfer.data.formats.folders import FoundLayout, choose_splits
 from transfer.data.layouts import SPLITS, missing_entries
 from transfer.data.listing import passed_over, scan_images
 from transfer.data.loading.read_image import open_image
-from transfer.data.spec import DatasetSpec, exif_option, find_root, text_option
+from transfer.data.spec import DatasetSpec, choice_option, find_root, text_option
 from transfer.data.splits.split import FileSplit, Look
 
+EXIF = ("exif", "apply", "ignore")
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
 LOSSY = ("JPEG", "MPO", "JPEG2000")
@@ -142,7 +143,7 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     if "val" not in found:
         share = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
         notes.append(share or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
-    names, upright = _class_names(spec, root), exif_option(spec) == "apply"
+    names, upright = _class_names(spec, root), choice_option(spec, *EXIF) == "apply"
     table, rule = _table(spec, names), int(spec.options.get("first", 0))
     if upright or "values" in spec.options or spec.options.get("void", [IGNORED]) != [IGNORED]:
         rule = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])

@@ -9,14 +9,19 @@ from transfer.data.coco.dataset import open_coco
 from transfer.data.spec import DatasetSpec
 
 SIZE = {"width": 40, "height": 30}
-SQUARE = [[4, 4, 14, 4, 14, 14, 4, 14]]
 CROWD = {"size": [30, 40], "counts": [95, 5, 25, 5, 1070]}
+
+
+def outline(x, y, width, height):
+    """The polygon of a box."""
+    return [[x, y, x + width, y, x + width, y + height, x, y + height]]
 
 
 def objects(*given, start=1):
     """Annotations; each is given as (image id, category id, box) and what else is to be set."""
+    common = {"area": 50.5, "iscrowd": 0}
     plain = [
-        {"image_id": image, "category_id": category, "bbox": box, "area": 50.5, "iscrowd": 0, "segmentation": SQUARE}
+        {"image_id": image, "category_id": category, "bbox": box, "segmentation": outline(*box), **common}
         for image, category, box, *_ in given
     ]
     more = [one[3] if len(one) > 3 else {} for one in given]

@@ -4,7 +4,7 @@ import shutil
 import pytest
 from PIL import Image, ImageOps
 
-from tests.transfer.data.coco.coco_tree import SQUARE, changed, content, objects, opened, spec, written
+from tests.transfer.data.coco.coco_tree import changed, content, objects, opened, outline, spec, written
 from tests.transfer.data.reid.layouts import replaced
 from transfer.core.errors import UsageError, UserError
 from transfer.data.coco.dataset import open_coco
@@ -80,7 +80,19 @@ def test_categories_of_one_split_alone_are_classes(tmp_path):
     assert (data.classes, data.category_ids) == (("ant", "fly", "bee", "cow"), (2, 4, 7, 9))
     assert data.as_coco(data.train)["annotations"] == whole.as_coco(whole.train)["annotations"]
     assert [data.category_ids[label] for label in data.val.label] == [2, 7, 7]
-    assert data.notes == ("categories in only one split (id, name): (4, 'fly'), (9, 'cow')",)
+    assert data.notes == (
+        "categories in only one split (id, name): (4, 'fly'), (9, 'cow')",
+        "2 of 4 classes without a validation object count in no average, as in COCO: fly, cow",
+    )
+
+
+def test_a_class_that_is_scored_without_being_trained_on_is_noted(tmp_path):
+    given = content("train") | {"annotations": content("train")["annotations"][1:]}  # cow has no object
+    root = written(tmp_path, train=given)
+    data = opened(root)
+    assert data.notes == ("1 of 3 classes without a training object lower AP: cow",)
+    assert [counts.tolist() for _, _, counts in data.labelled().values()] == [[1, 1], [1, 1, 1]]
+    assert opened(root, trained=False).notes == ()
 
 
 def crowds(split):
@@ -101,7 +113,7 @@ def test_nothing_to_score_by_and_nothing_to_train_on(tmp_path, name, change, sai
 
 
 def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
-    boxes = [[5, 5, 0, 9], [5, 5, -3, 9], [40, 3, 5, 5], [-9, -9, 4, 4]]
+    boxes = [[5, 5, 0, 9], [5, 5, 9, 0], [40, 3, 5, 5], [-9, -9, 4, 4]]
     boxes += [[-5, 20, 10, 30], [38, 1, 2.001, 3], [1, 1, 5, 5], [9, 9, 5, 0.75]]
     given = content("train") | {"annotations": objects(*((101, 2, box) for box in boxes))}
     data = opened(written(tmp_path, train=given))
@@ -113,7 +125,7 @@ def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
 
 
 def test_short_polygons(tmp_path):
-    line, square = [1, 1, 9, 9], SQUARE[0]
+    line, (square,) = [1, 1, 9, 9], outline(1, 1, 8, 8)
     masks = [[line, square], [line], [], None]
     given = objects(*((101, 2, [1, 1, 8, 8], {"segmentation": mask}) for mask in masks))
     given[3].pop("segmentation")
@@ -156,6 +168,15 @@ def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation
     assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
 
 
+def test_sizes_with_width_and_height_swapped_are_named_as_that(tmp_path):
+    given = content("train")
+    given["images"] = [image | {"width": image["height"], "height": image["width"]} for image in given["images"]]
+    segmentation = {"size": [40, 30], "counts": [1200]}
+    given["annotations"] = [one | {"segmentation": segmentation} for one in given["annotations"]]
+    with pytest.raises(UserError, match=r"train1\.jpg: 40 x 30, stated 30 x 40[\s\S]*swapped, and `exif` does not"):
+        opened(written(tmp_path, train=given))
+
+
 def test_the_rule_of_exif_is_part_of_the_digest_and_is_checked(tmp_path):
     root = turned_tree(tmp_path, 3, (40, 30))
     digests = {exif: open_coco(spec(root, options={"exif": exif}), None).digest for exif in ("apply", "ignore")}
@@ -177,7 +198,7 @@ def test_damaged_images(tmp_path):
     assert [image.id for image in data.train.images] == [101, 103, 104]
     assert data.train.image.tolist() == [0, 1]
     assert data.train.ids.tolist() == [2, 4]
-    assert list(data.train.segmentations) == [SQUARE, SQUARE]
+    assert list(data.train.segmentations) == [outline(1.5, 2.5, 10, 10), outline(0, 0, 40, 30)]
     assert data.counts["train"] == {"images": 3, "objects": 2, "crowds": 0}
     assert data.digest != whole.digest
 

@@ -53,7 +53,10 @@ def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(tmp
         (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
         (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
         (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "of 1200 pixels and of `size` [40"),
-        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels")
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": "not"}), "(id 3): `segmentation` is {'size': [30"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": "5"}), "annotation 3 is of 5 pixels"),
+        (changed("annotations", 0, bbox=[9, 9, -4, 5]), "1 of 4 boxes have a negative width or height (annotations 1)")
     ]
 )  # fmt: skip
 def test_files_that_are_not_cocos(tmp_path, given, message):

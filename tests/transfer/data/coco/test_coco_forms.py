@@ -10,9 +10,10 @@ import pytest
 
 from tasks.detect.coco.averages import evaluate, scores
 from tests.tasks.detect.coco.cases import official, same
-from tests.transfer.data.coco.coco_tree import CROWD, content, objects, opened, written
-from transfer.core.errors import UserError
+from tests.transfer.data.coco.coco_tree import CROWD, content, objects, opened, spec, written
+from transfer.core.errors import UsageError, UserError
 from transfer.data.coco import annotations
+from transfer.data.coco.dataset import open_coco
 
 
 def each(key, **change):
@@ -74,7 +75,7 @@ def test_a_missing_area_is_that_of_the_mask_or_box(value, tmp_path):
     given = content("train") | {
         "annotations": objects(
             (101, 2, [1.5, 2.5, 10, 11], {"segmentation": []}),
-            (101, 2, [4, 4, 10, 10], {"segmentation": [[4, 4, 14, 5.5, 11, 14], [20, 20, 25.5, 20, 25, 29]]}),
+            (101, 2, [4, 4, 21.5, 25], {"segmentation": [[4, 4, 14, 5.5, 11, 14], [20, 20, 25.5, 20, 25, 29]]}),
             (102, 2, [3, 5, 2, 10], {"segmentation": CROWD}),
             (103, 7, [3, 5, 2, 10], {"area": 7.25}),
         )
@@ -87,7 +88,7 @@ def test_a_missing_area_is_that_of_the_mask_or_box(value, tmp_path):
     each("annotations", area=lambda area: area if area == 7.25 else value)(given)
     data = opened(written(tmp_path, train=given))
     assert data.train.areas.tolist() == expected
-    assert data.notes == ("3 training objects have no `area`: it is that of the mask, or of the box without one",)
+    assert data.notes[0] == "3 training objects have no `area`: it is that of the mask, or of the box without one"
 
 
 def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_path):
@@ -103,8 +104,7 @@ def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_pat
     ]
     truth = json.loads(data.train.file.read_bytes())
     same(scores(evaluate(data.as_coco(data.train), results, "bbox")), official(truth, results, "bbox"))
-    (note,) = data.notes
-    assert note.startswith("2 training objects have `ignore: 1`: not trained on")
+    assert data.notes[0].startswith("2 training objects have `ignore: 1`: not trained on")
 
 
 def test_categories_of_one_name_are_one_class(tmp_path):
@@ -124,7 +124,7 @@ def test_objects_that_nobody_trains_on_are_noted(tmp_path):
     shares = objects((201, 2, [0.1, 0.2, 0.5, 0.4]), (202, 2, [0.5, 0.5, 0.1, 0.2]), (202, 2, [1, 1, 9, 9]))
     flat = objects(*((101, 2, [1, 1, 9, 9], {"area": area}) for area in (0, 81, 0)))
     given = {"train": content("train") | {"annotations": flat}, "val": content("val") | {"annotations": shares}}
-    assert opened(written(tmp_path, **given)).notes == (
+    assert opened(written(tmp_path, **given)).notes[:2] == (
         "2 training objects have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed",
         "2 validation objects have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels",
     )
@@ -135,7 +135,12 @@ def one_beyond(given):
     each("annotations", area=...)(given)
 
 
-@pytest.mark.parametrize("change", [lambda given: None, one_beyond])
+def without_polygons(given):
+    each("annotations", segmentation=...)(given)
+    one_beyond(given)
+
+
+@pytest.mark.parametrize("change", [lambda given: None, without_polygons])
 def test_boxes_given_by_their_corners_are_an_error(change, tmp_path):
     rng = np.random.default_rng(0)
     sides = rng.integers(10, 20, (12, 2))
@@ -148,3 +153,61 @@ def test_boxes_given_by_their_corners_are_an_error(change, tmp_path):
     message = r"instances_train2017\.json: \d+ of 12 boxes are corners \(x1, y1, x2, y2\).*write width x2 - x1"
     with pytest.raises(UserError, match=message):
         opened(written(tmp_path / "wrong", train=content("train") | {"annotations": wrong}))
+
+
+def shifted(box):
+    """What an exporter wrote that took a polygon's first point for the sides."""
+    return [box[0] / 2, box[1] / 2, box[0], box[1]]
+
+
+def test_boxes_that_disagree_with_their_polygons_are_an_error_that_keys_settle(tmp_path):
+    boxes = [[20, 4, 10, 8], [8, 15, 9, 9], [22, 16, 14, 12], [30, 3, 7, 20]]
+    given = objects(*((101, 2, box) for box in boxes))
+    each("annotations", bbox=shifted)({"annotations": given})
+    root = written(tmp_path, train=content("train") | {"annotations": given})
+    message = r"4 of 4 boxes disagree with their polygons \(annotations 1, 2, 3 and 1 more\): .* `boxes: from_polygons`"
+    with pytest.raises(UserError, match=message) as caught:
+        opened(root)
+    assert "x2 - x1" not in str(caught.value)
+    settled = {key: open_coco(spec(root, options={"boxes": key}), None) for key in ("from_polygons", "in_file")}
+    assert settled["from_polygons"].train.boxes.tolist() == boxes
+    assert settled["in_file"].train.boxes.tolist() == [shifted(box) for box in boxes]
+    assert settled["from_polygons"].digest != settled["in_file"].digest
+    with pytest.raises(UsageError, match="`boxes` is 'masks'; it must be from_polygons or in_file"):
+        open_coco(spec(root, options={"boxes": "masks"}), None)
+
+
+def test_few_boxes_that_disagree_with_their_polygons_are_noted(tmp_path):
+    def one(given):
+        given["annotations"][1]["bbox"] = [30, 20, 9, 9]
+
+    assert (
+        form(tmp_path, one)
+        .notes[0]
+        .startswith(
+            "training: 1 of 4 boxes disagree with their polygons (annotations 2): the YAML key `boxes: from_polygons`"
+        )
+    )
+
+
+def test_images_of_lvis_are_named_by_their_address(tmp_path):
+    def addressed(given):
+        for image in given["images"]:
+            name = image.pop("file_name")
+            image["coco_url"] = f"http://images.cocodataset.org/{name[:-5]}2017/{name}"
+
+    named, data = form(tmp_path / "named"), form(tmp_path / "lvis", addressed)
+    assert [Path(path).relative_to(tmp_path / "lvis") for path in data.val.paths()] == [
+        Path(path).relative_to(tmp_path / "named") for path in named.val.paths()
+    ]
+
+
+def test_compressed_encodings_are_of_as_many_pixels_as_pycocotools_says():
+    from pycocotools import mask as masks
+
+    rng = np.random.default_rng(0)
+    shapes = [(1, 1), (5, 7), (64, 96), (700, 900)]
+    drawn = [rng.random(shape) < share for shape in shapes for share in (0, 0.02, 0.5, 1)]
+    texts = [masks.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"].decode() for mask in drawn]
+    assert annotations._lengths(texts).tolist() == [mask.size for mask in drawn]
+    assert all(map(annotations.RLE.fullmatch, texts))
