@@ -322,27 +322,28 @@ def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
         UserError: a side is negative; or many boxes are corners, as polygons or else the sizes of images show, or
             disagree with their polygons.
     """
-    start, sides, low, extent = *np.hsplit(split.boxes, 2), *np.hsplit(extents, 2)
-    limits = split.sizes()[split.image]
+    rows = np.flatnonzero(~((np.abs(split.boxes - extents) < 1) & (split.boxes >= 0)).all(axis=1))  # few of COCO's
+    extents, ids, limits = extents[rows], split.ids[rows], split.sizes()[split.image[rows]]
+    start, sides, low, extent = *np.hsplit(split.boxes[rows], 2), *np.hsplit(extents, 2)
     shared = np.minimum(start + sides, low + extent) - np.maximum(start, low)
     spanned = np.maximum(start + sides, low + extent) - np.minimum(start, low)
     apart, read = (np.abs(np.hstack([start, side]) - extents).max(axis=1) for side in (sides, sides - start))
     fits = (sides > start) & (start > -limits / 20 - 1) & (sides < limits * 1.05 + 1)
     beyond = fits.all(axis=1) & np.isnan(apart) & (start + sides > limits + 1).any(axis=1)
-    corners, many = 5 * read + 2 < apart, max(2, len(apart) / 4)
+    corners, many = 5 * read + 2 < apart, max(2, len(split.ids) / 4)
     wrong = ((shared + 1) / (spanned + 1) < 0.5).any(axis=1) | corners
     subtract = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
     settle = "the YAML key `boxes: from_polygons` computes them from polygons, `boxes: in_file` takes them as they are"
-    for rows, most, fault, cure in (
+    for found, most, fault, cure in (
         (beyond | corners, many, "are corners (x1, y1, x2, y2), as images or polygons show", subtract),
         ((sides < 0).any(axis=1), 0, "have a negative width or height", "write x, y, width, height"),
         (wrong, many, "disagree with their polygons", settle),
     ):
-        ids = shortened(split.ids[rows].tolist(), 3)
-        said = f"{np.sum(rows)} of {len(apart)} boxes {fault} (annotations {ids}): {cure}"
-        if np.sum(rows) > most:
+        named = shortened(ids[found].tolist(), 3)
+        said = f"{np.sum(found)} of {len(split.ids)} boxes {fault} (annotations {named}): {cure}"
+        if np.sum(found) > most:
             raise UserError(f"{split.file}: {said}")
-    return [said] * bool(np.any(rows))
+    return [said] * bool(np.any(found))
 
 
 def fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
