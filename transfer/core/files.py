@@ -1,5 +1,6 @@
 """Files that are whole or absent, and JSON that others may have written."""
 
+import codecs
 import contextlib
 import csv
 import errno
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from transfer.core.errors import UserError, visible_lines
+from transfer.core.errors import MissingInput, UserError, visible_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +34,32 @@ parse_json = json.loads
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a user's text file in UTF-8, with or without the mark that Windows puts before it."""
-    return path.read_text(encoding="utf-8-sig").splitlines()
+    """Return the lines of a user's text file that are not blank; see `numbered_lines`."""
+    return [*numbered_lines(path).values()]
+
+
+def numbered_lines(path: Path) -> dict[int, str]:
+    """Return the lines of a user's text file that are not blank by their number, from 1, without spaces at their ends.
+
+    The file is in UTF-8, with or without the mark that Windows puts before it, or in UTF-16 with its mark.
+
+    Raises:
+        UserError: it cannot be read, or is in another encoding.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MissingInput(f"{path}: cannot be read as a list ({error.strerror})") from None
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    wrong = -1 if wide else content.find(0)  # as in UTF-16 without its mark
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = error.start
+    if wrong >= 0:
+        line = content.count(b"\n", 0, wrong) + 1
+        raise UserError(f"{path}:{line}: neither UTF-8 nor UTF-16 with a byte order mark; save the file as UTF-8")
+    return {number: line for number, line in enumerate(map(str.rstrip, text.splitlines()), start=1) if line}
 
 
 def with_home(text: str) -> str:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from transfer.core.errors import UserError
-from transfer.core.files import atomic_replacement, folder_replacement, write_arrays, write_atomic
+from transfer.core.files import (
+    atomic_replacement,
+    folder_replacement,
+    numbered_lines,
+    read_lines,
+    write_arrays,
+    write_atomic,
+)
 
 
 @contextmanager
@@ -22,6 +29,17 @@ def files_of_at_most(size: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \t\n", "\n\n"])
+def test_lines_as_windows_saves_them(tmp_path: Path, encoding: str, end: str) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "list.txt").write_bytes((mark + end.join(["pic 0", " caf\u00e9", ""]) + end).encode(encoding))
+    assert read_lines(tmp_path / "list.txt") == ["pic 0", " caf\u00e9"]
+    assert [*numbered_lines(tmp_path / "list.txt")] == [1, 3 if end == "\n\n" else 2]
+    with pytest.raises(UserError, match=r"nothing\.txt: cannot be read as a list"):
+        read_lines(tmp_path / "nothing.txt")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from transfer.core.errors import MissingInput, UserError, first_line, shortened
+from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split
 from transfer.data.layouts import SPLITS
 from transfer.data.listing import passed_over, scan_images
@@ -42,8 +43,7 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
 
 def _solution(path: Path) -> dict[str, str]:
     """Read Kaggle's lines `ILSVRC2012_val_00000001,n01751748 111 108 230 366`: the class, then boxes."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+    return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(read_lines(path))}
 
 
 def _devkit(path: Path) -> dict[str, str]:
@@ -52,8 +52,7 @@ def _devkit(path: Path) -> dict[str, str]:
 
     synsets = np.atleast_1d(loadmat(path.with_name(META), squeeze_me=True)["synsets"])
     wnid_of = {int(number): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
-    lines = path.read_text(encoding="utf-8-sig").split()
-    return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(lines, start=1)}
+    return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(read_lines(path), start=1)}
 
 
 READERS = ((SOLUTION, _solution), (f"*devkit*/data/{TRUTH}", _devkit), (f"data/{TRUTH}", _devkit))

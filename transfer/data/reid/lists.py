@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
-from transfer.core.files import listed_path, read_lines, with_home
+from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
 from transfer.data.spec import DatasetSpec, text_option
 
@@ -109,13 +109,8 @@ def _rows(
     path: Path, root: Path, images: str, columns: Sequence[str], camera: str = "", *, header: int = 0, part: str = ""
 ) -> Iterator[Row]:
     """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image."""
-    try:
-        lines = [line.replace("\\", "/") for line in read_lines(path)]
-    except (OSError, ValueError) as error:
-        raise MissingInput(f"{path}: cannot be read as a list of images: {error}") from None
-    for number, line in enumerate(lines[header:], start=header + 1):
-        if not line.strip():
-            continue
+    lines = {number: line.replace("\\", "/") for number, line in numbered_lines(path).items() if number > header}
+    for number, line in lines.items():
         apart = [cell.strip() for cell in next(csv.reader([line]))]
         if len(apart) != len(columns):  # by spaces, which the image may contain
             *first, rest = line.split(maxsplit=columns.index("image"))

@@ -75,11 +75,15 @@ def test_vehicleid(tmp_path):
         ({"columns": "image"}, "`columns` must name image, identity, camera"),
         ({"columns": "image identity"}, "or the YAML say `cameras: none`"),
         ({"columns": "image identity camera"}, "query.txt:1: .a.jpg 3. does not parse"),
+        ({"cameras": "none", "train": "utf16.txt"}, "utf16.txt:1: neither UTF-8 nor UTF-16 with a byte order mark"),
+        ({"cameras": "none", "train": "latin1.txt"}, "latin1.txt:2: neither UTF-8"),
         ({"cameras": "none", "train": "trian.txt"}, "missing, empty or unreadable: trian.txt"),
     ],
 )
 def test_what_a_list_cannot_say(tmp_path, options, said):
     (tmp_path / "query.txt").write_text("a.jpg 3\n")
+    (tmp_path / "utf16.txt").write_bytes("a.jpg 3".encode("utf-16-le"))
+    (tmp_path / "latin1.txt").write_bytes("a.jpg 3\ncaf\u00e9.jpg 3".encode("latin1"))
     keys = {"query": "query.txt", "gallery": "query.txt", **options}
     with pytest.raises(UserError, match=said):
         open_reid(spec(tmp_path, "reid_lists", options=keys), None)
