@@ -54,6 +54,9 @@ FORMATS = {
         (("bounding_box_train/", "query/", "bounding_box_test/"), ("query/", "bounding_box_test/")),
         ("train", "query", "gallery", "pattern", "cameras", "generator"),
     ),
+    "reid_folders": Format(
+        (("train/", "query/", "gallery/"), ("query/", "gallery/")), ("train", "query", "gallery", "pattern")
+    ),
     "msmt17": Format(
         (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
     ),
@@ -96,7 +99,7 @@ FORMATS = {
     ),
 }
 
-UNDIVIDED = ("market1501", "msmt17", "reid_lists", "torchreid", "images", "imagenet_test", "coco")
+UNDIVIDED = ("market1501", "reid_folders", "msmt17", "reid_lists", "torchreid", "images", "imagenet_test", "coco")
 """Formats that do not take `held_out`."""
 
 

@@ -1,4 +1,4 @@
-"""Re-identification datasets: file names of Market-1501 and MSMT17, list files, datasets of torchreid.
+"""Re-identification datasets: names of Market-1501 and MSMT17, folders of persons, list files, sets of torchreid.
 
 Rankings and their metrics are in `tasks.ranking`.
 """

@@ -5,6 +5,7 @@ A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `F
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, shortened
 from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from transfer.data.reid import market1501 as layouts
 from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
@@ -25,7 +26,8 @@ from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 
 FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
-    "market1501": layouts.market1501,
+    "market1501": layouts.in_folders,
+    "reid_folders": layouts.in_folders,
     "msmt17": msmt17,
     "reid_lists": reid_lists,
     "torchreid": torchreid_set,
@@ -111,6 +113,7 @@ def open_reid(
     _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
+    splits.notes += _check_repeated(spec.name, parts["train"], trained=trained)
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
         parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
@@ -200,6 +203,21 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
             "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
             "`cameras: none` in its YAML file"
         )
+
+
+def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> list[str]:
+    """Return a note if most of several persons have one training image. Raises UserError if all have, to train on."""
+    images: dict[int, list[str]] = defaultdict(list)
+    for sample in train:
+        images[sample.identity].append(os.path.basename(sample.path))  # noqa: PTH119
+    single = [files[0] for files in images.values() if len(files) == 1]
+    found = f"{len(single)} of {len(images)} training identities have one image each: {shortened(single, 3)}"
+    if trained and 1 < len(single) == len(images):
+        raise UserError(
+            f"{name}: {found}; batches take several of an identity: correct the keys of the YAML file that say where "
+            "identities are (`format`, `pattern`, `columns`), or evaluate alone with --epochs 0"
+        )
+    return [found] if len(images) > 1 and 2 * len(single) > len(images) else []
 
 
 def relabel(train: Sequence[Sample]) -> list[Sample]:

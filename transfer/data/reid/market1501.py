@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from unicodedata import normalize
 
 from transfer.core.errors import UsageError, UserError
 from transfer.data.listing import passed_over, scan_images
@@ -18,6 +18,8 @@ from transfer.data.spec import DatasetSpec, text_option
 DISTRACTOR = 0
 PARTS = ("train", "query", "gallery")
 MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
+FOLDERS = {"market1501": MARKET_FOLDERS, "reid_folders": {part: part for part in PARTS}}
+"""The usual names of the folders, by format."""
 ONE_EACH = "one per identity"
 Row = tuple[str, str, str]  # file, identity, camera
 
@@ -59,14 +61,16 @@ def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
     """
     if spec.format == "reid_lists":
         return (tuple(name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH),)
-    if spec.format != "market1501":
+    if spec.format not in FOLDERS:
         return None
-    train, *test = (f"{text_option(spec, part) or MARKET_FOLDERS[part]}/" for part in PARTS)
+    train, *test = (f"{text_option(spec, part) or usual}/" for part, usual in FOLDERS[spec.format].items())
     return ((train, *test),) if spec.options.get("train") else ((train, *test), tuple(test))
 
 
 def without_cameras(spec: DatasetSpec) -> bool:
-    """Return whether the YAML says `cameras: none`."""
+    """Return whether the YAML says `cameras: none`, or no pattern that finds them in the paths of `reid_folders`."""
+    if spec.format == "reid_folders":
+        return text_option(spec, "pattern") is None
     return text_option(spec, "cameras") == "none"
 
 
@@ -87,63 +91,93 @@ def drop_junk(splits: Splits) -> None:
         splits.notes += ["identities start at 0: identity 0 is a person in the training or query images"] * counted
 
 
-def splits_of(rows: dict[str, list[Row]]) -> Splits:
-    """Return the samples of each list. Identities and cameras that are names are numbered as `_numbers` does."""
-    people, cameras = (_numbers({row[place] for part in rows.values() for row in part}) for place in (1, 2))
+def splits_of(rows: dict[str, list[Row]], *, numbers: bool = True) -> Splits:
+    """Return the samples of each list. Identities and cameras that are names are numbered as `_numbers` does.
+
+    Args:
+        rows: of each list.
+        numbers: whether identities may be numbers; else all are names.
+    """
+    texts = [{row[place] for part in rows.values() for row in part} for place in (1, 2)]
+    people, cameras = _numbers(texts[0], numbers), _numbers(texts[1])
     parts = {part: [Sample(file, people[name], cameras[by]) for file, name, by in rows[part]] for part in rows}
     train, query, gallery = (parts.get(part, []) for part in PARTS)
     return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
 
 
-def _numbers(names: set[str]) -> dict[str, int]:
+def _numbers(names: set[str], numbers: bool = True) -> dict[str, int]:
     """Return numbers as they are; if there are others, all but -1 are names and numbered in sorted order, from 1."""
-    if all(re.fullmatch(r"-?\d+", name) for name in names):
+    if numbers and all(re.fullmatch(r"-?\d+", name) for name in names):
         return {name: int(name) for name in names}
     return {name: number for number, name in enumerate(sorted(names - {"-1"}), start=1)} | {"-1": -1}
 
 
-def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """Read Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
+def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
+    """Read three folders of images, which the keys `train`, `query` and `gallery` may name, by one of two formats.
 
-    Images in subfolders belong to the folder. The YAML may name the folders (`train`, `query`, `gallery`) and the
-    `pattern` of a file name, with groups for identity and camera.
+    market1501: names of files as `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box), or by the key
+    `pattern`. A pattern with a slash is that of the path below one of the three folders. Other images lie directly in
+    it, or in folders named after their identity.
+
+    reid_folders: PERSON/IMAGE.jpg, where PERSON is any text. The key `pattern` has a group for the camera.
 
     Raises:
-        UserError: an image is named otherwise.
-        UsageError: `pattern` is not a regular expression with these groups.
+        UserError: an image has no identity or camera, or lies in a folder that contradicts its name.
+        UsageError: `pattern` is not a regular expression with the groups that are needed.
     """
-    pattern, groups = _pattern(spec)
+    by_folder = spec.format == "reid_folders"
+    wanted = ["identity"] * (not by_folder) + ["camera"] * (not without_cameras(spec))
+    pattern, groups = _pattern(spec, wanted)
     rows: dict[str, list[Row]] = {part: [] for part in PARTS}
     others = []
-    for part in PARTS:
-        folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
+    for part, usual in FOLDERS[spec.format].items():
+        folder = root / (text_option(spec, part) or usual)
         names, more = scan_images(folder) if folder.is_dir() else ([], [])
         others += [f"{folder.name}/{name}" for name in more]
         for name in names:
-            match = pattern.match(name.rpartition("/")[2])
+            above, _, file = name.rpartition("/")
+            match = pattern.match(name if "/" in pattern.pattern else file)
             cells = [match[group] or "" for group in groups] if match else [""]
+            if by_folder:
+                cells.insert(0, normalize("NFC", above.partition("/")[0]))
             if "" in cells:
+                raise UserError(f"{folder}/{name}: {LACKING[spec.format]}")
+            if above and not by_folder and "/" not in pattern.pattern and not _named_after(above, cells[0]):
                 raise UserError(
-                    f"{folder}/{name}: not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks identity "
-                    "or camera, the first two groups of the `pattern`, or those named (?P<identity>...) and "
-                    "(?P<camera>...); `cameras: none` in the YAML file says that there are no cameras"
+                    f"{folder}/{name}: its name begins with identity {cells[0]}, but its folder is named otherwise. If "
+                    "each person has a folder, set `format: reid_folders` in the YAML file; if folders mean something "
+                    r"else, set the `pattern` of the path, such as '(?:.*/)?(-?\d+)_c(\d+)'"
                 )
-            rows[part].append((f"{folder}/{name}", cells[0], cells[1]))
-    return replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
+            rows[part].append((f"{folder}/{name}", cells[0], cells[-1]))
+    splits = splits_of(rows, numbers=not by_folder)
+    return replace(splits, version=spec.version, ignored=len(others), notes=passed_over(others))
 
 
-def _pattern(spec: DatasetSpec) -> tuple[re.Pattern[str], tuple[str | int, str | int]]:
-    """Return the pattern of a name, and its groups for identity and camera (the same one without cameras)."""
-    count = 1 if without_cameras(spec) else 2
-    written = text_option(spec, "pattern") or (r"(-?\d+)" if count == 1 else r"(-?\d+)_c(\d+)")
+LACKING = {
+    "market1501": "not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks identity or camera, the "
+    "first two groups of the `pattern`, or those named (?P<identity>...) and (?P<camera>...); `cameras: none` in the "
+    "YAML file says that there are no cameras, and `format: reid_folders` that each person has a folder",
+    "reid_folders": "it lacks the folder of a person (PERSON/IMAGE.jpg), or the camera, the first group of the "
+    "`pattern`, or that named (?P<camera>...); `format: market1501` in the YAML file reads identities from file names",
+}
+
+
+def _named_after(folders: str, identity: str) -> bool:
+    return identity.lstrip("0") in [folder.lstrip("0") for folder in folders.split("/")]
+
+
+def _pattern(spec: DatasetSpec, wanted: Sequence[str]) -> tuple[re.Pattern[str], Sequence[str | int]]:
+    """Return the pattern of a name or path, and its groups for what is wanted."""
+    count = len(wanted)
+    written = text_option(spec, "pattern") or ("", r"(-?\d+)", r"(-?\d+)_c(\d+)")[count]
     try:
         pattern = re.compile(written, re.IGNORECASE)
-        groups: Sequence[Any] = (("identity", "camera") if pattern.groupindex else (1, 2))[:count]
-        if pattern.groups < count or (pattern.groupindex and not {*groups} <= {*pattern.groupindex}):
-            raise re.error("it needs a group for the identity and one for the camera")
+        groups: Sequence[str | int] = wanted if pattern.groupindex else range(1, count + 1)
+        if pattern.groups < count or (pattern.groupindex and not {*wanted} <= {*pattern.groupindex}):
+            raise re.error(f"it needs a group for the {' and one for the '.join(wanted)}")
     except re.error as error:
         raise UsageError(f"{spec.name}: `pattern` {written!r}: {error}") from None
-    return pattern, (groups[0], groups[-1])
+    return pattern, groups
 
 
 def choose_identities(

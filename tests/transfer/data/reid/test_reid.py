@@ -1,5 +1,6 @@
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.transfer.data.reid.layouts import MARKET, draw, market, msmt17, repla
 from transfer.core.errors import UserError
 from transfer.data.reid.dataset import open_reid
 from transfer.data.reid.market1501 import MARKET_FOLDERS
+from transfer.data.spec import resolve_dataset
 from transfer.data.toy.people import Size, write_market
 
 
@@ -46,6 +48,7 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
 
 VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
 NUMBERS = {"pattern": r"(\d+)_\d+_(\d+)"}
+BELOW = {"pattern": r"(?:.*/)?(-?\d+)_c(\d+)"}
 LETTERS = {"pattern": r"(?P<camera>[AB])(\d)_(?P<identity>\w\d)"}
 
 
@@ -54,7 +57,7 @@ LETTERS = {"pattern": r"(?P<camera>[AB])(\d)_(?P<identity>\w\d)"}
     [
         ({}, "0002_c1s1_000451_03.jpg.jpg", "0003_c1s1_1_1.JPG", "0003_C02s1_1_1.webp", [(2, 1), (3, 1), (3, 2)]),
         ({}, "0001_c2_f0046182.jpg", "0005_c2_f0046985.jpg", "0005_c5_f0051781.jpg", [(1, 2), (5, 2), (5, 5)]),
-        ({}, "0001_c1_1.png", "0003_c1_22.png", "sub/0003_c2_27.png", [(1, 1), (3, 1), (3, 2)]),
+        (BELOW, "0001_c1_1.png", "0003_c1_22.png", "sub/0003_c2_27.png", [(1, 1), (3, 1), (3, 2)]),
         ({}, "0000_c1_1.png", "0000_c14_2.png", "0000_c2_3.png", [(0, 1), (0, 14), (0, 2)]),
         (VERI, "0001_c001_1_0.jpg", "0002_c002_1_0.jpg", "0002_c020_1_0.jpg", [(1, 1), (2, 2), (2, 20)]),
         (NUMBERS, "0004_000_01_x.jpg", "0001_000_02_x.jpg", "0001_001_03_x.jpg", [(4, 1), (1, 2), (1, 3)]),
@@ -120,6 +123,52 @@ def test_an_image_of_a_wrong_name_is_named(tmp_path, name, options):
         open_reid(spec(root, options=options), None)
 
 
+@pytest.mark.parametrize(("pattern", "cameras"), [(None, 0), (r"cam(\d)", 2), (r"[^/]*/cam(?P<camera>\d)", 2)])
+def test_folders_of_persons(tmp_path, pattern, cameras):
+    """Names are text: 007 and 7 are two persons, and accents have either form."""
+    people = {"train": ["Bo", "Zoe\u0301"], "query": ["007", "R\u00e9my"], "gallery": ["007", "7", "Re\u0301my"]}
+    for part, names in people.items():
+        for name in names:
+            for camera in (1, 2):
+                draw(tmp_path / "set" / part / name / f"cam{camera}_{part}.jpg")
+    named = resolve_dataset(str(tmp_path / "set"))
+    assert named.format == "reid_folders"
+    data = open_reid(replace(named, options={"pattern": pattern} if pattern else {}), None)
+    assert [sample.identity for sample in data.train] == [0, 0, 1, 1]
+    assert [sample.identity for sample in data.query] == [1, 1, 4, 4]
+    assert {sample.identity for sample in data.gallery} == {1, 2, 4}
+    assert [data.counts["query"]["cameras"], data.cameras] == [cameras, bool(cameras)]
+    draw(tmp_path / "set" / "query" / "Bo" / "other.jpg")
+    draw(tmp_path / "set" / "gallery" / "cam1_x.jpg")
+    with pytest.raises(
+        UserError, match=r"Bo/other.jpg: it lacks .* the camera" if pattern else "gallery/cam1_x.jpg: it"
+    ):
+        open_reid(replace(named, options={"pattern": pattern} if pattern else {}), None)
+
+
+@pytest.mark.parametrize("name", ["Anna/0007_c1_1.jpg", "0008/0007_c1_1.jpg", "2024/0008/0007_c1_1.jpg"])
+def test_a_folder_that_contradicts_the_name_of_a_file(tmp_path, name):
+    root = market(tmp_path / "set")
+    draw(root / "bounding_box_train" / "7" / "c2" / "0007_c1_1.jpg")
+    assert len(open_reid(spec(root), None).train) == 4
+    draw(root / "bounding_box_train" / name)
+    with pytest.raises(UserError, match=rf"{name}: .* identity 0007, .*`format: reid_folders`.*`pattern` of the path"):
+        open_reid(spec(root), None)
+    assert len(open_reid(spec(root, options=BELOW), None).train) == 5
+
+
+def test_training_identities_of_one_image(tmp_path):
+    files = MARKET | {"bounding_box_train": [f"{person:04d}_c1_0.jpg" for person in range(2, 6)]}
+    root = market(tmp_path / "set", files)
+    with pytest.raises(UserError, match=r"4 of 4 training identities have one image each: 0002_c1_0.jpg.*`pattern`"):
+        open_reid(spec(root), None)
+    assert "4 of 4 training" in open_reid(spec(root), None, trained=False).notes[0]
+    draw(root / "bounding_box_train" / "0002_c2_0.jpg")
+    assert open_reid(spec(root), None).notes[0].startswith("3 of 4 training identities have one image each: 0003")
+    draw(root / "bounding_box_train" / "0003_c2_0.jpg")
+    assert open_reid(spec(root), None).notes == ()
+
+
 def test_no_query_with_a_match(tmp_path):
     files = {**MARKET, "bounding_box_test": ["0003_c1s6_015996_02.jpg", "0009_c2s6_015996_02.jpg"]}
     with pytest.raises(UserError, match="none of the 2 queries has a match"):
@@ -155,9 +204,9 @@ def test_msmt17_without_the_validation_list(tmp_path):
     counts = {"train_val": {"images": 3, "identities": 2}}
     known = spec(root, "msmt17", counts=counts)
     assert len(open_reid(known, None).train) == 3
-    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    assert len(open_reid(known, None, msmt17_val=False, trained=False).train) == 2
     (root / "list_val.txt").unlink()
-    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    assert len(open_reid(known, None, msmt17_val=False, trained=False).train) == 2
     with pytest.raises(UserError, match=r"list_val\.txt.*--no-msmt17-val"):
         open_reid(known, None)
 
