@@ -146,9 +146,13 @@ def read_split(
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:
     """Return what is different about the classes of the two splits."""
     only = [sorted(set(one) - set(other)) for one, other in ((train, val), (val, train))]
+    if any(only):
+        found = f"only in training: {shortened(only[0])}; only in validation: {shortened(only[1])}"
+        return f"the classes of training and validation differ: {found}"
+    label, one, other = next((label, *pair) for label, pair in enumerate(zip(train, val)) if pair[0] != pair[1])
     return (
-        f"the classes of training and validation differ: only in training: {shortened(only[0])}; only in validation: "
-        f"{shortened(only[1])}{'' if any(only) else '; or their order'}"
+        f"the classes of training and validation have different orders: label {label} is {one} in training and {other} "
+        "in validation; number them alike"
     )
 
 
@@ -209,6 +213,12 @@ def in_order(names: Collection[str]) -> list[str]:
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
+
+
+def missing_numbers(numbers: Collection[int]) -> str:
+    """Return " (without 3, 4, 5)", the numbers that are missing from 0, or else 1, up to the last; empty for none."""
+    gaps = sorted({*range(int(min(numbers, default=0) > 0), max(numbers, default=0))}.difference(numbers))
+    return f" (without {shortened(gaps, 3)})" if gaps else ""
 
 
 def in_short(classes: Collection[str]) -> str:

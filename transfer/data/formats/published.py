@@ -39,8 +39,8 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         raise UserError(f"{root}: {', '.join(CUB_LISTS[:3])} do not list the same images")
     lists: dict[str, Listed] = {part: (root / CUB_LISTS[0], root / "images", []) for part in ("train", "val")}
     for number, path in images.items():
-        lists["train" if parts[number] == "1" else "val"][2].append((path, int(labels[number]) - 1))
-    return layout_from_lists(spec, [names[number] for number in sorted(names, key=int)], lists)
+        lists["train" if parts[number] == "1" else "val"][2].append((path, int(labels[number])))
+    return layout_from_lists(spec, {int(number): name for number, name in names.items()}, lists)
 
 
 def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -48,19 +48,20 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     files.
     """
     root = find_root(spec, data)
-    classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
+    names = map(str, _read_matlab(root / "devkit" / "cars_meta.mat", "class_names"))
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
         raise MissingInput(f"{spec.name}: {root / LABELLED}: file not found (nor in devkit/); download it separately")
     train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat")
-    return layout_from_lists(spec, classes, {"train": train, "val": _read_cars(root / "cars_test", labelled)})
+    lists = {"train": train, "val": _read_cars(root / "cars_test", labelled)}
+    return layout_from_lists(spec, dict(enumerate(names, start=1)), lists)
 
 
 def _read_cars(folder: Path, source: Path) -> Listed:
     """Read the entries of `annotations`, with the fields `fname` and `class` (from 1) among others."""
     entries = _read_matlab(source, "annotations")
     nested = folder / folder.name
-    rows = [(str(entry["fname"]), int(entry["class"]) - 1) for entry in entries]
+    rows = [(str(entry["fname"]), int(entry["class"])) for entry in entries]
     return source, nested if nested.is_dir() else folder, rows
 
 
@@ -85,7 +86,7 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         source = root / "labels" / f"{name}{partition}.txt"
         rows = [(image, label_of.get(image.partition("/")[0], -1)) for [image] in listed_fields(source, "CLASS/IMAGE")]
         lists[part] = (source, root / "images", rows)
-    return layout_from_lists(spec, [*label_of], lists)
+    return layout_from_lists(spec, dict(enumerate(label_of)), lists)
 
 
 def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -96,10 +97,10 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for part, name in (("train", "trainval.txt"), ("val", "test.txt")):
         source, rows = root / "annotations" / name, []
         for image, number, *_ in listed_fields(source, "NAME_N CLASS SPECIES BREED"):
-            names.setdefault(int(number) - 1, image.rpartition("_")[0])
-            rows.append((f"{image}.jpg", int(number) - 1))
+            names.setdefault(int(number), image.rpartition("_")[0])
+            rows.append((f"{image}.jpg", int(number)))
         lists[part] = (source, root / "images", rows)
-    return layout_from_lists(spec, [names[label] for label in sorted(names)], lists)
+    return layout_from_lists(spec, names, lists)
 
 
 BYTES = 3 * 32 * 32
@@ -209,8 +210,9 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
 
     BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
-    as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
-    them in the order of the file system, so that equality with its export is unconfirmed.
+    as TFDS draws them (seed 1234, one stream for all classes), but among images alone, with classes and files in sorted
+    order. TFDS takes them in the order of the file system, with the archive's file BACKGROUND_Google/tmp, which is no
+    image: the draws differ.
     """
     root = find_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root

@@ -20,6 +20,7 @@ from transfer.data.formats.folders import (
     class_difference,
     in_order,
     in_short,
+    missing_numbers,
 )
 from transfer.data.layouts import SPLITS
 from transfer.data.spec import DatasetSpec, text_option
@@ -181,8 +182,8 @@ def shared_classes(
 ) -> tuple[tuple[str, ...], dict[str, NDArray[Any]], list[str]]:
     """Return the classes of all splits, the labels 0..C-1 of each split, and notes on how labels became numbers.
 
-    Texts are the classes themselves, numbered `in_order`; numbers without names are classes from 0, or from 1 where no
-    0 is among them.
+    Texts are the classes themselves, numbered `in_order`; numbers without names are classes: those that occur, or where
+    nothing is trained on all from 0, or from 1 where no 0 is among them.
 
     Raises:
         UserError: the splits have different classes.
@@ -192,17 +193,19 @@ def shared_classes(
         raise UserError(f"{name}: {class_difference(*(part.names or [] for part in labels.values()))}")
     if named:
         return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
-    texts = {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
+    gaps, texts = "", {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
     if any(part.values.dtype == object for part in labels.values()):
         classes = in_order({*next(iter(texts.values()))})
     else:
-        lowest, highest = (edge(edge(part.values) for part in labels.values()) for edge in (min, max))
-        classes = [str(number) for number in range(int(lowest > 0), highest + 1)]
+        found = np.unique(np.concatenate([part.values for part in labels.values()])).tolist()
+        numbers = found if "train" in labels else range(int(found[0] > 0), found[-1] + 1)
+        gaps = missing_numbers(numbers)
+        classes = [str(number) for number in numbers if number >= 0]
     if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
         raise UserError(f"{name}: {len(unknown)} label(s) are not classes of {next(iter(texts))}: {shortened(unknown)}")
     label_of = {text: label for label, text in enumerate(classes)}
     numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
-    note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"
+    note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}{gaps}"
     return tuple(classes), numbers, [note] * (classes != [str(label) for label in range(len(classes))])
 
 

@@ -6,17 +6,17 @@ and what a list holds depends on what the dataset is for.
 
 import hashlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
-from transfer.core.files import listed_path, read_lines, with_home
+from transfer.core.errors import UsageError, UserError, did_you_mean, first_line, shortened
+from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.core.user_code import digest, load
-from transfer.data.formats.folders import FoundLayout, in_order
+from transfer.data.formats.folders import FoundLayout, in_order, in_short, missing_numbers
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.integrity import check_present
 from transfer.data.splits.split import FileSplit
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Listed = tuple[Path, Path, list[tuple[str, int]]]
-"""A list of images, for messages; their folder; and of each image its path below the folder and its label, 0..C-1."""
+"""A list of images, for messages; their folder; and of each image its path below the folder and the number of its
+class.
+"""
 
 
 def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
@@ -39,9 +41,9 @@ def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
         UserError: a line is not of this form.
     """
     names = form.split()
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in numbered_lines(path).items():
         fields = line.replace("\\", "/").split()
-        if not fields or fields[0].startswith("#"):
+        if fields[0].startswith("#"):
             continue
         numbers = [field for name, field in zip(names, fields) if name in ("N", "CLASS")]
         if len(fields) != len(names) or not all(field.isdecimal() for field in numbers):
@@ -49,14 +51,26 @@ def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
         yield fields
 
 
-def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], lists: Mapping[str, Listed]) -> FoundLayout:
-    """Return the listed splits, "train", "val" or both. Raises UserError for images that are missing."""
-    splits = {}
+def layout_from_lists(spec: DatasetSpec, names: Mapping[int, str], lists: Mapping[str, Listed]) -> FoundLayout:
+    """Return the listed splits, "train", "val" or both.
+
+    Labels are 0..C-1 in the order of the numbers that have names, and a note says which numbers between them have none.
+
+    Raises:
+        UserError: an image is missing, or its class has no name.
+    """
+    splits, numbers = {}, sorted(names)
+    label_of = {number: label for label, number in enumerate(numbers)}
+    gaps = missing_numbers(numbers)
+    notes = [f"classes {in_short([*map(str, numbers)])} are numbered 0 to {len(numbers) - 1}{gaps}"] if gaps else []
     for name, (source, folder, rows) in lists.items():
         images = [listed_path(folder, image) for image, _ in rows]
         check_present([f"{folder}/{image}" for image in images], name=spec.name, listed_in=source)
-        splits[name] = FileSplit.of(name, folder, images, [label for _, label in rows])
-    return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
+        if unnamed := [f"{image} {number}" for image, number in rows if number not in label_of]:
+            raise UserError(f"{source}: {len(unnamed)} images of a class without a name: {shortened(unnamed, 3)}")
+        splits[name] = FileSplit.of(name, folder, images, [label_of[number] for _, number in rows])
+    classes = tuple(names[number] for number in numbers)
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), notes=notes)
 
 
 class WrongReader(UsageError):
@@ -202,7 +216,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
         lists[split] = (file, root, [(path, label) for label, path in files])
-    layout = layout_from_lists(spec, classes, lists)
+    layout = layout_from_lists(spec, dict(enumerate(classes)), lists)
     if decode is None:
         return layout
     source = digest(spec.reader)

@@ -196,8 +196,8 @@ class Split(ABC):
         return self.labels if self.true_labels is None else self.true_labels
 
     def present(self) -> NDArray[Any]:
-        """Return the labels that occur, sorted."""
-        return np.unique(self.labels)
+        """Return the labels that occur, sorted; maybe -1 where images have several."""
+        return np.unique(self.targets)
 
     def parts(self) -> dict[str, "FileSplit"]:
         """Return other files that belong to the images, by kind."""

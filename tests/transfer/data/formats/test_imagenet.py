@@ -148,6 +148,8 @@ def test_images_may_have_several_reassessed_labels_or_none(tmp_path):
     assert data.val.select(np.array([2, 0])).true_labels.tolist() == [[0, 1, 2], [2, -1, -1]]
     assert "val: 1 of 4 images without a label in real.json left out" in data.notes
     assert data.counts["val"] == {"images": 3}  # so that no chance level is shown
+    (tmp_path / "real.json").write_text(json.dumps([[2], [], [2, 1], [2]]))
+    assert f"val: no image of 1 of 3 classes: {data.classes[0]}" in open_classification(reassessed, None).notes
     wrong = {
         "[[0], [1]]": "2 entries for the images 1 to 4",
         "[[], [], [], []]": "labels: nothing; they must be from 0 to 2",

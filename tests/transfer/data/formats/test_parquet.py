@@ -73,6 +73,7 @@ def test_plain_columns_are_named(tmp_path):
         (["2", "10", "0"], ["10"], ("0", "2", "10"), [1, 2, 0], "labels 0, 2, 10 are numbered 0 to 2"),
         (pd.Categorical(["b", "a", "c"], ["c", "b", "a"]), ["b"], ("a", "b", "c"), [1, 0, 2], "labels a, b, c are"),
         ([1, 3, 2], [2], ("1", "2", "3"), [0, 2, 1], "labels 1, 2, 3 are numbered 0 to 2"),
+        ([1, 6, 2], [2], ("1", "2", "6"), [0, 2, 1], "labels 1, 2, 6 are numbered 0 to 2 (without 3, 4, 5)"),
         ([1.0, 0.0, 2.0], [1.0], ("0", "1", "2"), [1, 0, 2], ""),
         ([True, False, True], [True], ("0", "1"), [1, 0, 1], ""),
         (np.array([2, 0, 1], np.uint8), [1], ("0", "1", "2"), [2, 0, 1], ""),
@@ -178,6 +179,9 @@ def test_what_is_wrong_is_named(root, listed, said):
 def test_what_is_wrong_with_files_is_named(root, tmp_path):
     write_parquet(root / "test.parquet", rows(2), names=("bird", "cow", "dog"))
     with pytest.raises(UserError, match="only in training: cat; only in validation: cow"):
+        opened(root)
+    write_parquet(root / "test.parquet", rows(2), names=("bird", "dog", "cat"))
+    with pytest.raises(UserError, match="different orders: label 1 is cat in training and dog in validation"):
         opened(root)
     (root / "train.parquet").write_text("image,label\n")
     with pytest.raises(UserError, match=r"train\.parquet: cannot be read as Parquet"):

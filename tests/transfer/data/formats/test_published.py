@@ -87,6 +87,18 @@ def test_oxford_pets(tmp_path):
     assert [pairs(split, data.classes) for split in (data.train, data.val)] == listed
 
 
+def test_gaps_in_the_numbers_of_classes_are_named(tmp_path):
+    root = write_toy("pets", tmp_path)
+    names = opened("pets", root).classes
+    for path in (root / "annotations").iterdir():
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if line.split()[1] not in ("3", "4")))
+    data = opened("pets", root)
+    assert data.notes == ("classes 1, 2, 5, ... 10 are numbered 0 to 7 (without 3, 4)",)
+    assert data.classes == (*names[:2], *names[4:])
+    assert all(name.startswith(kind) for name, kind in pairs(data.val, data.classes))
+
+
 @pytest.mark.parametrize("below", ["", "101_ObjectCategories"])
 def test_caltech101(tmp_path, below):
     root = write_toy("caltech101", tmp_path)
