@@ -162,7 +162,7 @@ def test_training_identities_of_one_image(tmp_path):
     root = market(tmp_path / "set", files)
     with pytest.raises(UserError, match=r"4 of 4 training identities have one image each: 0002_c1_0.jpg.*`pattern`"):
         open_reid(spec(root), None)
-    assert "4 of 4 training" in open_reid(spec(root), None, trained=False).notes[0]
+    assert "4 of 4 training" in str(open_reid(spec(root), None, trained=False).notes)
     draw(root / "bounding_box_train" / "0002_c2_0.jpg")
     assert open_reid(spec(root), None).notes[0].startswith("3 of 4 training identities have one image each: 0003")
     draw(root / "bounding_box_train" / "0003_c2_0.jpg")
