@@ -164,9 +164,9 @@ def test_training_identities_of_one_image(tmp_path):
         open_reid(spec(root), None)
     assert "4 of 4 training" in str(open_reid(spec(root), None, trained=False).notes)
     draw(root / "bounding_box_train" / "0002_c2_0.jpg")
-    assert open_reid(spec(root), None).notes[0].startswith("3 of 4 training identities have one image each: 0003")
+    assert "3 of 4 training identities have one image each: 0003" in str(open_reid(spec(root), None).notes)
     draw(root / "bounding_box_train" / "0003_c2_0.jpg")
-    assert open_reid(spec(root), None).notes == ()
+    assert "one image each" not in str(open_reid(spec(root), None).notes)
 
 
 def test_no_query_with_a_match(tmp_path):
