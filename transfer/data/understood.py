@@ -22,20 +22,23 @@ def understood(opened: Any) -> dict[str, Any]:
 
 
 def statement(opened: Any) -> list[str]:
-    """Return counts and `understood` in lines, one for each split and one for the pictures and what is in no split."""
-    facts, said, others = understood(opened), list[str](), list[str]()
+    """Return `understood` in up to three lines: the counts of each split, the labels, and the pictures."""
+    facts, splits, others = understood(opened), list[str](), list[str]()
     if pictures := facts["pictures"]:
         sizes = dict.fromkeys("{} x {}".format(*pictures[end]) for end in ("smallest", "largest"))
         modes = ", ".join(f"{count:,} {mode}" for mode, count in pictures.get("modes", {}).items())
         others.append(f"pictures of {' to '.join(sizes)} pixels{f' ({modes})' * bool(modes)}")
     for split, counts in opened.counts.items():
-        if not isinstance(counts, dict):
-            others += [f"{counts:,} {split}"] * bool(counts)
-            continue
-        text = ", ".join(f"{number:,} {unit}" for unit, number in counts.items())
-        if labels := facts["labels"].get(split):
-            (rarest, fewest), (commonest, most) = labels["rarest"], labels["commonest"]
-            ends = f"{fewest:,} ({rarest}) to {most:,} ({commonest})" if fewest < most else f"{most:,} each"
-            text += f"; {labels['of']}: {ends}"
-        said.append(f"{split}: {text}")
-    return [*said, *(["; ".join(others)] if others else [])]
+        if isinstance(counts, dict):
+            splits.append(f"{split} " + ", ".join(f"{number:,} {unit}" for unit, number in counts.items()))
+        elif counts:
+            others.append(f"{counts:,} {split}")
+    labels = [f"{split} {_range(**ends)}" for split, ends in facts["labels"].items()]
+    if labels:
+        labels[0] = f"{next(iter(facts['labels'].values()))['of']}: {labels[0]}"
+    return ["; ".join(part) for part in (splits, labels, others) if part]
+
+
+def _range(rarest: tuple[str, int], commonest: tuple[str, int], **_: Any) -> str:
+    (rare, fewest), (common, most) = rarest, commonest
+    return f"{most:,} each" if fewest == most else f"{fewest:,} ({rare}) to {most:,} ({common})"

@@ -15,9 +15,10 @@ from transfer.doctor.datasets import open_any
 from transfer.run import main as run
 
 SAID = {
-    "toy_digits": "train: 1,442 images, 10 classes; images of a class: 140 (8) to 147 (3)",
-    "toy_market": "query: 48 images, 24 identities, 6 cameras; images of a person: 2 each",
-    "toy_coco": "val: 32 images, 92 objects, 4 crowds; objects of a class: 6 (zero) to 15 (two)",
+    "toy_digits": "images of a class: train 140 (8) to 147 (3); val 34 (8) to 36 (1)",
+    "toy_market": "images of a person: train 8 each; query 2 each; gallery 8 each",
+    "toy_coco": "objects of a class: train 20 (zero) to 31 (two); val 6 (zero) to 15 (two)",
+    "toy_masks": "train 64 images, 4 classes; val 32 images, 4 classes",
 }
 
 

@@ -61,7 +61,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder, capsys):
     assert (again.scores, again.dataset) == (made.scores, made.dataset)
     assert digest(again) != digest(made)
     assert doctor(["data", "my_data.yaml"]) == 0
-    assert "val: 12 images, 3 classes" in capsys.readouterr().out
+    assert "complete\n               train 48 images, 3 classes; val 12 images, 3 classes\n" in capsys.readouterr().out
 
 
 def test_people_are_read_without_cameras(folder):
