@@ -4,6 +4,7 @@ Shapes: B images, N validation images, M held-out training images, F channels of
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.pretrain.accuracy import accuracies, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
+from transfer.core.errors import shortened
 from transfer.data.classification import balanced_weights
 from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
@@ -130,6 +132,9 @@ class RateGrid(Learner):
     times images per step / 256, under SGD and the sum of the heads' losses) and takes the best by its validation set.
     Here the best is taken by held-out training images, and all heads begin with the same values. Rates are used as
     given. The loss is a sum, so that a head's gradient is that of its own loss: it trains as it would alone.
+
+    A head whose parameters overflow is lost: they are 0 from then on, and have no part in loss and choice. If all are
+    lost, the last one keeps its parameters, which end the training as `nonfinite`.
     """
 
     def __init__(self, first: LinearLearner, rates: Sequence[float]) -> None:
@@ -137,6 +142,7 @@ class RateGrid(Learner):
         self.encode, self.rates = first.encode, rates
         first.encode = nn.Identity()  # the heads get features
         self.heads: Sequence[LinearLearner] = nn.ModuleList(copy.deepcopy(first) for _ in rates)  # type: ignore[assignment]
+        self.lost = nn.Buffer(torch.zeros(len(rates), dtype=torch.bool))
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the sum of the heads' losses on this rank's batch, and the numbers of the head with the lowest one."""
@@ -146,9 +152,18 @@ class RateGrid(Learner):
         each = [head((features, labels), step) for head in self.heads]
         stats = {name: torch.stack([of_head[name] for of_head in each]) for name in each[0]}
         losses = stats.pop("loss")
-        best = losses.detach().argmin()
+        compared = losses.detach().masked_fill(self.lost, math.inf)
+        best = compared.argmin()
         of_best = {name: values.take(best) for name, values in stats.items()}  # an index would wait for the GPU
-        return {"loss": losses.sum(), "best_loss": losses.detach().take(best), **of_best}
+        return {"loss": losses.masked_fill(self.lost, 0).sum(), "best_loss": compared.take(best), **of_best}
+
+    def after_step(self, step: int) -> None:
+        """Set the parameters of the heads that are lost with this step or before to 0, unless all are."""
+        norms = torch.stack(torch._foreach_norm([*self.heads.parameters()]))  # type: ignore[attr-defined]
+        self.lost.logical_or_(~norms.view(len(self.heads), -1).isfinite().all(1))
+        for head, lost in zip(self.heads, self.lost & ~self.lost.all()):
+            for parameter in head.parameters():
+                parameter.data.masked_fill_(lost, 0)
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Return the groups of each head, with its rate."""
@@ -161,19 +176,28 @@ class RateGrid(Learner):
 
     def validate(self, features: Tensor, labels: Tensor, device: torch.device) -> Scores:
         """Classify validation features [N, F] by each head, and keep the results; return the top-1 of each rate."""
-        scores = {rate: head.validate(features, labels, device) for rate, head in zip(self.rates, self.heads)}
+        each = zip(self.rates, self.heads, self.lost.tolist())
+        scores = {rate: head.validate(features, labels, device) for rate, head, lost in each if not lost}
         return {f"top1_lr{rate:g}": of_rate["top1"] for rate, of_rate in scores.items() if of_rate}
 
     def choose(self, features: Tensor, labels: Tensor, context: Context) -> LinearLearner:
-        """Return the head with the best top-1 on held-out features [M, F], the first of several; the record has all."""
-        rows = []
-        for rate, head in zip(self.rates, self.heads):
+        """Return the head with the best top-1 on held-out features [M, F], the first of several; the record has all,
+        with the lost ones as `nonfinite`.
+        """
+        rows: list[dict[str, Any]] = []
+        for rate, head, lost in zip(self.rates, self.heads, self.lost.tolist()):
+            if lost:
+                rows.append({"lr": rate, "status": "nonfinite"})
+                continue
             found = scores_of(classify(head.head, features, labels, context.device))["top1"]
             rows.append({"lr": rate, "selection_top1": found, **rescore(head.outcomes())})
-        chosen = max(range(len(rows)), key=lambda index: rows[index]["selection_top1"])
+        chosen = max(range(len(rows)), key=lambda index: rows[index].get("selection_top1", -1))
+        failed = [f"{row['lr']:g}" for row in rows if "status" in row]
         context.details["lrs"] = {"chosen": self.rates[chosen], "rates": rows}
-        among = f"{len(rows)} by {len(labels)} held-out training images"
+        among = f"{len(rows) - len(failed)} by {len(labels)} held-out training images"
         context.note(f"learning rate {self.rates[chosen]:g}, chosen among {among}")
+        if failed:
+            context.note(f"{len(failed)} of {len(rows)} learning rates failed (nonfinite): {shortened(failed)}")
         return self.heads[chosen]
 
 

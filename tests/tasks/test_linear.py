@@ -107,17 +107,20 @@ def test_balanced_weights_help_rare_classes() -> None:
     assert here.outcome.signs["chance"] == pytest.approx(math.log(10), rel=1e-5)
 
 
-@pytest.mark.parametrize("words", [QUICK, [*QUICK, "--lrs", "0.01", "0.1"]])
+@pytest.mark.parametrize(
+    ("words", "heads"),
+    [(QUICK, 1), ([*QUICK, "--lrs", "0.01", "0.1"], 2), ([*QUICK, "--lrs", "0.01", "1e30"], 1)],
+)
 def test_a_run_that_was_killed_ends_as_an_undisturbed_one(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     whole, undisturbed, other = run_task("linear", digits(20), *words, folder=tmp_path / "a")
     options, here = smoke_options("linear", *words), context(tmp_path / "b", checkpoint_seconds=0)
-    heads, validate, calls = len(options.lrs) or 1, LinearLearner.validate, []
+    validate, calls = LinearLearner.validate, []
 
-    def killed(*given: Any) -> Tensor:
+    def killed(*given: Any) -> Any:
         calls.append(given)
         if len(calls) == 3 * heads:
             raise KeyboardInterrupt
@@ -170,6 +173,18 @@ def test_a_rate_among_several_trains_as_it_does_alone(tmp_path: Path) -> None:
     assert again["top1"] == told["rates"][1]["selection_top1"], "the validation split chooses nothing"
 
 
+def test_a_rate_that_overflows_takes_no_other_with_it() -> None:
+    words = [*QUICK, "--batch-size", "32", "--lrs"]
+    alone, _, one = run_task("linear", digits(20), *words, "0.01")
+    scores, _, here = run_task("linear", digits(20), *words, "1e30", "0.01")
+    assert scores == alone
+    rows = [{"lr": 1e30, "status": "nonfinite"}, *one.details["lrs"]["rates"]]
+    assert here.details["lrs"] == {"chosen": 0.01, "rates": rows}
+    assert "1 of 2 learning rates failed (nonfinite): 1e+30" in here.notes
+    scores, _, here = run_task("linear", digits(20), *words, "1e30", "1e31")
+    assert (scores, here.outcome.status) == ({}, "nonfinite"), "all are lost"
+
+
 def test_the_images_that_choose_are_a_share_of_each_class_by_the_seed() -> None:
     labels = np.repeat([0, 1, 2], [50, 7, 1])
     held = held_out(labels, 0.1, 0)
@@ -181,7 +196,7 @@ def test_the_images_that_choose_are_a_share_of_each_class_by_the_seed() -> None:
 @pytest.mark.nightly
 def test_two_ranks_train_all_rates_as_one_process(tmp_path: Path) -> None:
     words = ["linear", "--backbone", "tiny", "--smoke", "--subset", "20", "--threads", "1", "--workers", "0", *QUICK]
-    words += ["--lrs", "0.01", "0.1", "--class-weights", "balanced"]
+    words += ["--lrs", "0.01", "0.1", "1e30", "--class-weights", "balanced"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     run_by_ranks("transfer.run", [*words, "--out", str(tmp_path / "two")], tmp_path / "log")
     assert record(tmp_path / "one").details["lrs"] == record(tmp_path / "two").details["lrs"]
