@@ -152,7 +152,7 @@ def read_command(
     *,
     called: str | None = None,
 ) -> Command:
-    """Combine the recipe, each --config file, the smoke layer and the flags; later layers win.
+    """Combine the recipe, the smoke layer, each --config file and the flags; later layers win.
 
     Args:
         recipe: the recipe of the task or method.
@@ -168,12 +168,13 @@ def read_command(
     user_layers = config_files(argv)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
-    layers = [(recipe.path, recipe.values(known)), *((layer, read_yaml(layer)) for layer in user_layers)]
+    layers = [(recipe.path, recipe.values(known))]
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
             missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
+    layers += [(layer, read_yaml(layer)) for layer in user_layers]
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)
     parsed = combined_options(recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)

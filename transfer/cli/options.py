@@ -32,8 +32,8 @@ class RunOptions(Checked):
     smoke: Annotated[bool, Common()] = False
     """Smoke test on bundled synthetic data, in seconds; marked in the record and excluded from reports."""
     config: Annotated[tuple[Path, ...], Execution(repeated=False), Common()] = ()
-    """YAML files with options, or names of configs/schedules; later files override earlier ones, and flags override
-    all."""
+    """YAML files with options, or names of configs/schedules; they override the recipe and the sizes of --smoke, later
+    files override earlier ones, and flags override all."""
     out: Annotated[Path, Execution(repeated=False), Common()] = Path("runs")
     """Folder of the runs."""
     feature_cache: Annotated[Path, Execution(repeated=False)] = Path("features")

@@ -59,7 +59,7 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
     two.write_text("warmup_epochs: 1\n")
     assert read("--config", str(one), str(two)).options == read("--config", str(two), str(one)).options
     assert read("--config", str(one), "--warmup-epochs", "1").options.warmup_epochs == 1
-    assert read("--config", str(one), "--smoke").options.epochs == 20
+    assert read("--config", str(one), "--smoke").options.epochs == 3, "the user's file overrides the sizes of --smoke"
     three = tmp_path / "three.yaml"
     three.write_text("warmup_epochs: 5\n")
     with pytest.raises(UsageError, match=r"three\.yaml: --warmup-epochs 5"):
@@ -87,7 +87,7 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
 def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("epochs: many\n")
     (tmp_path / "later.yaml").write_text("epochs: 3\n")
-    for words in (["--epochs", "3"], [str(tmp_path / "later.yaml")], ["--smoke"]):
+    for words in (["--epochs", "3"], [str(tmp_path / "later.yaml")]):
         with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT\|FLOAT, got 'many'"):
             read("--config", str(tmp_path / "mine.yaml"), *words)
 
