@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import MissingInput, UsageError, UserError
 
 NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
@@ -53,7 +53,8 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     """Open an image, of which only the header is read yet.
 
     Raises:
-        UserError: it is missing, corrupt or too large, also where that shows only within the context.
+        MissingInput: it is missing, or its disk does not give it.
+        UserError: it is corrupt or too large, also where that shows only within the context.
     """
     try:
         with Image.open(source) as file:
@@ -65,7 +66,10 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     except Image.DecompressionBombError as error:
         reason = f"{str(error).partition(',')[0]}"
     except DAMAGED as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        if isinstance(error, OSError) and error.strerror:  # of the disk; the image may be whole
+            lost = f"{name or source}: cannot be read ({error.strerror})"
+            raise MissingInput(f"{lost}; restore the file or mount its disk, then rerun the command") from None
+        reason = error
     raise UserError(f"{name or source}: cannot be read as an image ({reason}){LEAVE_OUT}")
 
 

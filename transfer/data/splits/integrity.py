@@ -22,7 +22,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from transfer.core.cache import recall, remember
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.files import parse_json
 from transfer.core.process import usable_cores
 from transfer.data.loading.read_image import LEAVE_OUT
@@ -73,12 +73,15 @@ def unreadable(
         skip: return the unreadable images instead of raising.
 
     Raises:
+        MissingInput: the disk does not give an image.
         UserError: there are such images, and `skip` is off.
     """
 
     def verdict(index: int) -> Any:
         try:
             return look(index)
+        except MissingInput:  # of a lost disk, which nothing remembers as a corrupt image
+            raise
         except UserError as error:
             return str(error).removesuffix(LEAVE_OUT)
 

@@ -9,7 +9,7 @@ from PIL import Image
 from tests.transfer.data.coco import coco_tree
 from tests.transfer.data.layouts import encoded, spec, write_folders, write_images, write_parquet
 from tests.transfer.data.reid import layouts
-from transfer.core.errors import UserError
+from transfer.core.errors import MissingInput, UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
@@ -70,6 +70,15 @@ def test_each_state_is_decoded_once(split, monkeypatch, private_cache):
         file.write_text("[]")  # damaged
     assert check_split(split, name="set", skip=True)[0].tolist() == [3]
     assert len(decoded) == 21
+
+
+def test_an_image_that_vanishes_is_no_corrupt_one(split, monkeypatch, private_cache):
+    path, plain = split.folder / NAMES[3], split.decoded
+    monkeypatch.setattr(split, "decoded", lambda index: path.unlink(missing_ok=True) or plain(index))
+    with pytest.raises(MissingInput, match=rf"^{path}: cannot be read \(No such file or directory\); restore ") as lost:
+        check_split(split, name="set", skip=True)
+    assert "drop-corrupt" not in str(lost.value)
+    assert not (private_cache / "read").exists()
 
 
 def test_an_unwritable_cache_is_said_and_gone_without(split, tmp_path, monkeypatch, capsys):
