@@ -93,14 +93,14 @@ def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
         return
     if spec.reader or spec.options or not FORMATS[spec.format].trees:
         named, under = candidate_folders(spec, data, itself=False)
-        if any(path.is_dir() for path in (*named, *under)):
+        if any(any(path.glob("*")) for path in (*named, *under)):
             return
         if "hub" in spec.options:
             _check_hub(spec, data)
             return
         base = data_folder(data)
         files = [file for key in ("train_annotations", "val_annotations") if (file := spec.options.get(key))]
-        if base and base.is_dir() and (not files or any((base / file).exists() for file in files)):
+        if base and any(base.glob("*")) and (not files or any((base / file).exists() for file in files)):
             return
     find_root(spec, data)
 
@@ -246,7 +246,7 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
 def check_inputs(command: Command, task: Task, context: "Context", inputs: ResolvedInputs) -> None:
     """Open the data of a command and check that the task can use it. Raises UserError with all that is wrong."""
     inputs.deliver(context.say, context.note)
-    _check_model(inputs.spec, inputs.weights_id, command, task, context)
+    _check_model(inputs, command, task, context)
     with errors_together():
         open_datasets(inputs, command, task)
         inputs.deliver(context.say, context.note)
@@ -255,7 +255,15 @@ def check_inputs(command: Command, task: Task, context: "Context", inputs: Resol
                 task.check(inputs.spec, dataset, command.fit_data(task, inputs.spec, dataset).options, context)
 
 
-def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Task, context: "Context") -> None:
+def check_weights(inputs: ResolvedInputs, command: Command, task: Task) -> None:
+    """Load weights that were found, once. Raises UserError if they are damaged, or of another model."""
+    from backbones.backbone import check_weights_fit
+
+    if inputs.weights_id.startswith(("sha256:", "timm:")):
+        check_weights_fit(inputs.spec, task.built_size(command.options))
+
+
+def _check_model(inputs: ResolvedInputs, command: Command, task: Task, context: "Context") -> None:
     """Check what needs no data, before data is opened: that the weights fit, that patterns of `--trainable` match, and
     that the blocks of `--watch` are known.
 
@@ -263,13 +271,11 @@ def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Ta
         UserError: the weights are of another model.
         UsageError: a pattern matches no parameter that trains, or the blocks are not known.
     """
-    from backbones.backbone import check_weights_fit
     from transfer.engine.optim import freeze_others
 
-    if weights_id.startswith(("sha256:", "timm:")):
-        check_weights_fit(spec, task.built_size(command.options))
+    check_weights(inputs, command, task)
     patterns, watch = getattr(command.options, "trainable", ("*",)), context.watch
-    if (watch or patterns != ("*",)) and (learner := task.untrained_learner(spec, command.options)) is not None:
+    if (watch or patterns != ("*",)) and (learner := task.untrained_learner(inputs.spec, command.options)) is not None:
         freeze_others(learner, patterns)
         if watch:
             watch(learner)

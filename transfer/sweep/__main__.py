@@ -2,12 +2,12 @@
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from transfer.core.errors import UsageError, errors_together, kept, print_safe, shortened
+from transfer.core.errors import MissingInput, UsageError, errors_together, kept, print_safe, shortened
 from transfer.core.options import Checked, Range
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Use your data, change a step or a search, or run the sweep of a paper:
 Reproduce published numbers, each by one command:
   python -m transfer.sweep anchors --list
 
-Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job failed,
+Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job failed or was not run,
 2 wrong arguments, 3 a training run failed (recorded), 143 stopped by a signal."""
 
 
@@ -80,8 +80,10 @@ class SweepOptions(Checked):
     """GPUs per job, by default as the sweep's YAML says. For a dry run they need not be here."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the jobs."""
+    on_missing: Literal["run", "stop"] = "run"
+    """What to do if jobs lack data or weights: run the others, and list at the end what is missing, or start none."""
     dry_run: bool = False
-    """Print jobs, commands and expected time, build every model, and stop."""
+    """Print jobs, commands, expected time and what is missing, build every model, and stop."""
     speed: Annotated[float | None, Range(1e-3)] = None
     """TFLOP/s that a GPU, or a core without GPUs, sustains, for the expected time. By default as measured by
     `transfer.doctor speed`, or assumed."""
@@ -145,46 +147,66 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     searches = Searches(sweep) if sweep.search else None
     jobs = searches.start() if searches else expand(sweep)
     launcher = None if options.dry_run else _launcher(options, out)
-    _announce(sweep, jobs, searches, out, options)
+    missing = _announce(sweep, jobs, searches, out, options)
+    not_run = _not_run(jobs, missing)
+    runs = any(job.parent is None and job.name not in missing for job in jobs)
+    if missing and (launcher is None or options.on_missing == "stop" or not runs):
+        raise MissingInput(not_run)
     if launcher is None:
         return 0
+    if missing:
+        print_safe(not_run, file=sys.stderr, flush=True)
     sweeper = Sweeper(out, launcher, _extra(options), gpus=options.gpus)
     if searches:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
+    sweeper.leave_out(missing)
     if not _run(sweeper):
         print_safe(f"stopped; rerun the command to resume in {out}", file=sys.stderr)
         return 143
-    return _report(sweep, sweeper, searches, _cost_ratios(out, options))
+    status = _report(sweep, sweeper, searches, _cost_ratios(out, options))
+    if missing:
+        print_safe(not_run, file=sys.stderr)
+    return 1 if missing else status
+
+
+def _not_run(jobs: "Sequence[SweepJob]", missing: Mapping[str, Sequence[str]]) -> str:
+    """Return a line for each thing that is missing, with the jobs that lack it; see `missing_inputs`."""
+    lacking: dict[str, list[str]] = {}
+    for job in jobs:
+        for text in missing.get(job.name, ()):
+            lacking.setdefault(text, []).append(job.title)
+    return "\n".join(f"not run: {shortened(titles, 2)}: {text}" for text, titles in lacking.items())
 
 
 def _announce(
     sweep: "SweepFile", jobs: "Sequence[SweepJob]", searches: "Searches | None", out: Path, options: SweepOptions
-) -> None:
-    """Print what will run and the expected time; in a dry run the commands, too.
+) -> dict[str, list[str]]:
+    """Print what will run and the expected time; in a dry run the commands, too. Return what is missing for jobs.
 
     Raises:
-        UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
-        MissingInput: data or weights are missing, unless it is a dry run.
+        UsageError: jobs cannot run; it lists what is missing, too. Where they will run on GPUs, models that cannot run
+            are known only in a dry run, or by the jobs.
     """
-    from transfer.sweep.cost_estimate import Prediction, check_data_and_weights, command, plan
+    from transfer.sweep.cost_estimate import Prediction, command, missing_inputs, plan
     from transfer.sweep.earlier_results import done_file
 
     stream = None if options.dry_run else sys.stderr
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
     waiting = [job for job in jobs if options.dry_run or not done_file(out, job).exists()]
     if not waiting:
-        return
-    prediction = Prediction(waiting, builds=options.dry_run)
-    times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-    devices = _devices(waiting, options)
-    print_safe(prediction.text(devices, times), file=stream, flush=True)
-    for job in jobs if options.dry_run else ():
-        print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
-    if options.dry_run or devices.kind == "core":
-        prediction.check(sweep.name)
-    if not options.dry_run:
-        check_data_and_weights(waiting, _extra(options))
+        return {}
+    with errors_together():
+        with kept():
+            prediction = Prediction(waiting, builds=options.dry_run)
+            times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
+            devices = _devices(waiting, options)
+            print_safe(prediction.text(devices, times), file=stream, flush=True)
+            for job in jobs if options.dry_run else ():
+                print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
+            if options.dry_run or devices.kind == "core":
+                prediction.check(sweep.name)
+        return missing_inputs(waiting, _extra(options), opens=options.dry_run)
 
 
 def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":

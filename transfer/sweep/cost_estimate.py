@@ -19,13 +19,23 @@ from backbones.flops import flops
 from backbones.spec import BackboneSpec, resolve
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions, RunOptions
-from transfer.core.errors import UsageError, UserError, errors_naming, errors_together, first_line, kept, shortened
+from transfer.core.errors import (
+    UsageError,
+    UserError,
+    errors_naming,
+    errors_together,
+    first_line,
+    has_kept,
+    kept,
+    reject,
+    shortened,
+)
 from transfer.core.process import usable_cores
 from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import CORE_SPEED, GPU_SPEED, duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.options import FitOptions
-from transfer.evaluation.preflight import check_folders, find_backbone
+from transfer.evaluation.preflight import ResolvedInputs, check_folders, check_weights, find_backbone, open_datasets
 from transfer.experiments.grid import SweepJob
 from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
@@ -288,23 +298,58 @@ def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
         parsed |= values
 
 
-def check_data_and_weights(jobs: Sequence[SweepJob], extra: tuple[str, ...]) -> None:
-    """Check that the data of jobs and the weights that no job makes are on this machine, without reading the data.
+def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
+    """Return what jobs lack and how to get it, by their names: data, and weights that no job makes.
+
+    Weights are loaded once, so that damaged ones and those of another model count as missing.
+
+    Args:
+        jobs: the jobs.
+        extra: arguments besides the jobs' own.
+        opens: whether to open the data, too, and not only look for their folders.
 
     Raises:
-        MissingInput: lists what is missing, and how to get it.
+        UsageError: lists what is wrong in options and datasets' files, and what is missing.
     """
-    checked = set[tuple[str, ...]]()
-    with errors_together():
+    found, missing = dict[tuple[str, object], str](), dict[str, list[str]]()
+    with errors_together(join=True):
         for job in jobs:
-            made_elsewhere = () if job.parent else (job.backbone, repr(job.options.get("weights")))
-            key = (job.step.name, job.dataset, *made_elsewhere)
-            if key not in checked:
-                checked.add(key)
-                command, task = parsed_command(job, extra), load_task(job.step.task)
-                check_folders(command)
-                if job.parent is None:
-                    find_backbone(command, task)
+            checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
+            checks[job.step.name, job.dataset] = _open_data if opens else lambda command, _: check_folders(command)
+            if job.parent is None:
+                parts = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
+                checks[job.step.name, (job.backbone, *parts)] = _check_weights
+            for key in checks:
+                if key not in found:
+                    with kept():
+                        found[key] = _missing(checks[key], parsed_command(job, extra), load_task(job.step.task))
+            missing[job.name] = [found[key] for key in checks if found.get(key)]
+        if has_kept():
+            for text in filter(None, found.values()):
+                reject(text)
+    return {name: texts for name, texts in missing.items() if texts}
+
+
+def _missing(check: Callable[[Command, Task], None], command: Command, task: Task) -> str:
+    """Return what a check of data or weights finds; empty if nothing. Raises UsageError."""
+    try:
+        with errors_together():
+            check(command, task)
+    except UsageError:
+        raise
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _open_data(command: Command, task: Task) -> None:
+    open_datasets(ResolvedInputs(command.resolved(task.from_scratch, weights="random")), command, task)
+
+
+def _check_weights(command: Command, task: Task) -> None:
+    inputs = find_backbone(command, task)
+    command.fit_backbone(inputs.spec, task)
+    check_weights(inputs, command, task)
 
 
 def parsed_command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ class Progress:
 
     job: SweepJob
     status: str = "waiting"
-    """waiting, running, failed, blocked, or the status of its training run."""
+    """waiting, running, failed, blocked, missing (data or weights), or the status of its training run."""
     reason: str = ""
     attempts: int = 0
     record: Record | None = None
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended: completed, failed, blocked, or with a failed training."""
+        """Whether the job has ended: completed, failed, blocked, missing, or with a failed training."""
         return self.status not in ("waiting", "running")
 
     @property
@@ -85,6 +85,11 @@ class Sweeper:
         """Add jobs whose names are new."""
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
+
+    def leave_out(self, missing: Mapping[str, Sequence[str]]) -> None:
+        """End jobs, by their names, that lack data or weights, as `missing`; reasons are told by their first lines."""
+        for name, texts in missing.items():
+            self._end(self.jobs[name], "missing", "; ".join(text.partition("\n")[0] for text in texts))
 
     def run(self) -> None:
         """Run until every job has ended.

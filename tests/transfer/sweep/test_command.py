@@ -1,11 +1,13 @@
 """The sweep command: its arguments, and small sweeps from end to end."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.transfer.data.layouts import write_folders
 from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK, InThisProcess
 from transfer.core.settings import write_yaml
 from transfer.sweep.__main__ import main
@@ -75,6 +77,46 @@ def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
     assert data in said
     assert weights in said
     assert not (tmp_path / "sweeps").exists(), "no job was started"
+
+
+def test_a_sweep_runs_what_it_can_and_ends_with_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
+    path, out = tmp_path / "mine.yaml", tmp_path / "out"
+    knn = CLASSIFY | {"run": "knn", "dataset": ["toy_digits", "cub200"]}
+    lost = PRETRAIN | {"dataset": "imagenet1k"}
+    path.write_text(write_yaml({"steps": {"pretrain": PRETRAIN, "knn": knn, "lost": lost}}))
+    command = [str(path), "--out", str(out), "--data", str(tmp_path / "data")]
+    listed = "not run: knn on cub200, seed 0: cub200: the dataset was not found"
+    (tmp_path / "data" / "cub200").mkdir(parents=True)  # empty
+
+    for more in (["--on-missing", "stop"], ["--dry-run"]):
+        assert main([*command, *more]) == 1
+        assert listed in capsys.readouterr().err.partition("error: ")[2]
+        assert not out.exists()
+    assert main([*command, "--set", "pretrain.epochs=x"]) == 2
+    said = capsys.readouterr().err.partition("error: ")[2]
+    assert "steps.pretrain: --epochs must be INT|FLOAT, got 'x'" in said
+    assert "cub200: the dataset was not found" in said
+    assert "imagenet1k: the dataset was not found" in said
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert re.search(r"^4 jobs: .*\b2 missing", said.out, re.MULTILINE)
+    end = said.err.partition("page: ")[2]
+    assert listed in end
+    assert "hf download --repo-type dataset bentrevett/caltech-ucsd-birds-200-2011" in end
+
+
+def test_a_dry_run_opens_datasets_and_loads_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folders(tmp_path / "set", train=1, val=1)
+    (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\ncounts: {train: {images: 7}}\n")
+    (tmp_path / "empty.pth").touch()
+    words = [f"classify.dataset={tmp_path / 'mine.yaml'}", f"classify.weights={tmp_path / 'empty.pth'}"]
+    assert main(["anchors_classification", "--tasks", "classify", "--dry-run", "--set", *words]) == 1
+    said = capsys.readouterr().err.partition("error: ")[2]
+    assert "mine: the dataset is incomplete:\n  train images: expected 7, found 3" in said
+    assert "empty.pth: is empty" in said
 
 
 def test_a_sweep_ends_in_a_table_and_a_page(
