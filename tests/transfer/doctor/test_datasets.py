@@ -52,7 +52,7 @@ def fetched(tmp_path: Path, *files: Path) -> int:
 def test_a_set_is_fetched_once_and_is_complete(tmp_path, textures, capsys) -> None:
     file = dtd_yaml(tmp_path, textures)
     assert fetched(tmp_path, file) == 0
-    assert "ok         textures: complete\n               train: 120 images" in capsys.readouterr().out
+    assert "ok         textures: complete\n               train 120 images" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dtd"]
     (tmp_path / "dtd.tar.gz").unlink()
     assert fetched(tmp_path, file) == 0
@@ -123,4 +123,4 @@ def test_findings_of_each_kind(tmp_path, capsys) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("format: dtd\nroot: [dtd]\n")
     assert main(["data", str(own), "--data", str(data)]) == 0
-    assert "own: complete\n               train: 120 images" in capsys.readouterr().out
+    assert "own: complete\n               train 120 images" in capsys.readouterr().out

@@ -67,7 +67,7 @@ class ReidData(OpenedData):
         found = {}
         for split, samples in {"train": self.train, "query": self.query, "gallery": self.gallery}.items():
             people, counts = np.unique([sample.identity for sample in samples], return_counts=True)
-            if split == "gallery" and self.counts["distractors"]:
+            if split == "gallery" and self.counts.get("distractors"):
                 people, counts = people[people != layouts.DISTRACTOR], counts[people != layouts.DISTRACTOR]
             found[split] = ("images of a person", people.tolist(), counts)
         return found
