@@ -39,7 +39,8 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
         raise UserError(f"{spec.name}: {fault}{where}")
     for name, split in splits.items():
         if lacking := [classes[label] for label in np.flatnonzero(pixels[name] == 0)]:
-            end = ", which mIoU leaves out" if name == "val" else ""
+            scored = any(part.of_labels()[pixels[name] == 0].any() for part in splits.values())
+            end = ", which mIoU leaves out" if name == "val" else ", though they are scored" if scored else ""
             notes.append(f"{name}: no pixel of {len(lacking)} of {len(classes)} classes{end}: {shortened(lacking, 3)}")
         if split.values[IGNORED] and split.table[IGNORED] == IGNORED and "void" not in spec.options:
             share = split.values[IGNORED] / split.values.sum()
@@ -48,14 +49,15 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
 
 
 def _files(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
-    """Return why masks cannot be used with the key `exif` as it is; empty if they can."""
+    """Return why masks cannot be used with the keys `exif` and `values` as they are; empty if they can."""
     found, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
+    settled = [f"exif: {exif}"] * (exif is not None) + ["set `values`"] * ("values" in spec.options)
     for split in splits:
         for kind, indices in split.found.items():
-            if exif is None or f"exif: {exif}" not in kind:
+            if not any(key in kind for key in settled):
                 found.setdefault(kind, []).extend(map(split.masks.path, indices))
     faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in found.items()]
-    return "; ".join(sorted(faults))
+    return "; ".join(sorted(faults)[:3])
 
 
 def _values(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
@@ -64,11 +66,12 @@ def _values(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
     if not (unknown := [value for value in values if splits[0].table[value] == NO_CLASS]):
         return ""
     masks = ((split, index) for split in splits for index in range(len(split)))
-    path = next(one.masks.path(index) for one, index in masks if unknown[0] in {n % 256 for n in one.look(index)[5:]})
+    path = next(one.masks.path(index) for one, index in masks if unknown[0] in {n % 256 for n in one.look(index)[6:]})
+    by_one = "set `first: 1` if classes begin at 1, " if unknown == [len(classes)] else ""
     return (
         f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes: "
-        f"{shortened(unknown, 10)} (the first in {path}); correct `classes`, map them by `values` or ignore them by "
-        "`void`; if they are numbers of instances, export the class of each pixel instead"
+        f"{shortened(unknown, 10)} (the first in {path}); {by_one}correct `classes`, map them by `values` or ignore "
+        "them by `void`; if they are numbers of instances, export the class of each pixel instead"
     )
 
 

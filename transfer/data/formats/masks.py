@@ -44,6 +44,11 @@ DAMAGED = "in JPEG, which changes values at edges (export them again as PNG: a c
 COLORS = "of mode {} (a mask has one channel of 8 bits or a palette: export the class of each pixel, not its color)"
 TURNED = "of images with EXIF orientation {} (set `exif: apply` if they are of the turned ones, else `exif: ignore`)"
 FITS = "of the size for `exif: {}` alone, as their images have an EXIF orientation"
+RECOLORED = (
+    "with another color for {0} in their palette than {1}, so that numbers may mean other classes there (if not, "
+    "set `values`)"
+)
+SIZES = "of {} x {} pixels, their images of {} x {} (save each mask in the size of its image)"
 
 
 @dataclass(eq=False)
@@ -66,34 +71,42 @@ class MaskSplit(FileSplit):
             return Image.fromarray(self.table[_values(file)])
 
     def look(self, index: int) -> Look:
-        """Return what is said of the image, what its mask is (see `found`), and 256 n + v for n pixels of a value v.
+        """Return what is said of the image, what its mask is (see `found`), and for each value v of its n pixels
+        256 n + v, after their colors in the palette, if there is one.
 
         Raises:
-            UserError: the image or its mask cannot be read, or the sizes differ.
+            UserError: the image or its mask cannot be read.
         """
         said = super().look(index)
         turn, stored = said[0], (said[1], said[2])
         with open_image(self.masks.path(index)) as file:
             if file.format in LOSSY or file.info.get("compression") == "jpeg":
-                return [*said, [DAMAGED]]
+                return [*said, [DAMAGED], []]
             if file.mode not in ("1", "L", "P"):
-                return [*said, [COLORS.format(file.mode)]]
+                return [*said, [COLORS.format(file.mode)], []]
             mask = Image.fromarray(_values(file))
+            palette = bytes(file.getpalette() or ())
         kinds, turned = [TURNED.format(turn)] * (turn > 1), stored[::-1] if turn > 4 else stored
         if mask.size not in (stored, turned):
-            sizes = "{} x {} pixels, its image {} x {}".format(*mask.size, *stored)
-            raise UserError(f"{self.masks.path(index)}: {sizes}; save the mask in the size of its image")
-        if stored != turned:
+            kinds.append(SIZES.format(*mask.size, *stored))
+        elif stored != turned:
             kinds.append(FITS.format("apply" if mask.size == turned else "ignore"))
-        return [*said, kinds, *(256 * pixels + value for value, pixels in enumerate(mask.histogram()) if pixels)]
+        counts = [256 * pixels + value for value, pixels in enumerate(mask.histogram()) if pixels]
+        colors = [int.from_bytes(palette[3 * (count % 256) :][:3]) for count in counts if palette]
+        return [*said, kinds, colors, *counts]
 
     def keep(self, looks: Sequence[Look]) -> None:
         """Set `values` and `found`."""
-        counts = np.fromiter(chain.from_iterable(look[5:] for look in looks), np.int64)
+        counts = np.fromiter(chain.from_iterable(look[6:] for look in looks), np.int64)
         self.values, self.found = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
+        palette: dict[int, tuple[int, int]] = {}
         for index, look in enumerate(looks):
             for kind in look[4]:
                 self.found.setdefault(kind, []).append(index)
+            for count, color in zip(look[6:], look[5]):
+                known, first = palette.setdefault(count % 256, (color, index))
+                if color != known:
+                    self.found.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
 
     def of_labels(self) -> NDArray[Any]:
         """Return the pixels of each class, int64 [C], in all masks that were checked."""
@@ -110,7 +123,7 @@ class MaskSplit(FileSplit):
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return path, size and time of each image and its mask, and the form of what `look` gives."""
         rows = [*indices]
-        return list(map("\0values 1\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
+        return list(map("\0values 2\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"masks": self.masks.select(keep)}

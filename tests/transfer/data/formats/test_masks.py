@@ -116,7 +116,11 @@ def test_wrong_keys_are_named(keys: dict[str, Any], tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "size": ({"mask": [[0, 1]]}, {}, r"masks/train/a0.png: 2 x 1 pixels, its image 4 x 2; save the mask"),
+    "size": (
+        {"mask": [[0, 1]]},
+        {},
+        r"5 of 5 masks are of 2 x 1 pixels, their images of 4 x 2 \(save each.*masks/train/a0.png",
+    ),
     "value": (
         {"mask": [range(4), range(4, 8)]},
         {"classes": 2},
@@ -165,6 +169,19 @@ def test_classes_without_pixels_are_errors_in_training_and_notes_elsewhere(tmp_p
     (tmp_path / "classes.txt").write_text("soil\nleaf\nroot\n")
     with pytest.raises(UserError, match="; keys are set in a YAML file with `format: masks`, `root: "):
         open_classification(resolve_dataset(str(tmp_path)), None)
+
+
+def test_palettes_that_differ(tmp_path: Path) -> None:
+    write(tmp_path)
+    for number, colors in enumerate(([0] * 3 + [9] * 3, [9] * 3 + [0] * 3)):
+        mask = Image.fromarray(np.array([[0, 1, 1, 1], [0, 1, 1, 0]], np.uint8))
+        mask.putpalette(colors)
+        mask.save(tmp_path / f"masks/train/a{number}.png")
+    with pytest.raises(
+        UserError, match=r"1 of 5 masks are with another color for 0 in their palette than .*a0.png.*a1.p"
+    ):
+        opened(tmp_path)
+    assert opened(tmp_path, values={0: 0, 1: 1, 2: 2}).counts["train"]["images"] == 3
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
