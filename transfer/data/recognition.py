@@ -4,7 +4,7 @@ import mmap
 import os
 import re
 from contextlib import suppress
-from itertools import chain, islice, product
+from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -149,18 +149,21 @@ def _mask_keys(folder: Path, sample: Sample) -> dict[str, str]:
     Raises:
         UsageError: names do not tell it, or there are several.
     """
-    forms: dict[str, list[str]] = {}  # {"{}/images": the first image of each split, ...}
+    forms: dict[str, list[list[str]]] = {}  # {"{}/images": the first images of each split, ...}
     for place, (_, names) in sample.items():
         form = re.sub(rf"(^|(?<=/))({'|'.join(chain(*SPLITS.values()))})/", "{}/", place)[:-1]
         if re.fullmatch(r"(\{\}/)?[^/{]+(/\{\})?", form) and (pictures := sorted(filter(is_image, names))):
-            forms.setdefault(form, []).append(place + pictures[0])
-    maps = {form for form, files in forms.items() if _is_label_map(folder / files[0])}
+            forms.setdefault(form, []).append([place + name for name in pictures[:LOOKED_AT]])
+    maps = {form for form, ((first, *_), *_) in forms.items() if _is_label_map(folder / first)}
     pairs = [
         (usual, images, masks)
-        for images, masks in product(forms.keys() - maps, forms)
-        if (usual := bool(USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}")))) or masks in maps
-        for image, mask in product(forms[images], forms[masks])
-        if (folder / image).with_name(Path(mask).stem + Path(image).suffix).is_file()
+        for images, masks in permutations(forms, 2)
+        if (usual := bool(USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}"))))
+        or {images, masks} & maps == {masks}
+        if any(
+            (folder / image).with_name(Path(mask).stem + Path(image).suffix).is_file()
+            for (image, *_), mask in product(forms[images], chain(*forms[masks]))
+        )
     ]
     _, images, masks = max(pairs, default=(True, "", ""))
     if pairs and len({pair for pair in pairs if pair[0]}) != 1:
