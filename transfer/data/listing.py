@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -108,6 +108,26 @@ def passed_over(others: Sequence[str]) -> list[str]:
     for name in others:
         reasons.setdefault(_reason(name), []).append(name)
     return [f"{len(names)} skipped, {reason}: {shortened(names, 3)}" for reason, names in sorted(reasons.items())]
+
+
+def beside(folder: Path, parts: Collection[str]) -> list[str]:
+    """Return a line for each reason why entries of a dataset's folder are skipped that are not its parts.
+
+    Args:
+        folder: of the dataset.
+        parts: folders and files below it that are read or named otherwise; those elsewhere do not matter.
+    """
+    known = {Path(os.path.normpath(part)) for part in parts}
+    above = {place for part in known for place in part.parents if ".." not in part.parts and not part.is_absolute()}
+    skipped, programs = [], []
+    for place in sorted(above) if Path() not in known else ():
+        folders, files, left = listed(folder / place)
+        shown = "" if place == Path() else f"{place}/"
+        names = sorted([*(f"{name}/" for name in folders), *files])
+        skipped += [shown + name for name in names if place / name not in known | above]
+        programs += [shown + name for name in sorted(left)]
+    notes = [f"{len(skipped)} skipped, beside the splits: {shortened(skipped, 3)}"] if skipped else []
+    return passed_over(programs) + notes
 
 
 def _reason(name: str) -> str:

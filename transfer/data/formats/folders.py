@@ -1,9 +1,10 @@
 """Class folders -> splits. Nothing is decoded; every folder is listed once. Shapes: M images."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -13,7 +14,7 @@ import numpy as np
 
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.data.layouts import SPLITS
-from transfer.data.listing import holds_images, listed, passed_over, scan, scan_images
+from transfer.data.listing import beside, holds_images, listed, passed_over, scan, scan_images
 from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit, Split
@@ -56,7 +57,9 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
     )
     if "train" in folders and not folder_names(folders["train"]):
-        return unlabelled_images(spec, folders["train"])
+        unlabelled = unlabelled_images(spec, folders["train"])
+        notes = beside(root, [os.path.relpath(folders["train"], root)])
+        return replace(unlabelled, notes=[*unlabelled.notes, *notes])
     classes: tuple[str, ...] = ()
     splits, ignored = {}, 0
     for split, folder in folders.items():
@@ -67,9 +70,8 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         splits[split], others, more = read_split(split, folder, classes, present=present)
         ignored, notes = ignored + others, notes + more
-    used = {*chain(*SPLITS.values()), *(part for folder in folders.values() for part in folder.parts)}
-    if root not in folders.values() and (beside := sorted(f"{name}/" for name in listed(root)[0] if name not in used)):
-        notes.append(f"{len(beside)} folders skipped, beside the splits: {shortened(beside, 3)}")
+    said = chain(*(usual for key, usual in SPLITS.items() if key not in spec.options))
+    notes += beside(root, [*said, *(os.path.relpath(folder, root) for folder in folders.values())])
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 

@@ -29,11 +29,13 @@ from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, choose_splits
 from transfer.data.layouts import SPLITS, missing_entries
-from transfer.data.listing import passed_over, scan_images
+from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.loading.read_image import open_image
 from transfer.data.spec import DatasetSpec, choice_option, find_root, text_option
 from transfer.data.splits.split import FileSplit, Look
 
+Scans = dict[str, tuple[list[str], list[str]]]
+"""Images and other files of folders."""
 EXIF = ("exif", "apply", "ignore")
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
@@ -150,7 +152,8 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     usual = usual if "{}" in "".join(forms) else usual[:1]  # all images lie in one folder
     root = find_root(spec, data, tuple(map(entries, usual)))
     held = {name: entries(name) for name in usual if not missing_entries(root, entries(name))}
-    found, notes = choose_splits(spec, root, held.get, lambda *_: "", form=forms[0])
+    form = next((form for form in forms if "{}" in form), forms[0])
+    found, notes = choose_splits(spec, root, held.get, lambda *_: "", form=form)
     if spec.held_out and "val" in found:
         raise UserError(f"{spec.name}: {found['val'][0]} is there, and `held_out` makes a val split; remove one")
     if "val" not in found:
@@ -160,8 +163,23 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     table, rule = _table(spec, names), int(spec.options.get("first", 0))
     if upright or "values" in spec.options or spec.options.get("void", [IGNORED]) != [IGNORED]:
         rule = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])
-    splits = {key: _read(key, root, at, rule, notes, table=table, upright=upright) for key, at in found.items()}
+    scans = {place: scan_images(root / place) for at in found.values() for place in at[:2]}
+    splits = {key: _read(key, root, at, scans, rule, table=table, upright=upright) for key, at in found.items()}
+    notes += _skipped(root, scans, [*splits.values()], "in no list that is read" if lists else "without an image")
+    parts = [name for name in ("classes.txt", text_option(spec, "names")) if name]
+    notes += beside(root, [*parts, *chain(*held.values())])
     return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), notes=notes)
+
+
+def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str) -> list[str]:
+    """Return a line for each reason why entries of the folders of images and masks are skipped."""
+    notes = []
+    for place, (found, others) in scans.items():
+        read = [part.names for split in splits for part in (split, split.masks) if part.folder == root / place]
+        lone = sorted({*found}.difference(*read)) if len(found) > len(read[0]) or len(read) > 1 else []
+        lines = [f"{len(lone)} skipped, {reason}: {shortened(lone, 3)}"] if lone else []
+        notes += [f"{place}: {line}" for line in lines + passed_over(others)]
+    return notes
 
 
 def _class_names(spec: DatasetSpec, root: Path) -> tuple[str, ...]:
@@ -201,16 +219,17 @@ def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
     return table
 
 
-def _read(name: str, root: Path, places: tuple[str, ...], rule: int, notes: list[str], **keys: Any) -> MaskSplit:
-    """Return a split from folders of images and masks, and perhaps a list; add to the notes. Raises UserError.
+def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: int, **keys: Any) -> MaskSplit:
+    """Return a split from folders of images and masks, and perhaps a list. Raises UserError.
 
     The labels of the masks are the rule by which they are read, for the digest.
     """
-    scanned = [scan_images(root / place) for place in places[:2]]
-    files = [{file.rpartition(".")[0]: file for file in found} for found, _ in scanned]
-    stems = [stem for listed in places[2:] for stem in read_lines(root / listed)] or [*files[0]]
-    for place, of_stem, (found, others) in zip(places, files, scanned):
-        notes += [f"{place}: {note}" for note in passed_over(others)]
+    files = [{file.rpartition(".")[0]: file for file in scans[place][0]} for place in places[:2]]
+    stems = read_lines(root / places[2]) if places[2:] else [*files[0]]
+    if not stems:
+        raise UserError(f"{root / places[-1 if places[2:] else 0]}: no {name} images; add some, or remove it")
+    for place, of_stem in zip(places, files):
+        found = scans[place][0]
         if missing := [stem for stem in stems if stem not in of_stem]:
             lacking = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
             raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
@@ -218,8 +237,6 @@ def _read(name: str, root: Path, places: tuple[str, ...], rule: int, notes: list
         of_hidden = {file.rpartition(".")[0]: file for file in hidden}
         if twice := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
             raise UserError(f"{root / place}: {shortened(twice, 3)} share a name; remove or rename all but one")
-    if not places[2:] and (lone := sorted(files[1].keys() - files[0].keys())):
-        notes.append(f"{places[1]}: {len(lone)} masks without an image skipped: {shortened(lone, 3)}")
     images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
     masks = FileSplit.of(name, root / places[1], labelled, [rule] * len(stems))
     return MaskSplit.of(name, root / places[0], images, masks=masks, **keys)

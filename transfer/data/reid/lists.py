@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
 from transfer.data.spec import DatasetSpec, text_option
@@ -46,12 +46,15 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
         raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
     images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
-    rows = {}
-    for part in PARTS:
-        name = text_option(spec, part)
-        if name and name != ONE_EACH:
-            rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
+    rows, others = {}, defaultdict[tuple[Path, str], set[int]](set)
+    files = {part: root / name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH}
+    for part, path in files.items():
+        rows[part] = list(_rows(path, root, images, columns, others, header=header, part=part))
     splits = splits_of(rows)
+    for (path, value), numbers in others.items():
+        if files.get(value) != path:
+            found = f"{len(numbers)} lines skipped, of part {value!r}: {shortened(sorted(numbers), 3)}"
+            splits.notes.append(f"{path.name}: {found}")
     if spec.options.get("gallery") == ONE_EACH:
         seed = chosen_split(spec, DRAWS)
         splits.query, splits.gallery = _draw_gallery(splits.query, seed)
@@ -99,16 +102,36 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         raise UserError(f"{val_list}: file not found; use `--no-msmt17-val` to train on list_train.txt alone")
     folders = {"train": train, "query": test, "gallery": test} | ({"val": train} if val_list.is_file() else {})
     rows = {
-        part: list(_rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA))
+        part: list(
+            _rows(
+                root / f"list_{part}.txt",
+                root,
+                f"{folder}/{{}}",
+                ["image", "identity"],
+                defaultdict(set),
+                MSMT17_CAMERA,
+            )
+        )
         for part, folder in folders.items()
     }
     return replace(splits_of(rows), version=versions[0], distractors=frozenset())
 
 
 def _rows(
-    path: Path, root: Path, images: str, columns: Sequence[str], camera: str = "", *, header: int = 0, part: str = ""
+    path: Path,
+    root: Path,
+    images: str,
+    columns: Sequence[str],
+    others: dict[tuple[Path, str], set[int]],
+    camera: str = "",
+    *,
+    header: int = 0,
+    part: str = "",
 ) -> Iterator[Row]:
-    """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image."""
+    """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image.
+
+    `others` is given the numbers of the lines of other parts, by the list and the part.
+    """
     lines = {number: line.replace("\\", "/") for number, line in numbered_lines(path).items() if number > header}
     for number, line in lines.items():
         apart = [cell.strip() for cell in next(csv.reader([line]))]
@@ -125,6 +148,8 @@ def _rows(
             raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
         if cells.get("part", part) == part:
             yield str(root / listed_path(root, name)), cells["identity"], seen_by
+        else:
+            others[path, cells["part"]].add(number)
 
 
 DRAWN_SPLITS = ("splits.json", "splits_single_shot.json")

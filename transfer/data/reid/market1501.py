@@ -12,7 +12,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from transfer.core.errors import UsageError, UserError
-from transfer.data.listing import passed_over, scan_images
+from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0
@@ -130,8 +130,9 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     pattern, groups = _pattern(spec, wanted)
     rows: dict[str, list[Row]] = {part: [] for part in PARTS}
     others = []
-    for part, usual in FOLDERS[spec.format].items():
-        folder = root / (text_option(spec, part) or usual)
+    folders = {part: text_option(spec, part) or usual for part, usual in FOLDERS[spec.format].items()}
+    for part, place in folders.items():
+        folder = root / place
         names, more = scan_images(folder) if folder.is_dir() else ([], [])
         others += [f"{folder.name}/{name}" for name in more]
         for name in names:
@@ -149,8 +150,8 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
                     r"else, set the `pattern` of the path, such as '(?:.*/)?(-?\d+)_c(\d+)'"
                 )
             rows[part].append((f"{folder}/{name}", cells[0], cells[-1]))
-    splits = splits_of(rows, numbers=not by_folder)
-    return replace(splits, version=spec.version, ignored=len(others), notes=passed_over(others))
+    splits, notes = splits_of(rows, numbers=not by_folder), passed_over(others) + beside(root, folders.values())
+    return replace(splits, version=spec.version, ignored=len(others), notes=notes)
 
 
 LACKING = {
