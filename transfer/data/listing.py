@@ -35,7 +35,12 @@ def listed(folder: str | Path, most: int | None = None) -> tuple[list[str], list
     with os.scandir(folder) as entries:
         for entry in islice(entries, most):
             name = entry.name
-            if not entry.is_dir():
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # a link to itself
+                left.append(f"{name}{LINK}{os.readlink(entry.path)}")  # noqa: PTH115
+                continue
+            if not is_folder:
                 (left if name[0] in INITIALS and name.startswith(FILES) else files).append(name)
             elif FOLDERS.fullmatch(name):
                 left.append(f"{name}/")

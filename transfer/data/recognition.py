@@ -3,15 +3,17 @@
 import mmap
 import os
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.pictures import evenly
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.data.layouts import BESIDE, FORMATS, SPLITS, missing_entries
-from transfer.data.listing import holds_images, listed
+from transfer.data.listing import folders_below, holds_images, listed
 from transfer.data.loading.read_image import is_image, open_image
 
 Sample = dict[str, tuple[list[str], list[str]]]
@@ -27,6 +29,7 @@ SHIPPED = {
     "voc2012": ("JPEGImages/", "SegmentationClass/", "ImageSets/Segmentation/train.txt"),
     "ade20k": ("images/training/", "annotations/training/"),
 }
+OWN_NAMES = ("labelmap.txt", "class_names.txt")
 """Datasets of `configs/datasets/` whose keys a folder with these entries has, but for classes in a `classes.txt`."""
 USUAL = re.compile(
     "(?i:(ima?ge?s?|img_dir|JPEGImages|photos?) (masks?|label_?(map)?s?|annotations?|ann_dir|SegmentationClass(PNG)?))"
@@ -34,7 +37,10 @@ USUAL = re.compile(
 """Usual names of folders of images and of their label maps."""
 COCO_JSON = "export as COCO JSON"
 KEYS = "use a YAML file with `format: coco`, `train_annotations`, `train_images` and `val_annotations: null`"
-COPY = "copy them (of Cityscapes: labelTrainIds) to masks/SPLIT/NAME.png, and the images to images/SPLIT/NAME.jpg"
+COPY = "copy them (of Cityscapes: labelTrainIds) to masks/SPLIT/NAME.png, and their images to images/SPLIT/NAME.jpg"
+LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff")
+MIXED = 0.2
+"""Least share of label maps among images that are not photographs alone."""
 UNREAD = (
     ("YOLO labels are not read", r"\.txt", r"^\s*\d+( ([01]|[01]?\.\d+(e-\d+)?)){4,}\s*(\n|$)", COCO_JSON),
     ("YOLO labels are not read", r"\.ya?ml", r"(?m)^(nc|names)\s*:", COCO_JSON),
@@ -42,8 +48,12 @@ UNREAD = (
     ("Label Studio's files are not read", r"\.json", r'"(completed_by|original_width|\w+labels)"\s*:', COCO_JSON),
     ("CVAT's XML is not read", r"\.xml", r"<annotations>", "export as COCO 1.0"),
     ("PASCAL VOC's boxes are not read", r"\.xml", r"<annotation\b", COCO_JSON),
-    ("COCO annotations of no known split", r"(default|result)\.json", '"categories"|"file_name"', KEYS),
-    ("masks have other names than their images", r"gtFine/|_mask\.\w+", "", COPY),
+    (
+        "COCO annotations of no known split",
+        r"(default|result|[^/]*annotations?(.coco)?)\.json",
+        '"categories"|"file_name"',
+        KEYS,
+    ),
 )
 """What is not read, the endings of its paths, a pattern of what it begins with, and what to do."""
 BESIDE_IMAGES = r"^([^/]+/)?((labels|annotations?|anns?|obj_\w+_data)/([^/]+/)?)?[^/]*"
@@ -59,10 +69,13 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
     kinds = _kinds(folder)
     if {*kinds} <= BY_NAMES and (read := _by_content(folder)):
         return read
-    children = [] if kinds else [folder / name for name in listed(folder, LISTED)[0]]
+    inner = folder if kinds else _unpacked(folder)
+    children = [] if kinds else [inner / name for name in listed(inner, LISTED)[0]]
     found = [path for path in children if len(children) <= CLASSES and _by_content(path)]
     if {*kinds} <= {"image_folder"} and not found:
-        _refuse_unread(folder)
+        for place in dict.fromkeys((folder, inner)):
+            _refuse_unread(place, *kinds)
+        _refuse_label_maps(folder, *kinds)
     if below := [path for path in children if path in found or _kinds(path)]:
         raise UsageError(
             f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
@@ -74,6 +87,13 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
         what = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
         raise _unsettled(folder, what, (kinds or ["image_folder"])[0])
     return kinds[0], {}
+
+
+def _unpacked(folder: Path) -> Path:
+    """Return a folder, or the one in it, at any depth, if it holds one that is no dataset, as unpacked archives do."""
+    folders, files, _ = listed(folder, LISTED)
+    inner = folder / folders[0] if len(folders) == 1 and not any(map(is_image, files)) else None
+    return _unpacked(inner) if inner and not _kinds(inner) and not _by_content(inner) else folder
 
 
 def _unsettled(folder: Path, what: str, kind: str, **keys: str) -> UsageError:
@@ -96,7 +116,7 @@ def _kinds(folder: Path) -> list[str]:
 def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
     """Return the format and the keys that the files of a folder tell. Raises UsageError where they are unusual."""
     for name, tree in SHIPPED.items():
-        if not missing_entries(folder, tree):
+        if not missing_entries(folder, tree) and not any((folder / own).is_file() for own in OWN_NAMES):
             own = {"classes", "first"} if (folder / "classes.txt").is_file() else set[str]()
             content = read_yaml(CONFIGS / "datasets" / f"{name}.yaml")
             return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in {*content} - own}
@@ -124,7 +144,12 @@ def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for split, usual in SPLITS.items():
         word = re.compile(rf"(?<![a-z])({'|'.join(usual)})(?![a-z])", re.IGNORECASE)
-        for file in filter(word.search, files):
+        of_split = [file for file in files if word.search(file)]
+        twice = [file for file in of_split if "instances" in of_split[0] and "instances" in file]
+        if len(twice) > 1:
+            what = f"{' and '.join(sorted(twice))} may be the annotations of {split}"
+            raise _unsettled(folder, what, "coco", **{f"{split}_annotations": twice[0], f"{split}_images": "..."})
+        for file in of_split:
             if f"{split}_images" not in keys and (image := _image_in(folder / file)):
                 places = sorted(sample, key=lambda place: word.search(place) is not None)
                 found = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
@@ -136,7 +161,7 @@ def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
 def _image_in(file: Path) -> str:
     """Return the first image that a file with COCO's boxes names; empty for another file."""
     if not file.stat().st_size:
-        return ""
+        raise UsageError(f"{file}: is empty; restore or remove it")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         name = re.search(rb'"(?:file_name|coco_url)"\s*:\s*"([^"]+)"', content)
         text = name[1].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else ""
@@ -144,47 +169,68 @@ def _image_in(file: Path) -> str:
 
 
 def _mask_keys(folder: Path, sample: Sample) -> dict[str, str]:
-    """Return the keys for folders of images and of their label maps, which usual names or a look tell.
+    """Return the keys for folders of images and of their label maps with usual names.
 
     Raises:
-        UsageError: names do not tell it, or there are several.
+        UsageError: there are several.
     """
     forms: dict[str, list[list[str]]] = {}  # {"{}/images": the first images of each split, ...}
     for place, (_, names) in sample.items():
         form = re.sub(rf"(^|(?<=/))({'|'.join(chain(*SPLITS.values()))})/", "{}/", place)[:-1]
         if re.fullmatch(r"(\{\}/)?[^/{]+(/\{\})?", form) and (pictures := sorted(filter(is_image, names))):
             forms.setdefault(form, []).append([place + name for name in pictures[:LOOKED_AT]])
-    maps = {form for form, ((first, *_), *_) in forms.items() if _is_label_map(folder / first)}
     pairs = [
-        (usual, images, masks)
+        (images, masks)
         for images, masks in permutations(forms, 2)
-        if (usual := bool(USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}"))))
-        or {images, masks} & maps == {masks}
-        if any(
+        if USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}"))
+        and any(
             (folder / image).with_name(Path(mask).stem + Path(image).suffix).is_file()
             for (image, *_), mask in product(forms[images], chain(*forms[masks]))
         )
     ]
-    _, images, masks = max(pairs, default=(True, "", ""))
-    if pairs and len({pair for pair in pairs if pair[0]}) != 1:
-        shown = {"images": f'"{images}"', "masks": f'"{masks}"', "classes": "[FIRST, SECOND]"}
-        raise _unsettled(folder, f"{masks}/ holds label maps of {images}/", "masks", **shown)
-    return {"images": images, "masks": masks} if pairs else {}
+    if len(pairs) > 1:
+        what = " or ".join(f"{masks}/ of {images}/" for images, masks in pairs)
+        raise _unsettled(folder, f"label maps may be {what}", "masks", images="IMAGES", masks="MASKS")
+    return dict(zip(("images", "masks"), pairs[0])) if pairs else {}
 
 
-def _is_label_map(path: Path) -> bool:
-    """Return whether an image is stored without loss and has few colors."""
+def _is_label_map(path: Path, stems: Collection[str]) -> bool:
+    """Return whether an image without loss has few colors and is gray or has a palette, or an image's longer name."""
     with suppress(UserError, ValueError), open_image(str(path)) as file:  # corrupt, or of 16 bits
-        return file.format in ("PNG", "BMP", "GIF", "TIFF") and file.getcolors(COLORS) is not None
+        named = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
+        return named and file.getcolors(COLORS) is not None
     return False
 
 
-def _refuse_unread(folder: Path) -> None:
+def _is_photograph(path: Path) -> bool:
+    with suppress(UserError, ValueError), open_image(str(path)) as file:
+        return file.mode not in ("1", "L", "P") and file.getcolors(COLORS) is None
+    return False
+
+
+def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
+    """Raise UsageError if images in a folder and below it seem to be photographs and label maps."""
+    names = [below + name for below, _, files, _ in islice(folders_below(folder), LISTED) for name in files]
+    images = [name for name in names if is_image(name)]
+    lossless = [name for name in images if name.lower().endswith(LOSSLESS)]
+    looked_at = [lossless[index] for index in evenly(len(lossless), LOOKED_AT)]
+    stems = {Path(name).stem for name in images}
+    maps = [name for name in looked_at if _is_label_map(folder / name, stems)]
+    share = len(maps) / max(1, len(looked_at)) * len(lossless) / max(1, len(images))
+    lossy = [image for image in images if image not in {*lossless}]
+    if share >= MIXED and any(_is_photograph(folder / name) for name in [*lossy[:1], *looked_at]):
+        raise UsageError(
+            f"{folder}: among its images are label maps, as they have few colors ({shortened(maps, 3)}); {COPY}; if "
+            f"they are images as the others, use a YAML file with `format: {kind}`, `root: {folder}`"
+        )
+
+
+def _refuse_unread(folder: Path, kind: str = "images") -> None:
     """Raise UsageError that names the export to choose if a folder holds annotations that are not read."""
     sample = _sample(folder)
     paths = [*sample, *(place + name for place, (_, names) in sample.items() for name in sorted(names))]
     for what, ending, content, fix in UNREAD:
         for found in islice(filter(re.compile(f"{BESIDE_IMAGES}({ending})$", re.IGNORECASE).match, paths), LOOKED_AT):
             if not content or re.search(content, (folder / found).read_text(errors="replace")[:BEGINNING]):
-                alone = f"`format: images`, `root: {folder}`, which reads the images without labels"
+                alone = f"`format: {kind}`, `root: {folder}`, which reads the images alone"
                 raise UsageError(f"{folder}: {what} ({found}); {fix}, or a YAML file with {alone}")

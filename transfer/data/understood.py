@@ -15,7 +15,7 @@ def understood(opened: Any) -> dict[str, Any]:
     labels: dict[str, Any] = {}
     for split, (unit, names, counts) in getattr(opened, "labelled", dict)().items():
         present = np.flatnonzero(counts)
-        if len(present) > 1:
+        if len(present):
             ends = {"rarest": present[counts[present].argmin()], "commonest": present[counts[present].argmax()]}
             labels[split] = {"of": unit} | {end: [str(names[at]), int(counts[at])] for end, at in ends.items()}
     return {"labels": labels, "pictures": getattr(opened, "pictures", {})}

@@ -24,7 +24,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
 <style>body {{ font-family: sans-serif }}
 figure {{ display: inline-block; margin: 8px; vertical-align: top; width: 330px }}
 figcaption {{ overflow-wrap: anywhere }}</style>
-<h1>{name}</h1><p>{lines}</p>
+<h1>{name}</h1><p>{lines}</p><p>{legend}</p>
 {figures}
 """
 Sample = tuple[Image.Image, str]
@@ -38,7 +38,12 @@ def write_look(opened: Any, file: Path) -> None:
     """
     figures = "\n".join(_figure(*sample) for sample in _samples(opened))
     lines = "<br>".join(map(html.escape, [*statement(opened), *opened.notes]))
-    page = PAGE.format(name=html.escape(opened.name), lines=lines, figures=figures)
+    drawn = isinstance(opened, CocoData) or isinstance(getattr(opened, "train", None), MaskSplit)
+    legend = " ".join(
+        f'<span style="color: {_color(label)}">{html.escape(name)}</span>'
+        for label, name in enumerate(opened.classes if drawn else ())
+    )
+    page = PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
     write_atomic(file, page.encode(), flag="--look")
 
 
@@ -77,12 +82,16 @@ def _labelled(split: Any, index: int, classes: tuple[str, ...]) -> Sample:
 
 
 def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str, ...]) -> Sample:
-    """Blend each class into the image in a color of its own; ignored pixels stay black."""
+    """Blend each class into the image in its color; ignored pixels stay black."""
     present = [int(label) for label in np.unique(labels) if label < len(classes)]
     painted = np.zeros((*labels.shape, 3), np.uint8)
-    for place, label in enumerate(present):
-        painted[labels == label] = ImageColor.getrgb(COLORS[place % len(COLORS)])
+    for label in present:
+        painted[labels == label] = ImageColor.getrgb(_color(label))
     return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {', '.join(classes[one] for one in present)}"
+
+
+def _color(label: int) -> str:
+    return COLORS[label % len(COLORS)]
 
 
 def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
@@ -92,7 +101,7 @@ def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
     for (x, y, w, h), label in zip(split.boxes[rows].tolist(), split.label[rows].tolist()):
         name = classes[label] if label >= 0 else "ignored region"
         names[name] = names.get(name, 0) + 1
-        pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=COLORS[label % len(COLORS)], width=2 * width)
+        pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=_color(label), width=2 * width)
     found = ", ".join(f"{count} {name}" for name, count in names.items())
     return image, f"{split.name}: {split.images[index].file_name}: {found}"
 

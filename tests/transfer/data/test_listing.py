@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.data.layouts import spec, write_folders, write_images
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
-from transfer.data.listing import holds_images, scan_images
+from transfer.data.listing import holds_images, listed, scan_images
 
 FOLDERS = ("@eaDir/0.jpg", ".thumbnails", "__MACOSX", ".dropbox.cache/x", "#recycle", "$RECYCLE.BIN", "thumbnails")
 FILES = ("._0.jpg", ".0.jpg", "SYNOPHOTO_THUMB_XL.jpg", "Thumbs.db", "desktop.ini")
@@ -60,3 +60,8 @@ def test_links_without_images_end(tmp_path):
         for other in ("a", "b"):
             (tmp_path / name / f"to {other}").symlink_to(tmp_path / other)
     assert not holds_images(tmp_path)
+
+
+def test_a_link_to_itself_is_left_out(tmp_path):
+    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
+    assert listed(tmp_path) == ([], [], ["loop.jpg -> loop.jpg"])

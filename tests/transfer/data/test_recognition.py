@@ -66,6 +66,16 @@ def test_masks(tmp_path, texts, folders, keys, counts):
     assert f"images: {keys[0]}, masks: {keys[1]}" in spec.reading
 
 
+def test_classes_of_drawings_and_of_digits_are_no_label_maps(tmp_path):
+    """Beside photographs, drawings in color are images; gray images are, where all are gray."""
+    for place, mode in (("a/train/photo", "RGB"), ("a/train/logo", "RGB"), ("b/train/1", "L"), ("b/train/7", "L")):
+        (tmp_path / place).mkdir(parents=True)
+        colors = 3 if place.endswith(("logo", "1")) else 256
+        pixels = np.random.default_rng(colors).integers(0, colors, (16, 16, len(mode)), np.uint8).squeeze()
+        Image.fromarray(pixels).save(tmp_path / place / "0001.png")
+    assert {resolve_dataset(str(tmp_path / name)).format for name in "ab"} == {"image_folder"}
+
+
 def test_masks_without_the_names_of_their_classes(tmp_path):
     spec = resolve_dataset(tree(tmp_path / "set", {}, *SPLIT))
     with pytest.raises(UserError, match=r"`classes` .*classes\.txt"):
@@ -122,9 +132,9 @@ CLASS_FILES = {f"train/{name}/0.xml": "<annotation>" for name in "ab"} | {
         ({"annotations/instances_default.json": coco("0.jpg")}, ("images",), "`train_annotations`, `train_images`"),
         ({"annotations.xml": "<?xml?>\n<annotations>"}, ("images",), "CVAT's XML is not read (annotations.xml)"),
         (BOXES, ("JPEGImages",), "PASCAL VOC's boxes are not read (Annotations/0.xml); export as COCO JSON"),
-        ({}, ("leftImg8bit/val/ulm", "gtFine/val/ulm-"), "(gtFine/); copy them (of Cityscapes: labelTrainIds)"),
-        ({"train/0_mask.png": ""}, ("train",), "masks have other names than their images (train/0_mask.png)"),
-        ({}, ("train/leaf", "train/parts-"), '{}/parts/ holds label maps of {}/leaf/; name a YAML file that says:'),
+        ({}, ("leftImg8bit/val/ulm", "gtFine/val/ulm-"), "gtFine/val/ulm/1.png); copy them (of Cityscapes"),
+        ({}, ("a/Kvasir/images", "a/Kvasir/masks-"), "contains datasets; set --dataset to"),
+        ({}, ("train/leaf", "train/parts-"), "are label maps, as they have few colors (train/parts/0.png"),
         (LISTS, (), "without images"),
     ],
 )  # fmt: skip

@@ -78,7 +78,7 @@ def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
 def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
     for name in files.split():
         (tmp_path / "my.set" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "my.set" / name).touch()
+        (tmp_path / "my.set" / name).write_text("{}")
     monkeypatch.setenv("HOME", str(tmp_path))
     if " " in kind:
         with pytest.raises(UsageError, match=rf"{kind}; name a YAML.*\n  format: \w+\n  root: {tmp_path}/my\.set"):

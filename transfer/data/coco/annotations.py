@@ -33,7 +33,7 @@ SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
 FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
 """Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
-VERSION = f"coco 5, marshal {marshal.version}"
+VERSION = f"coco 6, marshal {marshal.version}"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
@@ -123,7 +123,7 @@ def _parse(file: Path, content: bytes) -> Index:
     order = np.argsort(image, kind="stable")
     rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas}
     rows |= {"crowd": np.array(columns["iscrowd"], dtype=bool), "ignored": np.array(columns["ignore"], dtype=bool)}
-    rows["extents"] = _extents(columns["segmentation"])
+    rows["extents"] = _extents(columns["segmentation"], columns["iscrowd"])
     names, ends = PackedNames(entry["file_name"].replace("\\", "/") for entry in entries).arrays()
     arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
@@ -304,23 +304,26 @@ def _lengths(texts: list[str]) -> NDArray[Any]:
     return np.add.reduceat(numbers * times, ends - counts)
 
 
-def _extents(segmentations: list[Any]) -> NDArray[Any]:
-    """Return the boxes (x, y, width, height) of polygons, float64 [M, 4]; nan for objects without."""
+def _extents(segmentations: list[Any], crowd: list[Any]) -> NDArray[Any]:
+    """Return the boxes (x, y, width, height) of masks, float64 [M, 4]; nan for objects without, and encoded crowds."""
     rows = [row for row, segmentation in enumerate(segmentations) if segmentation and isinstance(segmentation, list)]
     numbers = chain.from_iterable(chain.from_iterable(segmentations[row] for row in rows))
     points, boxes = np.fromiter(numbers, np.float64).reshape(-1, 2), np.full((len(segmentations), 4), np.nan)
     sizes = np.array([sum(map(len, segmentations[row])) // 2 for row in rows], dtype=np.int64)
     boxes[rows, :2] = low = np.minimum.reduceat(points, np.cumsum(sizes) - sizes)
     boxes[rows, 2:] = np.maximum.reduceat(points, np.cumsum(sizes) - sizes) - low
+    coded = {row: mask for row, mask in enumerate(segmentations) if isinstance(mask, dict) and not crowd[row]}
+    if coded:
+        boxes[[*coded]] = mask_library().toBbox([encoded_mask(mask, *mask["size"]) for mask in coded.values()])
     return boxes
 
 
 def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
-    """Return a note of boxes that disagree with their polygons by half of a side, if any.
+    """Return a note of boxes that disagree with their masks by half of a side, if any.
 
     Raises:
         UserError: a side is negative; or many boxes are corners, as polygons or else the sizes of images show, or
-            disagree with their polygons.
+            disagree with their masks.
     """
     rows = np.flatnonzero(~((np.abs(split.boxes - extents) < 1) & (split.boxes >= 0)).all(axis=1))  # few of COCO's
     extents, ids, limits = extents[rows], split.ids[rows], split.sizes()[split.image[rows]]
@@ -333,11 +336,11 @@ def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
     corners, many = 5 * read + 2 < apart, max(2, len(split.ids) / 4)
     wrong = ((shared + 1) / (spanned + 1) < 0.5).any(axis=1) | corners
     subtract = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
-    settle = "the YAML key `boxes: from_polygons` computes them from polygons, `boxes: in_file` takes them as they are"
+    settle = "the YAML key `boxes: from_polygons` computes them from masks, `boxes: in_file` takes them as they are"
     for found, most, fault, cure in (
         (beyond | corners, many, "are corners (x1, y1, x2, y2), as images or polygons show", subtract),
         ((sides < 0).any(axis=1), 0, "have a negative width or height", "write x, y, width, height"),
-        (wrong, many, "disagree with their polygons", settle),
+        (wrong, many, "disagree with their masks", settle),
     ):
         named = shortened(ids[found].tolist(), 3)
         said = f"{np.sum(found)} of {len(split.ids)} boxes {fault} (annotations {named}): {cure}"

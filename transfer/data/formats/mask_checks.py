@@ -34,6 +34,8 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
     fault = _files(spec, [*splits.values()]) or _values(classes, [*splits.values()])
     if not fault and trained and not chosen:
         fault = _classes(classes, splits["train"], np.sum(trained, 0))
+    if not fault and "val" in splits and splits["val"].values[IGNORED]:
+        fault = _classes(classes, splits["val"], pixels["val"])
     if fault:
         where = f"; keys are set in a YAML file with `format: masks`, `root: {spec.root[0]}`" if spec.recognised else ""
         raise UserError(f"{spec.name}: {fault}{where}")
@@ -42,6 +44,10 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
             scored = any(part.of_labels()[pixels[name] == 0].any() for part in splits.values())
             end = ", which mIoU leaves out" if name == "val" else ", though they are scored" if scored else ""
             notes.append(f"{name}: no pixel of {len(lacking)} of {len(classes)} classes{end}: {shortened(lacking, 3)}")
+        below = split.values[: spec.options.get("first", 0)].sum()
+        if below and spec.recognised:
+            share = below / split.values.sum()
+            notes.append(f"{name}: {share:.1%} of the pixels are 0, which is ignored (key `first`)")
         if split.values[IGNORED] and split.table[IGNORED] == IGNORED and "void" not in spec.options:
             share = split.values[IGNORED] / split.values.sum()
             notes.append(f"{name}: {share:.1%} of the pixels are 255, which is ignored (key `void`)")
@@ -76,7 +82,7 @@ def _values(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
 
 
 def _classes(classes: Sequence[str], split: MaskSplit, pixels: NDArray[Any]) -> str:
-    """Return which classes have no training pixel, and the values that occur; empty if these are no others' values:
+    """Return which classes have no pixel in a split, and the values that occur; empty if these are no others' values:
     at least two classes occur, and there are not as many values as classes.
     """
     values = np.flatnonzero(split.values).tolist()
@@ -86,7 +92,7 @@ def _classes(classes: Sequence[str], split: MaskSplit, pixels: NDArray[Any]) -> 
     ignored = shortened([value for value in values if split.table[value] == IGNORED])
     pairs = ", ".join(map("{}: {}".format, values, classes)) if len(values) == len(classes) else "value: class"
     return (
-        f"{len(absent)} of {len(classes)} classes have no pixel in the training masks: {shortened(absent)}; they "
+        f"{len(absent)} of {len(classes)} classes have no pixel in the {split.name} masks: {shortened(absent)}; they "
         f"hold {shortened(values, 10)} (ignored: {ignored}); if these are the classes, set `values: {{{pairs}}}`, "
         "else remove the classes from `classes`"
     )

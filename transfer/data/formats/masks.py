@@ -14,6 +14,7 @@ Masks are images of one channel of 8 bits, or with a palette, of the size of the
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -205,11 +206,14 @@ def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
     """Return `MaskSplit.table`. Raises UsageError for wrong keys."""
     first, labels_of = int(spec.options.get("first", 0)), {str(label): label for label in range(len(names))}
     values = spec.options.get("values", {first + label: name for label, name in enumerate(names)})
+    unclear = "values" in spec.options and any(labels_of.get(name, at) != at for at, name in enumerate(names))
     labels_of |= dict(zip(names, range(len(names))))
     labels = [labels_of.get(str(one), -1) for one in values.values()] if isinstance(values, dict) else []
     if {*labels} != {*range(len(names))} or not {*values} <= {*range(256)} or (first and "values" in spec.options):
         fix = "map values of masks, 0 to 255, to all classes by name or number from 0, without `first`"
         raise UsageError(f"{spec.name}: `values` is {values!r:.80}; it must {fix}, such as {{0: 0, 255: 1}}")
+    if unclear:
+        raise UsageError(f"{spec.name}: `values` may mean names or numbers: classes are named by numbers of others")
     void = spec.options.get("void", [] if IGNORED in values else [IGNORED])
     if not isinstance(void, list) or any(one not in range(256) or one in values for one in void):
         raise UsageError(f"{spec.name}: `void` is {void!r:.80}; it must list values, 0 to 255, that have no class")
@@ -225,7 +229,11 @@ def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: in
     The labels of the masks are the rule by which they are read, for the digest.
     """
     files = [{file.rpartition(".")[0]: file for file in scans[place][0]} for place in places[:2]]
-    stems = read_lines(root / places[2]) if places[2:] else [*files[0]]
+    listed = read_lines(root / places[2]) if places[2:] else [*files[0]]
+    stems = [one if one in files[0] else one.rpartition(".")[0] or one for one in listed]
+    if len({*stems}) < len(stems):
+        twice = shortened([stem for stem, count in Counter(stems).items() if count > 1])
+        raise UserError(f"{root / places[2]}: names images twice: {twice}; remove the lines")
     if not stems:
         raise UserError(f"{root / places[-1 if places[2:] else 0]}: no {name} images; add some, or remove it")
     for place, of_stem in zip(places, files):
@@ -235,8 +243,8 @@ def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: in
             raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
         hidden = {*found} - {*of_stem.values()} if len(of_stem) < len(found) else ()
         of_hidden = {file.rpartition(".")[0]: file for file in hidden}
-        if twice := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
-            raise UserError(f"{root / place}: {shortened(twice, 3)} share a name; remove or rename all but one")
+        if alike := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
+            raise UserError(f"{root / place}: {shortened(alike, 3)} share a name; remove or rename all but one")
     images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
     masks = FileSplit.of(name, root / places[1], labelled, [rule] * len(stems))
     return MaskSplit.of(name, root / places[0], images, masks=masks, **keys)

@@ -116,6 +116,8 @@ def open_reid(
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
     splits.notes += _check_repeated(spec.name, parts["train"], trained=trained)
+    if spec.format in ("reid_lists", *layouts.FOLDERS):  # others number the identities of each list from 0
+        splits.notes += _seen(parts["train"], [*parts["query"], *parts["gallery"]])
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
         parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
@@ -219,7 +221,22 @@ def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> lis
             f"{name}: {found}; batches take several of an identity: correct the keys of the YAML file that say where "
             "identities are (`format`, `pattern`, `columns`), or evaluate alone with --epochs 0"
         )
+    person_of: dict[str, int] = {}
+    for sample in train:
+        if person_of.setdefault(sample.path, sample.identity) != sample.identity:
+            raise UserError(f"{name}: {sample.path} is listed under two identities; correct the list")
+    if len(person_of) < len(train):
+        found = f"{len(train) - len(person_of)} training images are listed twice"
+        return [found]
     return [found] if len(images) > 1 and 2 * len(single) > len(images) else []
+
+
+def _seen(train: Sequence[Sample], test: Sequence[Sample]) -> list[str]:
+    """Return a note on training identities that are tested, too."""
+    trained = {sample.identity for sample in train}
+    seen = {sample.identity: os.path.basename(sample.path) for sample in test if sample.identity in trained}  # noqa: PTH119
+    found = f"{len(seen)} of {len(trained)} training identities are also in query or gallery"
+    return [f"{found}: {shortened([*seen.values()], 3)}"] if seen else []
 
 
 def relabel(train: Sequence[Sample]) -> list[Sample]:

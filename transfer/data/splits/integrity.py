@@ -156,6 +156,8 @@ def hold_out(split: Split, share: float, *, drop_corrupt: bool = False) -> tuple
         UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
     """
     held = take_fraction(split, share, drop_corrupt=drop_corrupt)
+    if len(held) == len(split):
+        raise UserError(f"`held_out: {share:g}` leaves none of the {len(split)} training images; lower it")
     taken = set(held.names)
     rest = np.array([index for index, name in enumerate(split.names) if name not in taken], dtype=np.int64)
     return split.select(rest), held

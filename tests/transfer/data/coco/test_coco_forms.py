@@ -165,7 +165,7 @@ def test_boxes_that_disagree_with_their_polygons_are_an_error_that_keys_settle(t
     given = objects(*((101, 2, box) for box in boxes))
     each("annotations", bbox=shifted)({"annotations": given})
     root = written(tmp_path, train=content("train") | {"annotations": given})
-    message = r"4 of 4 boxes disagree with their polygons \(annotations 1, 2, 3 and 1 more\): .* `boxes: from_polygons`"
+    message = r"4 of 4 boxes disagree with their masks \(annotations 1, 2, 3 and 1 more\): .* `boxes: from_polygons`"
     with pytest.raises(UserError, match=message) as caught:
         opened(root)
     assert "x2 - x1" not in str(caught.value)
@@ -177,6 +177,15 @@ def test_boxes_that_disagree_with_their_polygons_are_an_error_that_keys_settle(t
         open_coco(spec(root, options={"boxes": "masks"}), None)
 
 
+def test_encodings_far_from_their_boxes(tmp_path):
+    empty = {"size": [40, 30], "counts": [1200]}
+    given = content("train")
+    given["images"] = [image | {"width": 30, "height": 40} for image in given["images"]]
+    given["annotations"] = [one | {"segmentation": empty, "iscrowd": 0} for one in given["annotations"]]
+    with pytest.raises(UserError, match=r"boxes disagree with their masks"):
+        opened(written(tmp_path, train=given))
+
+
 def test_few_boxes_that_disagree_with_their_polygons_are_noted(tmp_path):
     def one(given):
         given["annotations"][1]["bbox"] = [30, 20, 9, 9]
@@ -185,7 +194,7 @@ def test_few_boxes_that_disagree_with_their_polygons_are_noted(tmp_path):
         form(tmp_path, one)
         .notes[0]
         .startswith(
-            "training: 1 of 4 boxes disagree with their polygons (annotations 2): the YAML key `boxes: from_polygons`"
+            "training: 1 of 4 boxes disagree with their masks (annotations 2): the YAML key `boxes: from_polygons`"
         )
     )
 

@@ -164,7 +164,7 @@ def test_classes_without_pixels_are_errors_in_training_and_notes_elsewhere(tmp_p
     assert "train: no pixel of 2 of 3 classes: 1, 2" in opened(tmp_path, subset=1).notes, "the masks are not to blame"
     for path in tmp_path.glob("masks/train/*"):
         Image.new("L", (4, 2)).save(path)
-    with pytest.raises(UserError, match="mine: 2 of 3 classes have no pixel in the training masks: 1, 2; they hold 0 "):
+    with pytest.raises(UserError, match="mine: 2 of 3 classes have no pixel in the train masks: 1, 2; they hold 0 "):
         opened(tmp_path)
     (tmp_path / "classes.txt").write_text("soil\nleaf\nroot\n")
     with pytest.raises(UserError, match="; keys are set in a YAML file with `format: masks`, `root: "):

@@ -71,7 +71,8 @@ def test_names_and_folders_of_other_sets(tmp_path, options, train, query, galler
     found = [(sample.identity, sample.camera) for sample in (*data.query, *data.gallery)]
     assert (found, len(data.train), data.counts["distractors"]) == (people[1:], 1, 0)
     from_zero = ("identities start at 0: identity 0 is a person in the training or query images",)
-    assert data.notes == from_zero * (people[1][0] == 0)
+    seen = (f"1 of 1 training identities are also in query or gallery: {Path(gallery).name}",)
+    assert data.notes == from_zero * (people[1][0] == 0) + seen * (people[0][0] in dict(people[1:]))
 
 
 def test_what_is_passed_over_is_counted_and_named(tmp_path):
