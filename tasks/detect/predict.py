@@ -20,7 +20,7 @@ from transfer.core.errors import UserError, shortened
 from transfer.core.exports import export_folder, pretraining_facts
 from transfer.core.process import part_of_rank
 from transfer.data.coco.dataset import CocoData
-from transfer.data.coco.split import CocoSplit
+from transfer.data.coco.split import CocoSplit, mask_library
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.extract import NotFinite, load_batches
@@ -161,7 +161,5 @@ def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
 
 def run_lengths(mask: NDArray[Any]) -> dict[str, Any]:
     """Encode a mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
-    from pycocotools.mask import encode
-
-    encoded = encode(np.asfortranarray(mask, dtype=np.uint8))
+    encoded = mask_library().encode(np.asfortranarray(mask, dtype=np.uint8))
     return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode()}

@@ -174,15 +174,13 @@ def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> Det
 
 def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions, context: Context) -> dict[str, Any]:
     """Return `coco`: the images with their names, the detections as annotations with a score, and the categories."""
-    from pycocotools.mask import area as mask_area
-
     facts = weights_facts(learner.backbone.spec.weights)
     data = CocoData.of_images(images, facts["classes"], facts["category_ids"])
     assert data.val is not None
     found = detect(learner, data, options, context)
     for number, result in enumerate(found, 1):
         mask, (_, _, width, height) = result.get("segmentation"), result["bbox"]
-        result |= {"id": number, "area": float(mask_area(mask)) if mask else width * height, "iscrowd": 0}
+        result |= {"id": number, "area": float(mask_library().area(mask)) if mask else width * height, "iscrowd": 0}
     limits = learner.detector.test_cfg
     info = {"score_threshold": limits.get("rcnn", limits).score_thr}
     return {"coco": {"info": info, **data.as_coco(data.val), "annotations": found}}

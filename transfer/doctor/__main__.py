@@ -22,7 +22,7 @@ from transfer.evaluation.environment import PACKAGES
 EXTRAS = {
     "parquet": ("datasets", "pyarrow"),
     "fast": ("opencv-python-headless",),
-    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
+    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "wandb"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
