@@ -208,7 +208,7 @@ def _outcomes(
     outcomes: Outcomes = {}
     if context.ranks.first:
         for kind in kinds(detector, data):
-            outcomes |= evaluate(_truth(data, kind), results, kind, data.scoring).outcomes()
+            outcomes |= evaluate(data, results, kind).outcomes()
         outcomes["cluster"] = np.arange(len(data.val.images))
     return broadcast_object(outcomes), results
 
@@ -225,17 +225,6 @@ def rescore(outcomes: Outcomes) -> Scores:
 def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
     """Return the kinds of results that are scored: boxes, and masks if the detector predicts and the data has them."""
     return ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
-
-
-def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
-    """Return the validation split; for masks, an object without one is ignored like a crowd."""
-    assert data.val is not None
-    truth = data.as_coco(data.val)
-    if kind == "segm":
-        truth["annotations"] = [
-            item if "segmentation" in item else item | {"iscrowd": 1} for item in truth["annotations"]
-        ]
-    return truth
 
 
 def make_learner(

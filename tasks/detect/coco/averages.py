@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.detect.coco.flat_arrays import detections_from, truth_from
+from tasks.detect.coco.flat_arrays import detections_from, objects_of
 from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, match
-from transfer.data.coco.scoring import COCO, Number, Scoring
+from transfer.data.coco.dataset import CocoData
+from transfer.data.coco.scoring import COCO, Number
 from transfer.statistics.intervals import resample_counts
 from transfer.task import Outcomes
 
@@ -196,23 +197,22 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(fewest, 1).astype(np.int64)
 
 
-def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind, scoring: Scoring = COCO) -> Matches:
-    """Pair detections with the objects of a dataset.
+def evaluate(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Matches:
+    """Pair detections with the objects of a dataset's validation split; see `objects_of`.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
     would take the box's, mmdetection drops the boxes beforehand). The arguments are not changed.
 
     Args:
-        truth: in COCO's format, see `CocoData.as_coco`.
+        data: the dataset, with its thresholds, area ranges and limits.
         results: in COCO's format for results: `image_id`, `category_id`, `score`, and `bbox` or `segmentation` (RLE).
         kind: by boxes or by masks.
-        scoring: thresholds, area ranges and limits.
 
     Raises:
         UserError: masks are asked for and faster-coco-eval is not installed.
-        ValueError: an object has no mask.
     """
-    objects = truth_from(truth, kind)
+    assert data.val is not None
+    objects, scoring = objects_of(data.val, data.category_ids, kind), data.scoring
     most, areas, thresholds = scoring.max_detections[-1], np.array(scoring.ranges), np.array(scoring.ious)
     detections = detections_from(results, objects, kind, most=most)
     pairs = candidates(detections, objects, scoring.ious[0])

@@ -36,10 +36,10 @@ def test_regions_are_scored_as_cocos_crowds(tmp_path, options):
     results = [dict(zip(("image_id", "category_id", "bbox", "score"), one)) for one in found + wrong]
 
     def precision(results):
-        return scores(evaluate(truth, results, "bbox"))["box_AP"]
+        return scores(evaluate(data, results, "bbox"))["box_AP"]
 
     expected = official(truth, [{**one, "segmentation": None} for one in results], "bbox")
-    assert scores(evaluate(truth, results, "bbox")) == pytest.approx(expected, abs=1e-9)
+    assert scores(evaluate(data, results, "bbox")) == pytest.approx(expected, abs=1e-9)
     without = [precision(results[:place] + results[place + 1 :]) > precision(results) for place in (2, 3)]
     assert without == [not classes, "ignore_flag" not in options], "what lies in a region is not wrong"
     assert len({one["id"] for one in truth["annotations"]}) == len(truth["annotations"])

@@ -4,10 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.detect.coco.averages import Averager, evaluate, resampled
+from tasks.detect.coco.averages import Averager, resampled
 from tasks.detect.coco.matching import Matches
 from tasks.ranking.metrics import rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
+from tests.tasks.detect.coco.cases import evaluate
 from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
 from transfer.core.errors import UserError

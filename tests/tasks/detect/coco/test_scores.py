@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tasks.detect.coco.averages import RECALLS, Averager, _needed, evaluate, scores
+from tasks.detect.coco.averages import RECALLS, Averager, _needed, scores
 from tasks.detect.coco.matching import PREFIX, Matches
-from tests.tasks.detect.coco.cases import drawn, encoded, official, rectangle, repeated, same
+from tests.tasks.detect.coco.cases import drawn, encoded, evaluate, official, rectangle, repeated, same
 from transfer.core.errors import UserError
 from transfer.data.coco import split
 
@@ -149,10 +149,12 @@ def test_objects_without_masks():
     expected = scores(evaluate(truth, results, "segm"))
     del crowd["segmentation"]
     assert scores(evaluate(truth, results, "segm")) == expected
-    next(one for one in truth["annotations"] if not one["iscrowd"])["segmentation"] = []
-    with pytest.raises(ValueError, match="object 1 has no `segmentation`"):
-        evaluate(truth, results, "segm")
-    assert scores(evaluate(truth, results, "bbox"))
+    plain = next(one for one in truth["annotations"] if not one["iscrowd"])
+    plain["segmentation"] = []
+    boxes, masks = (scores(evaluate(truth, results, kind)) for kind in ("bbox", "segm"))
+    plain["iscrowd"] = 1
+    assert masks == scores(evaluate(truth, results, "segm"))
+    assert boxes != scores(evaluate(truth, results, "bbox"))
 
 
 def test_without_the_library(monkeypatch):

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from tasks.detect.coco.averages import Averager, by_class, evaluate, resampled, scores
+from tasks.detect.coco.averages import Averager, by_class, resampled, scores
 from tasks.detect.coco.matching import PREFIX, Matches
-from tests.tasks.detect.coco.cases import drawn, official_by_class
+from tests.tasks.detect.coco.cases import drawn, evaluate, official_by_class
 from transfer.core.errors import UsageError
 from transfer.data.coco.scoring import COCO, Scoring, scoring_of
 from transfer.data.spec import DatasetSpec
