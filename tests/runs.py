@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from transfer.engine.outcome import RULE
-from transfer.records.store import Record
+from transfer.records.record import Record
 
 
 def ended(status: str = "completed", step: int = 9, reason: str = "") -> dict[str, Any]:

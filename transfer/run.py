@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from transfer.evaluation.planned_run import PlannedRun
     from transfer.evaluation.preflight import ResolvedInputs
-    from transfer.records.store import Record
+    from transfer.records.record import Record
     from transfer.task import Task
 
 

@@ -143,7 +143,7 @@ class RunSet(run_set.RunSet):
     def __getitem__(self, place: int | slice) -> "Run | RunSet":
         """Return the run at a place, from 0, or the runs of a slice."""
         if isinstance(place, slice):
-            return RunSet(self.runs[place], self.known)
+            return self.select(self.runs[place])
         return Run(self.runs[place].folder, self.runs[place].record)
 
     def __add__(self, other: "RunSet") -> "RunSet":
@@ -177,7 +177,7 @@ class RunSet(run_set.RunSet):
                 for name, choices in wanted.items()
             )
 
-        return RunSet(tuple(run for run in self.runs if keep(run.record)), self.known)
+        return self.where(keep)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.COLUMNS`."""
@@ -234,14 +234,14 @@ def load(*folders: Path | str) -> RunSet:
     runs, problems = store.runs_in(Path(with_home(str(one))) for one in folders or ("runs",))
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
-    return RunSet(tuple(runs), tuple(runs))
+    return RunSet.of(runs)
 
 
 def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     """Return the runs of these records, among all runs of their folder."""
     folder = store.Store(out)
     known, _ = folder.runs()
-    return RunSet(tuple(store.Run(folder.folder(record.run_id), record) for record in records), tuple(known))
+    return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
 
 
 def compare(

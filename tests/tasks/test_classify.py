@@ -17,7 +17,7 @@ from tests.tasks.support import digits, images_of, run_task, without
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.pretrain import main as pretrain
-from transfer.records.store import Record
+from transfer.records.record import Record
 from transfer.run import main as run
 
 DIGITS = tuple("0123456789")

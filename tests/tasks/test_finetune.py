@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.records.store import Record
+from transfer.records.record import Record
 from transfer.run import main
 
 WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]

@@ -12,7 +12,7 @@ from tests.documents import files_in
 from tests.runs import history, record
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset
-from transfer.records.store import Record
+from transfer.records.record import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main
 from transfer.verify.__main__ import main as verify

@@ -17,7 +17,8 @@ from transfer.core.errors import UserError, shortened
 from transfer.records import per_sample
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.per_sample import OUTCOMES, RESAMPLED
-from transfer.records.store import Record, Run
+from transfer.records.record import Record
+from transfer.records.store import Run
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate, Scores
 from transfer.task import Outcomes

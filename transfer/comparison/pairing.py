@@ -12,8 +12,8 @@ from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
 from transfer.records.fields import content_label, order, parts_of, value_label, value_of
 from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, displayed_fields, pretraining
-from transfer.records.record import digest_of
-from transfer.records.store import Record, Run
+from transfer.records.record import Record, digest_of
+from transfer.records.store import Run
 
 FRACTION = "label_fraction"
 """The option that changes the training images of a dataset and leaves the others."""

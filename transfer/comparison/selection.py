@@ -12,8 +12,9 @@ from typing import Any
 from transfer.core.errors import UsageError, did_you_mean, shortened
 from transfer.core.user_code import digest, is_user_part
 from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import Record, Run
+from transfer.records.store import Run
 
 Exports = Mapping[str, Record]
 """Records of the runs that exported weights, by the id of these weights."""

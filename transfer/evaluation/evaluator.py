@@ -31,7 +31,8 @@ from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
-from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
+from transfer.records.record import Record
+from transfer.records.store import ERROR, OPTIONS, RECORD, Store, has_state
 from transfer.task import Scores, Task
 
 

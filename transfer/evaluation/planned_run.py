@@ -26,8 +26,8 @@ from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
-from transfer.records.record import Record
-from transfer.records.store import RECORD, Run, RunKey, Store, missing_files
+from transfer.records.record import Record, RunKey
+from transfer.records.store import RECORD, Run, Store, missing_files
 from transfer.task import Task
 
 

@@ -11,7 +11,8 @@ from transfer.core.errors import UserError, print_safe
 from transfer.core.process import INTERRUPTED
 from transfer.launch import ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import RECORD, Record, Store
+from transfer.records.record import Record
+from transfer.records.store import RECORD, Store
 
 if TYPE_CHECKING:
     from transfer.cli.command import Command

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transfer.core.files import parse_json, write_atomic
-from transfer.records.store import Record
+from transfer.records.record import Record
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from transfer.core.errors import unknown
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
-from transfer.records.store import Record
+from transfer.records.record import Record
 
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 """How a record names a custom part: by the content of its file, before its class."""

@@ -24,7 +24,7 @@ from transfer.records.protocol import (
     lineage,
     processes,
 )
-from transfer.records.store import Record
+from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
 _SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_embed_interp"}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from transfer.records.evidence import Evidence
 from transfer.records.fields import is_baseline, value_label
@@ -30,7 +30,7 @@ class RunSet:
     known: tuple[Run, ...] = ()
 
     @classmethod
-    def of(cls, runs: Iterable[Run], known: Iterable[Run] | None = None) -> "RunSet":
+    def of(cls, runs: Iterable[Run], known: Iterable[Run] | None = None) -> Self:
         """Return a set of runs; `known` is by default the runs themselves."""
         runs = tuple(runs)
         return cls(runs, runs if known is None else tuple(known))
@@ -67,17 +67,17 @@ class RunSet:
         """The tasks of the runs, in order of appearance."""
         return list(dict.fromkeys(record.task for record in self.records))
 
-    def select(self, runs: Iterable[Run]) -> "RunSet":
+    def select(self, runs: Iterable[Run]) -> Self:
         """Return a set of some of the runs, with the same loaded runs."""
-        selected = RunSet(tuple(runs), self.known)
+        selected = type(self)(tuple(runs), self.known)
         selected.__dict__["evidence"] = self.evidence  # depends only on the loaded runs, so it is computed once
         return selected
 
-    def where(self, keep: Callable[[Record], object]) -> "RunSet":
+    def where(self, keep: Callable[[Record], object]) -> Self:
         """Return the runs whose records `keep` accepts, with the same loaded runs."""
         return self.select(run for run in self.runs if keep(run.record))
 
-    def of_task(self, task: str) -> "RunSet":
+    def of_task(self, task: str) -> Self:
         """Return the runs of one task, with the same loaded runs."""
         part = self.where(lambda record: record.task == task)
         part.__dict__["groups"] = [group for group in self.groups if group.first.task == task]  # named among all

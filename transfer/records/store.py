@@ -18,8 +18,6 @@ from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
 
-__all__ = ["Record", "Run", "RunKey", "Store", "Unfinished", "difference_text", "is_locked", "merged", "same_result"]
-
 RECORD, OPTIONS, ERROR, LOCK = "record.json", "options.yaml", "error.txt", "lock"
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
 TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)

@@ -12,7 +12,8 @@ from transfer.core.files import rendered
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
-from transfer.records.store import Record, Run
+from transfer.records.record import Record
+from transfer.records.store import Run
 from transfer.report.tables.text import without_tags
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.verify.bundle import without_paths

@@ -14,7 +14,8 @@ from transfer.core.files import write_atomic
 from transfer.data.spec import candidate_folders, resolve_dataset
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.step import as_list
-from transfer.records.store import RECORD, Record, Run, Store, damaged_files
+from transfer.records.record import Record
+from transfer.records.store import RECORD, Run, Store, damaged_files
 
 
 def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from transfer.engine.outcome import SCORED
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.launch import Job, Launcher, ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import Record
+from transfer.records.record import Record
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.job_log import STOPPED, WRONG_ARGUMENTS, failure_reason, last_line
 

@@ -11,8 +11,8 @@ import pytest
 from tests.transfer.records.recorded import made
 from tests.transfer.records.test_store import CONTENT, record, written
 from transfer.core.errors import UserError
-from transfer.records.record import with_checksum
-from transfer.records.store import Record, RunKey, Store
+from transfer.records.record import Record, RunKey, with_checksum
+from transfer.records.store import Store
 
 
 def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from tests.support import context
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
-from transfer.records.store import RECORD, Record, Run, RunKey, Store, damaged_files, merged, missing_files, same_result
+from transfer.records.record import Record, RunKey
+from transfer.records.store import RECORD, Run, Store, damaged_files, merged, missing_files, same_result
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 

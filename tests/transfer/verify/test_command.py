@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from transfer.pretrain import main as pretrain
-from transfer.records.record import with_checksum
-from transfer.records.store import Record
+from transfer.records.record import Record, with_checksum
 from transfer.run import main as run
 from transfer.verify.__main__ import main
 from transfer.verify.checks import verify

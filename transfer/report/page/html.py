@@ -18,8 +18,9 @@ from markupsafe import Markup, escape
 
 from transfer.core.errors import visible_lines
 from transfer.core.files import rendered
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import Record, Run
+from transfer.records.store import Run
 from transfer.report.figures.svg import Plot
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number

@@ -11,7 +11,8 @@ from PIL import Image
 from tasks.reid.pictures import save_pictures
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.pictures import RANKED, RankedLists
-from transfer.records.store import Run, RunKey
+from transfer.records.record import RunKey
+from transfer.records.store import Run
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Endings, Table
 from transfer.statistics.verdicts import Breakdowns

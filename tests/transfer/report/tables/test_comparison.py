@@ -11,8 +11,9 @@ from tests.transfer.records.recorded import scored
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.core.errors import UsageError, UserError
+from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run, RunKey, Store
+from transfer.records.store import Run, Store
 from transfer.report.tables import comparison
 from transfer.report.tables.table import Table, cell_text, is_number
 from transfer.report.tables.terminal import terminal
