@@ -28,7 +28,7 @@ from transfer.data.formats.masks import IGNORED
 from transfer.data.spec import resolve_dataset
 from transfer.engine.schedule import Schedule
 from transfer.predict.__main__ import main as predict
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 from transfer.run import main
 from transfer.task import load_task
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transfer.records.run_set import RunSet
     from transfer.records.store import Run
     from transfer.report.page.section_types import Section
-    from transfer.report.page.sections import ReportRequest
+    from transfer.report.sections import ReportRequest
 
 USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
 
@@ -117,31 +117,27 @@ def _runs(count: int) -> str:
 def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     """Return what the options of a command ask for."""
     from transfer.comparison.selection import which_two
-    from transfer.report.page.sections import ReportRequest
-    from transfer.report.tables.costs import CostRatios
+    from transfer.report.sections import ReportRequest
 
-    asked = {item.name: getattr(options, item.name) for item in fields(ReportRequest) if hasattr(options, item.name)}
-    compare, both = asked.pop("compare", ()), asked.get("interaction")
-    if len(compare) != 2 and (compare or (isinstance(options, kinds.CompareOptions) and not both)):
-        raise UsageError(f"--compare: {which_two(compare, runs)}")
-    if asked.get("margin") is not None and asked["margin"] <= 0:
-        raise UsageError("--margin: a difference in points, above 0")
-    asked |= {"pivot": True} if asked.get("cost") or (asked.get("scores") and not asked.get("per_class")) else {}
-    ratios = CostRatios()
-    if getattr(options, "measure_cost", False):
-        from transfer.doctor.speed_pairs import cost_ratios
-
-        ratios = cost_ratios()
-    for folder in options.runs:
-        ratios.read(folder)
-    asked |= {"paper": options.published} if isinstance(options, kinds.PublishedOptions) else {}
-    return ReportRequest(
-        **{"cost": isinstance(options, kinds.CostOptions)} | asked,
-        compare=[tuple(compare)] if compare else [],
-        ratios=ratios,
+    request = ReportRequest(
+        **{item.name: getattr(options, item.name) for item in fields(ReportRequest) if hasattr(options, item.name)},
         brief=getattr(options, "format", None) == "terminal",
         everything=isinstance(options, kinds.EverythingOptions),
     )
+    needed = isinstance(options, kinds.CompareOptions) and not request.interaction
+    if len(request.compare) != 2 and (request.compare or needed):
+        raise UsageError(f"--compare: {which_two(request.compare, runs)}")
+    if request.margin is not None and request.margin <= 0:
+        raise UsageError("--margin: a difference in points, above 0")
+    request.pivot |= request.cost or (bool(request.scores) and not request.per_class)
+    request.cost |= isinstance(options, kinds.CostOptions)
+    if request.measure_cost:
+        from transfer.doctor.speed_pairs import cost_ratios
+
+        request.ratios = cost_ratios()
+    for folder in options.runs:
+        request.ratios.read(folder)
+    return request
 
 
 def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
@@ -161,7 +157,7 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
 
 def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
     from transfer.report.figures.svg import write_figures
-    from transfer.report.page.sections import sections
+    from transfer.report.sections import sections
 
     files = write_figures(
         lambda: [(one.file_name, one.plot) for one in sections(runs, request) if one.plot], options.output
@@ -173,7 +169,7 @@ def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "Repo
 def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
     from transfer.records.run_set import frame_of_runs
     from transfer.report import formats
-    from transfer.report.page.sections import sections
+    from transfer.report.sections import sections
 
     ids = getattr(options, "per_run", False)
     if options.format in formats.DATA and ids and not request.names_sections:

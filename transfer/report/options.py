@@ -49,8 +49,8 @@ class OutputOptions(RunsOptions):
 
 
 @dataclass(kw_only=True)
-class TableOptions(OutputOptions):
-    """Means of scores over seeds, or --per-run; --pivot: variants as rows, tasks as columns."""
+class ScoresOptions:
+    """Tables of scores."""
 
     per_run: bool = False
     """One row per run instead of means over seeds. In csv and parquet one row per run and score."""
@@ -64,6 +64,11 @@ class TableOptions(OutputOptions):
     """Scores of a pivot, or by class, as mAP rank1; by default each task's primary one, by class mask_AP besides."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
+
+
+@dataclass(kw_only=True)
+class TableOptions(ScoresOptions, OutputOptions):
+    """Means of scores over seeds, or --per-run; --pivot: variants as rows, tasks as columns."""
 
 
 @dataclass(kw_only=True)

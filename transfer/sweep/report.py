@@ -14,7 +14,7 @@ from transfer.records.store import Run, Store
 from transfer.report.formats import as_text
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
@@ -96,9 +96,9 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        named: dict[str, Any] = {"compare": []}
+        named: dict[str, Any] = {"compare": ()}
         for one, _ in self.requested:
-            named |= one | {"compare": [*named["compare"], *one.get("compare", ())]}
+            named |= one | {"compare": (*named["compare"], *one.get("compare", ()))}
         request = ReportRequest(**named, everything=True, pictures=True, ratios=self.ratios)
         parts = sections(self.runs, request) if len(self.runs) else []
         if self.more_seeds and parts:
@@ -116,8 +116,8 @@ class SweepReport:
 def _requests(sweep: SweepFile) -> list[dict[str, Any]]:
     """Return the fields of a `ReportRequest` for each section that the sweep's YAML names."""
     options: dict[str, Any] = sweep.report
-    named: list[dict[str, Any]] = [{"paper": sweep.paper}] if sweep.paper else []
-    named += [{"compare": [(str(a), str(b))]} for a, b in options.get("compare", ())]
+    named: list[dict[str, Any]] = [dict(zip(("paper", "table"), sweep.paper, strict=True))] if sweep.paper else []
+    named += [{"compare": (str(a), str(b))} for a, b in options.get("compare", ())]
     named += [{"interaction": tuple(options["interaction"])}] if "interaction" in options else []
     if "heatmap" in options:
         named.append({"heatmap": tuple(options["heatmap"]), "by": tuple(options.get("by", ()))})

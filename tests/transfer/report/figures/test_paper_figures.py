@@ -9,7 +9,7 @@ from tests.transfer.report.tables.test_comparison import both
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import write_figures
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 
 NAME = "conv-vs-patchify"
 

@@ -8,7 +8,7 @@ from tests.transfer.report.page.browser import in_browser
 from tests.transfer.report.page.pages import make_run, ranked_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.galleries import picture_sections
+from transfer.report.galleries import picture_sections
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Table

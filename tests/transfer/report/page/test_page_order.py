@@ -16,7 +16,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures.svg import in_columns
 from transfer.report.page.html import page
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 from transfer.report.summary.sentences import answer
 
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
@@ -40,7 +40,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
     for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():
         assert re.search(f"<(p|li)[^>]*>{re.escape(line.removeprefix('- '))}</", said)
     assert re.search(r"<li>[^<]*<code>toy_market</code>: [^ ]+ vs. [^ ]+, [^ ]+</li>", text), "numbers are not broken"
-    named = sections(shown, ReportRequest(everything=True, compare=[("stem=patchify", "stem=conv")]))
+    named = sections(shown, ReportRequest(everything=True, compare=("stem=patchify", "stem=conv")))
     assert [part.title for part in named if " vs. " in part.title and not part.folded] == ["patchify vs. conv"]
 
 

@@ -12,7 +12,7 @@ from tests.transfer.records.recorded import scored
 from transfer.core.errors import UserError
 from transfer.data.coco.scoring import COCO
 from transfer.records.run_set import RunSet
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.text import note_texts
 from transfer.task import load_task
 
@@ -53,8 +53,8 @@ def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: 
 
 def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0)]
-    (section,) = sections(RunSet.of(runs), ReportRequest(per_class=True, scores=["box_AP50"]))
+    (section,) = sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("box_AP50",)))
     assert section.table is not None
     assert (section.table["class"], "box_AP" in section.table) == (["1", "3", "7"], False)
     with pytest.raises(UserError, match="--per-class: no run has this score by class"):
-        sections(RunSet.of(runs), ReportRequest(per_class=True, scores=["top1"]))
+        sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("top1",)))

@@ -12,7 +12,7 @@ from tests.transfer.report.tables.of_records import layer_table_of, norm_table_o
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.sections import ReportRequest, sections
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:

@@ -11,7 +11,8 @@ from transfer.experiments.published_rows import table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.scores import cost_plot, forest_plot
 from transfer.report.figures.training import heat_map, similarity_plot, training_curves
-from transfer.report.page.galleries import picture_sections, sample_sections
+from transfer.report.galleries import picture_sections, sample_sections
+from transfer.report.options import EverythingOptions, ScoresOptions
 from transfer.report.page.section_types import Section
 from transfer.report.published.table import paper_table
 from transfer.report.summary.sentences import answer, map_sentence
@@ -44,30 +45,28 @@ NORMS = "weights, scale and shift of the stem's last activation"
 """Title of the norms of the first theorem of arXiv 2109.03810."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportRequest:
-    """Sections to show besides the tables of scores; `transfer/report/options.py` explains each field."""
+@dataclass(kw_only=True)
+class ReportRequest(ScoresOptions, EverythingOptions):
+    """Sections to show besides the tables of scores: the options of `report`, whichever command has them.
 
-    per_run: bool = False
-    pivot: bool = False
-    per_class: bool = False
-    scores: Sequence[str] = ()
-    paper: tuple[str, str] | None = None
-    compare: Sequence[tuple[str, str]] = ()
-    margin: float | None = None
-    interaction: tuple[str, str] | None = None
-    heatmap: tuple[str, str] | None = None
-    by: Sequence[str] = ()
-    cost: bool = False
-    """Costs: of a pivot as columns, else in sections of their own."""
-    ratios: CostRatios = field(default_factory=CostRatios)
-    """Measured costs of the variants that are compared, one beside the other."""
-    layers: bool = False
+    Attributes:
+        compare: variants to compare, two by two.
+        pictures: whether the pictures of the runs are shown.
+        brief: for a terminal: of comparisons the verdicts with their intervals alone.
+        everything: also show sections that were not asked for: maps over varied rates, token similarity, curves,
+            galleries.
+        ratios: measured costs of the variants that are compared, one beside the other.
+    """
+
     pictures: bool = False
     brief: bool = False
-    """For a terminal: of comparisons the verdicts with their intervals alone."""
     everything: bool = False
-    """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
+    ratios: CostRatios = field(default_factory=CostRatios)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The two variants of each comparison."""
+        return list(zip(self.compare[::2], self.compare[1::2], strict=True))
 
     @property
     def names_sections(self) -> bool:
@@ -82,7 +81,7 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
-    report = _Report(runs, request, names_of_runs(runs))
+    report = _Report(runs, request, request.published, names_of_runs(runs))
     return report.page() if request.everything else report.asked()
 
 
@@ -96,10 +95,11 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 
 @dataclass(frozen=True)
 class _Report:
-    """The runs of a report, what was asked for, and the variant of each run by its id."""
+    """The runs of a report, what was asked for, the paper and its table, and the variant of each run by its id."""
 
     runs: RunSet
     request: ReportRequest
+    published: tuple[str, str] | None
     names: Mapping[str, str]
 
     def asked(self) -> list[Section]:
@@ -108,7 +108,7 @@ class _Report:
         parts = [*self.pivot()] if request.pivot else []
         parts += _asked(True, self.classes(), NO_CLASSES) if request.per_class else []
         parts += [*self.paper()]
-        for a, b in request.compare:
+        for a, b in request.pairs:
             comparison = compared(self.runs, a, b, request.margin)
             told = str(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
@@ -126,7 +126,7 @@ class _Report:
         The summary with costs, the scores, the comparisons, stability, published results; then everything else.
         """
         request = self.request
-        comparisons = [compared(self.runs, a, b, request.margin) for a, b in request.compare]
+        comparisons = [compared(self.runs, a, b, request.margin) for a, b in request.pairs]
         for a, b in () if request.compare else arms_to_compare(self.runs):
             with suppress(UserError):  # nobody asked for this one
                 comparisons.append(compared(self.runs, a, b, request.margin))
@@ -196,7 +196,7 @@ class _Report:
                 yield Section(title=f"{task}: by class", table=table)
 
     def paper(self) -> Iterator[Section]:
-        if paper := self.request.paper:
+        if paper := self.published:
             table = paper_table(self.runs, *paper, margin=self.request.margin)
             note = "\n".join(note_texts(table.notes))  # paragraphs: they say what the table is, as its cells do not
             yield Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)

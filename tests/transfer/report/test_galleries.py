@@ -12,7 +12,7 @@ from transfer.core.errors import UserError
 from transfer.core.pictures import RANKED
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.galleries import EACH_WAY, differing_samples, drawn, galleries, picture_sections
+from transfer.report.galleries import EACH_WAY, differing_samples, drawn, galleries, picture_sections
 from transfer.report.page.html import page
 
 
