@@ -9,6 +9,7 @@ from itertools import combinations, product
 from typing import Any
 
 from transfer.comparison.selection import Exports, Selection
+from transfer.core.errors import count
 from transfer.records.comparability import setting_fields, short_value
 from transfer.records.fields import content_label, order, parts_of, value_label, value_of
 from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, displayed_fields, pretraining
@@ -164,8 +165,7 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
         for label, runs in unused.items():
             failed = sum(run.record.training_failed for run in runs)
             rest = f", {failed} of which failed" if failed else ""
-            many = f"{len(runs)} run{'s' * (len(runs) != 1)}"
-            yield Exclusion(label, f"{many} of '{variant.text}' not in the table{rest}")
+            yield Exclusion(label, f"{count(len(runs), 'run')} of '{variant.text}' not in the table{rest}")
             for other in variants:
                 trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
                 if trainings:

@@ -104,6 +104,11 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
 
 
+def count(number: float, noun: str, plural: str = "s") -> str:
+    """Return "1 run" or "3 runs"; `plural` is the ending of several."""
+    return f"{number} {noun}{plural * (number != 1)}"
+
+
 def visible(text: str) -> str:
     """Return a text with control characters, also of writing direction, and bytes that are not UTF-8, as `\\x1b`."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)

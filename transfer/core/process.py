@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UsageError
+from transfer.core.errors import UsageError, count
 
 SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
 """How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
@@ -88,14 +88,14 @@ def core_limit(
     cells that run at the same time.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    reason = f"{cores} core{'s' * (cores != 1)}"
+    reason = count(cores, "core")
     quota = cgroup_quota(groups, root)
     if quota < cores:
         cores, reason = max(1, int(quota)), f"a quota of {quota:g} cores"
     for name, kind in SHARED_BY.items():
-        count = environment.get(name, "")
-        if count.isdecimal() and int(count) > 1:
-            cores, reason = max(1, cores // int(count)), f"{reason}, shared by {count} {kind}"
+        sharing = environment.get(name, "")
+        if sharing.isdecimal() and int(sharing) > 1:
+            cores, reason = max(1, cores // int(sharing)), f"{reason}, shared by {sharing} {kind}"
     return cores, reason
 
 

@@ -13,7 +13,7 @@ import torch
 
 from backbones.diagnostics.block_watch import BlockWatch
 from transfer.cli.command import Command
-from transfer.core.errors import DeviceLost, Notice, UsageError, UserError
+from transfer.core.errors import DeviceLost, Notice, UsageError, UserError, count
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
@@ -264,7 +264,7 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         of_step = f", {images} images per step" * bool(images)
         steps = planned.task.epoch_steps(planned.dataset, options)
         of_epoch = f" of {steps:,} steps, {steps_taken(steps, options.epochs):,} in all" if steps else ""
-        lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
+        lines.append(f"{count(options.epochs, 'epoch')}{of_epoch}{of_step}")
     return [*lines, f"written to {context.folder}"]
 
 

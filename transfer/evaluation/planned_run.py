@@ -13,7 +13,7 @@ from backbones.weights.locate import head_digest
 from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.core import user_code
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError, count, shortened
 from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
 from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
@@ -308,7 +308,7 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     made = ""
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record.task, record.options, record.backbone))
-        made = f" (made by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself)"
+        made = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
     lines = [f"{run_id}: has a record, reused{made}"]
     lacking = missing_files(Run(store.folder(run_id), record))
     if lacking and record.shared is None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.diagnostics.maps import save_maps, token_maps
 from backbones.spec import BackboneSpec
-from transfer.core.errors import MissingInput, UsageError, UserError, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, count, shortened
 from transfer.core.exports import EXPORT, export_folder, users_parts, weights_facts
 from transfer.core.files import atomic_replacement, check_writable, csv_text, with_home, write_arrays, write_atomic
 from transfer.core.options import from_plain
@@ -73,7 +73,7 @@ class Prediction:
             what = f"{found['classes']} classes"
         else:
             what = f"{self.arrays['features'].shape[1]} features each"
-        return f"{len(self.images)} image{'s' * (len(self.images) != 1)}, {what}"
+        return f"{count(len(self.images), 'image')}, {what}"
 
     def to_frame(self, top: int = 5) -> "pd.DataFrame":
         """Return a table: a row for each detection, for each of the `top` classes or gallery images of an image, or

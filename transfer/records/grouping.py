@@ -9,6 +9,7 @@ from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from transfer.cli.options import BackboneOptions
+from transfer.core.errors import count
 from transfer.records.comparability import Comparability, comparabilities
 from transfer.records.fields import NAMED_BY_VALUE, content_label, parts_label, value_label
 from transfer.records.per_process import trains
@@ -112,10 +113,10 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
         labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
         shown = trains(record.options) and (in_protocol or not processes(record))
         if shown and (world := environment.get("world_size")):
-            labels[f"{world} process{'es' * (world > 1)}"] = None
+            labels[count(world, "process", "es")] = None
         on_cpu = trains(record.options) and environment.get("device_type") == "cpu"
         if on_cpu and (threads := environment.get("threads")):
-            labels[f"{threads} thread{'s' * (threads > 1)}"] = None
+            labels[count(threads, "thread")] = None
     return sorted(labels)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import first_sentence, read_options
 from transfer.cli.layers import names_of_flags
-from transfer.core.errors import UsageError, UserError, did_you_mean, print_safe, visible_lines
+from transfer.core.errors import UsageError, UserError, count, did_you_mean, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
 from transfer.report.options import COMMANDS
@@ -69,7 +69,7 @@ def _main(argv: list[str]) -> int:
     if isinstance(options, kinds.BundleOptions):
         from transfer.verify.bundle import bundle
 
-        print_safe(f"{options.output}: {_runs(len(bundle(shown, options.output, every=options.every)))}")
+        print_safe(f"{options.output}: {count(len(bundle(shown, options.output, every=options.every)), 'run')}")
         return 0
     from transfer.records.run_set import RunSet
 
@@ -100,18 +100,14 @@ def _read(folders: "Sequence[Path]") -> "list[Run]":
 def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
-    if len(shown) < len(known):
-        print_safe(f"{_runs(len(known) - len(shown))} of --smoke excluded; --smoke shows them", file=sys.stderr)
+    if smoke := len(known) - len(shown):
+        print_safe(f"{count(smoke, 'run')} of --smoke excluded; --smoke shows them", file=sys.stderr)
     clean = [run for run in shown if options.dirty or not run.record.dirty]
-    if len(clean) < len(shown):
-        print_safe(f"{_runs(len(shown) - len(clean))} of changed files excluded; --dirty shows them", file=sys.stderr)
+    if changed := len(shown) - len(clean):
+        print_safe(f"{count(changed, 'run')} of changed files excluded; --dirty shows them", file=sys.stderr)
     if not clean and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"
 
 
 def _request(options: Any, runs: "RunSet") -> "ReportRequest":

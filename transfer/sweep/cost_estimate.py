@@ -22,6 +22,7 @@ from transfer.cli.options import PretrainRunOptions, RunOptions
 from transfer.core.errors import (
     UsageError,
     UserError,
+    count,
     errors_naming,
     errors_together,
     first_line,
@@ -206,7 +207,7 @@ class Prediction:
         rows = [dict(zip(columns, (part, *costs(of_part)), strict=True)) for part, of_part in parts.items()]
         lines = [
             f"expected time: {'at least' if lacks else 'about'} {spent} of {kind} time, {wall} of wall time with "
-            f"{devices.count} {kind}{'s' * (devices.count > 1)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
+            f"{count(devices.count, kind)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
             *([markdown(Table.from_rows(rows))] if rows else []),
             "  This counts process starts, steps and backbones, not detectors and the decoding of large images.",
         ]

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
-from transfer.core.errors import UsageError, shortened
+from transfer.core.errors import UsageError, count, shortened
 from transfer.engine.cost import GPU_SPEED
 from transfer.experiments.grid import expand
 from transfer.experiments.published_rows import Kit, Paper, PublishedTable, Row, Value, read_paper
@@ -121,8 +121,8 @@ class _Planned:
             records = [record for own in of_value for record in own.records]
             own_scores = [100 * record.scores[value.metric] for record in records if value.metric in record.scores]
             mean = fmean(own_scores) if own_scores else None
-            count = f"{len(records)} run{'s' * (len(records) > 1)}"
-            scores.append(f"{value.metric} {'failed' if mean is None else f'{mean:.2f}'} ({count})")
+            of = count(len(records), "run")
+            scores.append(f"{value.metric} {'failed' if mean is None else f'{mean:.2f}'} ({of})")
             if value.percent is not None:
                 far.append(float("inf") if mean is None else abs(mean - value.percent))
         verdict = ("no" if round(max(far), 6) > self.kit.within else "yes") if far else "recorded"

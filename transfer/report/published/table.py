@@ -15,7 +15,7 @@ from statistics import fmean
 import numpy as np
 
 from transfer.comparison.paired_intervals import mean_score
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, count
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import PublishedTable, Value, read_paper, table_of
 from transfer.experiments.published_rows import Row as PublishedRow
@@ -26,7 +26,6 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.published.verdicts import MARGIN, Counts, judged
-from transfer.report.tables.columns import count
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
-from transfer.core.errors import shortened
+from transfer.core.errors import count, shortened
 from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.fields import value_label
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import compared_names
-from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.report.tables.stability_map import StabilityMap, largest_stable

@@ -6,7 +6,7 @@ from typing import Any
 
 from transfer.comparison.compare_arms import PERCENT
 from transfer.comparison.paired_intervals import mean_score
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError, count, shortened
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
@@ -23,11 +23,6 @@ COSTS = ("gflops", "train_seconds")
 SEEDS = ("pretraining seed", "seed")
 OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
 """Columns that identify the configuration of a row."""
-
-
-def count(number: int, noun: str) -> str:
-    """Return "1 run" or "3 runs"."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def group_cells(group: Group) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from typing import Any
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, effects, judge
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, count
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import (
     adjustment_notes,
     differing_note,

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedMatch, ComparedScore, Comparison
 from transfer.comparison.paired_intervals import Units
+from transfer.core.errors import count
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, ending
 from transfer.records.fields import content_label
-from transfer.report.tables.columns import count, unjudged_note
+from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note, cell_text
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import LEVEL, SKEWED

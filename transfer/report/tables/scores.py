@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from transfer.comparison.paired_intervals import read_outcomes
-from transfer.core.errors import shortened
+from transfer.core.errors import count, shortened
 from transfer.records.evidence import Arm, informative, is_seeded
 from transfer.records.grouping import Group, dataset_label, marks
 from transfer.records.per_sample import RESAMPLED, scoring
@@ -154,7 +154,7 @@ def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
         support, dataset = record.details.get("support"), record.dataset.get("name")
         fewer = (support.get("classes_with_fewer") or {}) if isinstance(support, dict) else {}
         for shots, classes in fewer.items():
-            text = f"{classes} class{'es' * (classes > 1)} with fewer than {shots} training images, all of them used"
+            text = f"{count(classes, 'class', 'es')} with fewer than {shots} training images, all of them used"
             if classes:
                 rows.setdefault((f"accuracy_{shots}shot on {dataset}", text), {})[row] = None
     return [Note(text, about, tuple(places)) for (about, text), places in rows.items()]
