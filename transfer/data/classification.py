@@ -168,6 +168,8 @@ def open_classification(
     files: dict[str, Split] = {**readable, **others}
     contents = {name: split.contents(spec.name) for name, split in files.items()}
     images = {name: (split.names, contents[name]) for name, split in readable.items()}
+    if layout.classes and "train" in readable:
+        notes += _in_two_classes(readable["train"], contents["train"])
     notes += overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
     return ClassificationData(
         name=spec.name,
@@ -206,6 +208,16 @@ def _without_damaged(
         names = shortened([classes[label] for label in lost])
         raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are corrupt: {names}")
     return rest
+
+
+def _in_two_classes(split: Split, contents: NDArray[Any]) -> list[str]:
+    """Return a note on equal images of unlike labels; `contents` are digests, uint8 [M, bytes]."""
+    first = np.ascontiguousarray(contents[:, :8]).view(np.uint64).ravel()
+    order = np.lexsort((split.labels, first))
+    unlike = np.diff(first[order]) == 0
+    unlike &= np.diff(split.labels[order]) != 0
+    names = [f"{split.names[one]} = {split.names[other]}" for one, other in zip(order[:-1][unlike], order[1:][unlike])]
+    return [f"train: {len(names)} images are also in another class: {shortened(names, 3)}"] if names else []
 
 
 def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> list[str]:

@@ -183,7 +183,7 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: P
 
             write_look(opened, look)
         said = [spec.reading] if spec.recognised else []
-        lines = [*statement(opened), *said, *opened.notes]
+        lines = [*statement(opened), *said, *opened.notes, *([f"samples are drawn in {look}"] if look else [])]
         return CheckResult("ok", f"{spec.name}: complete{stored(opened)}", "\n".join(lines))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""

@@ -3,6 +3,7 @@
 Shapes: C classes.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,9 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
     if not fault and "val" in splits and splits["val"].values[IGNORED]:
         fault = _classes(classes, splits["val"], pixels["val"])
     if fault:
-        where = f"; keys are set in a YAML file with `format: masks`, `root: {spec.root[0]}`" if spec.recognised else ""
+        keys = {"format": "masks", "root": spec.root[0], **spec.options}
+        lines = "".join(f"\n  {key}: {json.dumps(value)}" for key, value in keys.items())
+        where = f"; keys are set in a YAML file with these:{lines}" if spec.recognised else ""
         raise UserError(f"{spec.name}: {fault}{where}")
     for name, split in splits.items():
         if lacking := [classes[label] for label in np.flatnonzero(pixels[name] == 0)]:

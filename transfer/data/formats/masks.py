@@ -3,7 +3,7 @@
 images, masks   folders; `{}` stands for the name of the split (images/{}, masks/{}); without it all is to train on
 train, val      names of the splits
 lists           list of the names of a split's images, without suffix, as ImageSets/{}.txt; else all in the folder
-classes         names, or their number; else `classes.txt` has a name a line
+classes         names, or their number; else the names in `values`; else `classes.txt` has a name a line
 names           table with a column "Name" of as many names, taken where it lies in the folder of the dataset
 first           value of the first class in the masks; those below are ignored (0)
 values          the class, by its number from 0 or its name, of each value in the masks, in place of `first`
@@ -186,6 +186,9 @@ def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str)
 def _class_names(spec: DatasetSpec, root: Path) -> tuple[str, ...]:
     """Return the names of the classes, which are numbers from `first` where only their number is known."""
     classes, listed, first = spec.options.get("classes"), root / "classes.txt", int(spec.options.get("first", 0))
+    named = spec.options.get("values")
+    if classes is None and isinstance(named, dict) and all(isinstance(name, str) for name in named.values()):
+        classes = list(dict.fromkeys(named.values()))
     if classes is None and listed.is_file():
         classes = read_lines(listed)
     if isinstance(classes, int) and (table := root / (text_option(spec, "names") or "")).is_file():

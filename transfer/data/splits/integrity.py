@@ -90,7 +90,7 @@ def unreadable(
     if bad and not skip:
         raise UserError(
             f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{_list_some([*bad.values()])}\n"
-            "restore or convert them, or exclude them with `--drop-corrupt`"
+            "restore or convert them, or exclude them with `--drop-corrupt` of a run"
         )
     return np.array([*bad], dtype=np.int64), [found for found in verdicts if not isinstance(found, str)]
 

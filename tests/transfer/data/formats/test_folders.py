@@ -130,3 +130,11 @@ def test_what_is_wrong_is_named(tmp_path, spoil, said):
     spoil(root)
     with pytest.raises(UserError, match=re.escape(said)):
         opened(root)
+
+
+def test_an_image_in_two_classes_is_noted(tmp_path):
+    root = write_folders(tmp_path)
+    first, second = sorted(path for path in (root / "train").iterdir() if path.is_dir())[:2]
+    copied = next(first.iterdir())
+    (second / "copy.jpg").write_bytes(copied.read_bytes())
+    assert any("1 images are also in another class" in note for note in opened(root).notes)

@@ -98,6 +98,8 @@ def test_values_are_mapped_and_void_by_keys(tmp_path: Path) -> None:
     data = opened(tmp_path, **keys, void=[2])
     assert np.asarray(data.training.mask(0)).tolist() == [[0, 0, 255, 1], [0, 0, 0, 0]]
     assert data.labelled()["train"][2].tolist() == [18, 3]
+    named = {0: "soil", 1: "soil", 255: "leaf"}
+    assert opened(tmp_path, classes=None, values=named, void=[2]).classes == ("soil", "leaf")
     assert not any("255" in note for note in data.notes)
     digests = {opened(tmp_path, **keys, void=void).digest for void in ([2], [2, 9])} | {data.digest, plain.digest}
     assert len(digests) == 3
@@ -167,7 +169,7 @@ def test_classes_without_pixels_are_errors_in_training_and_notes_elsewhere(tmp_p
     with pytest.raises(UserError, match="mine: 2 of 3 classes have no pixel in the train masks: 1, 2; they hold 0 "):
         opened(tmp_path)
     (tmp_path / "classes.txt").write_text("soil\nleaf\nroot\n")
-    with pytest.raises(UserError, match="; keys are set in a YAML file with `format: masks`, `root: "):
+    with pytest.raises(UserError, match=r"; keys are set in a YAML file with these:\n  format: \"masks\"\n  root: "):
         open_classification(resolve_dataset(str(tmp_path)), None)
 
 
