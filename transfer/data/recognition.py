@@ -29,8 +29,9 @@ SHIPPED = {
     "voc2012": ("JPEGImages/", "SegmentationClass/", "ImageSets/Segmentation/train.txt"),
     "ade20k": ("images/training/", "annotations/training/"),
 }
-OWN_NAMES = ("labelmap.txt", "class_names.txt")
 """Datasets of `configs/datasets/` whose keys a folder with these entries has, but for classes in a `classes.txt`."""
+OWN_NAMES = ("labelmap.txt", "class_names.txt")
+"""Files of own classes, which are not read, beside which a folder has no shipped keys."""
 USUAL = re.compile(
     "(?i:(ima?ge?s?|img_dir|JPEGImages|photos?) (masks?|label_?(map)?s?|annotations?|ann_dir|SegmentationClass(PNG)?))"
 )
@@ -203,6 +204,7 @@ def _is_label_map(path: Path, stems: Collection[str]) -> bool:
 
 
 def _is_photograph(path: Path) -> bool:
+    """Return whether an image has colors, and many."""
     with suppress(UserError, ValueError), open_image(str(path)) as file:
         return file.mode not in ("1", "L", "P") and file.getcolors(COLORS) is None
     return False
@@ -217,8 +219,9 @@ def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
     stems = {Path(name).stem for name in images}
     maps = [name for name in looked_at if _is_label_map(folder / name, stems)]
     share = len(maps) / max(1, len(looked_at)) * len(lossless) / max(1, len(images))
-    lossy = [image for image in images if image not in {*lossless}]
-    if share >= MIXED and any(_is_photograph(folder / name) for name in [*lossy[:1], *looked_at]):
+    lossy = next((name for name in images if not name.lower().endswith(LOSSLESS)), None)
+    others = looked_at if lossy is None else [lossy, *looked_at]
+    if share >= MIXED and any(_is_photograph(folder / name) for name in others):
         raise UsageError(
             f"{folder}: among its images are label maps, as they have few colors ({shortened(maps, 3)}); {COPY}; if "
             f"they are images as the others, use a YAML file with `format: {kind}`, `root: {folder}`"
@@ -231,6 +234,6 @@ def _refuse_unread(folder: Path, kind: str = "images") -> None:
     paths = [*sample, *(place + name for place, (_, names) in sample.items() for name in sorted(names))]
     for what, ending, content, fix in UNREAD:
         for found in islice(filter(re.compile(f"{BESIDE_IMAGES}({ending})$", re.IGNORECASE).match, paths), LOOKED_AT):
-            if not content or re.search(content, (folder / found).read_text(errors="replace")[:BEGINNING]):
+            if re.search(content, (folder / found).read_text(errors="replace")[:BEGINNING]):
                 alone = f"`format: {kind}`, `root: {folder}`, which reads the images alone"
                 raise UsageError(f"{folder}: {what} ({found}); {fix}, or a YAML file with {alone}")

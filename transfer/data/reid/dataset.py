@@ -115,6 +115,7 @@ def open_reid(
     _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
+    splits.notes += _check_listed_once(spec.name, parts["train"])
     splits.notes += _check_repeated(spec.name, parts["train"], trained=trained)
     if spec.format in ("reid_lists", *layouts.FOLDERS):  # others number the identities of each list from 0
         splits.notes += _seen(parts["train"], [*parts["query"], *parts["gallery"]])
@@ -221,14 +222,17 @@ def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> lis
             f"{name}: {found}; batches take several of an identity: correct the keys of the YAML file that say where "
             "identities are (`format`, `pattern`, `columns`), or evaluate alone with --epochs 0"
         )
+    return [found] if len(images) > 1 and 2 * len(single) > len(images) else []
+
+
+def _check_listed_once(name: str, train: Sequence[Sample]) -> list[str]:
+    """Return a note on images that a list has twice. Raises UserError if they are of two identities."""
     person_of: dict[str, int] = {}
     for sample in train:
         if person_of.setdefault(sample.path, sample.identity) != sample.identity:
             raise UserError(f"{name}: {sample.path} is listed under two identities; correct the list")
-    if len(person_of) < len(train):
-        found = f"{len(train) - len(person_of)} training images are listed twice"
-        return [found]
-    return [found] if len(images) > 1 and 2 * len(single) > len(images) else []
+    twice = len(train) - len(person_of)
+    return [f"{twice} training images are listed twice"] if twice else []
 
 
 def _seen(train: Sequence[Sample], test: Sequence[Sample]) -> list[str]:

@@ -153,7 +153,7 @@ def hold_out(split: Split, share: float, *, drop_corrupt: bool = False) -> tuple
     """Return the split without ceil(share * n) of each class's n images, chosen by content, and these images.
 
     Raises:
-        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off, or none is left.
     """
     held = take_fraction(split, share, drop_corrupt=drop_corrupt)
     if len(held) == len(split):
