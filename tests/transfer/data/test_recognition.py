@@ -112,6 +112,12 @@ def test_coco(tmp_path, texts, folders, keys):
     assert [bool(split) for split in (data.train, data.val)] == [True, bool(keys[1])]
 
 
+def test_several_annotations_of_a_split(tmp_path):
+    texts = {f"annotations/instances_train{name}.json": coco("0.jpg") for name in ("", "_mini")}
+    with pytest.raises(UsageError, match=r"instances_train.json and .*_mini.json may be the annotations of train"):
+        resolve_dataset(tree(tmp_path / "set", texts, "train"))
+
+
 YOLO = {"train/labels/0.txt": "", "train/labels/1.txt": "0 0.5 0.25 1 .125\n"}
 TASK = '[{"id":1,"annotations":[{"id":1,"completed_by":{"id":1},"result":[]}],"data":{"image":"/data/0.jpg"}}]'
 CLASS_FILES = {f"train/{name}/0.xml": "<annotation>" for name in "ab"} | {

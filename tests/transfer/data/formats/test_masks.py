@@ -1,5 +1,6 @@
 """Images with masks: layouts by the keys of the YAML, and what is wrong with them."""
 
+import shutil
 import struct
 import zlib
 from dataclasses import replace
@@ -76,6 +77,9 @@ def test_voc_has_lists_and_palettes(tmp_path: Path) -> None:
     data = opened(tmp_path, images="JPEGImages", masks="SegmentationClass", lists="{}.txt")
     assert list(data.training.names) == ["a0.jpg", "a2.jpg"]
     assert np.asarray(data.validation.mask(0)).tolist() == MASK
+    (tmp_path / "train.txt").write_text("a0.jpg\na2\na0\n")
+    with pytest.raises(UserError, match=r"train.txt: names images twice: a0; remove"):
+        opened(tmp_path, images="JPEGImages", masks="SegmentationClass", lists="{}.txt")
 
 
 def test_one_folder_of_pairs_is_divided_by_content(tmp_path: Path) -> None:
@@ -91,6 +95,10 @@ def test_one_folder_of_pairs_is_divided_by_content(tmp_path: Path) -> None:
         opened(tmp_path, **keys).needed("val", "segment")
     with pytest.raises(UserError, match="images/val/ is there, and `held_out` makes a val split; remove one"):
         opened(write(tmp_path), held_out=0.3)
+    for folder in ("images", "masks"):
+        shutil.rmtree(tmp_path / folder / "val")
+    with pytest.raises(UserError, match=r"`held_out: 0.9` leaves none of the 3 training images"):
+        opened(tmp_path, held_out=0.9)
 
 
 def test_values_are_mapped_and_void_by_keys(tmp_path: Path) -> None:

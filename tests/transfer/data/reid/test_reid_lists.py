@@ -47,6 +47,20 @@ def test_in_shop(tmp_path):
     assert rows(data, "gallery") == [("img/WOMEN/id_00000007/c_1.jpg", 2)]
 
 
+def test_an_image_that_is_listed_twice(tmp_path):
+    for name in "abcde":
+        draw(tmp_path / f"{name}.jpg")
+    (tmp_path / "query.txt").write_text("d.jpg 9\n")
+    (tmp_path / "gallery.txt").write_text("e.jpg 9\n")
+    options = {"train": "train.txt", "query": "query.txt", "gallery": "gallery.txt", "columns": "image identity"}
+    told = replace(spec(tmp_path, options={**options, "cameras": "none"}), format="reid_lists")
+    (tmp_path / "train.txt").write_text("a.jpg 1\nb.jpg 1\na.jpg 1\n")
+    assert "1 training images are listed twice" in open_reid(told, None).notes
+    (tmp_path / "train.txt").write_text("a.jpg 1\nb.jpg 1\na.jpg 2\n")
+    with pytest.raises(UserError, match=r"a\.jpg is listed under two identities"):
+        open_reid(told, None)
+
+
 def test_vehicleid(tmp_path):
     people = {f"{10 + image:07d}": image // 3 for image in range(12)}
     for name in people:
