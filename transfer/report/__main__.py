@@ -90,24 +90,22 @@ def _read(folders: "Sequence[Path]") -> "list[Run]":
     from transfer.records.store import runs_in, store_in
 
     runs, messages = runs_in(folders)
-    for run in (run for folder in folders for run in store_in(folder).unfinished()):
-        messages.append(str(run))
-    for message in messages:
+    for message in [*messages, *(run for folder in folders for run in store_in(folder).unfinished())]:
         print_safe(message, file=sys.stderr)
     return runs
 
 
 def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
-    shown = [run for run in known if options.smoke or not run.record.smoke]
-    if smoke := len(known) - len(shown):
-        print_safe(f"{count(smoke, 'run')} of --smoke excluded; --smoke shows them", file=sys.stderr)
-    clean = [run for run in shown if options.dirty or not run.record.dirty]
-    if changed := len(shown) - len(clean):
-        print_safe(f"{count(changed, 'run')} of changed files excluded; --dirty shows them", file=sys.stderr)
-    if not clean and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
+    shown = list(known)
+    for flag, made_with in (("smoke", "--smoke"), ("dirty", "changed files")):
+        kept = [run for run in shown if getattr(options, flag) or not getattr(run.record, flag)]
+        if excluded := len(shown) - len(kept):
+            print_safe(f"{count(excluded, 'run')} of {made_with} excluded; --{flag} shows them", file=sys.stderr)
+        shown = kept
+    if not shown and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
-    return clean
+    return shown
 
 
 def _request(options: Any, runs: "RunSet") -> "ReportRequest":

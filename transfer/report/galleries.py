@@ -48,8 +48,7 @@ def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
     rows = list(range(len(lists.query)))
     drawn = [row for row in rows if (run.folder / PICTURES / picture_name(row)).is_file()] if pictures else []
     shown = drawn or rows
-    spaced = [shown[place] for place in evenly(len(shown), QUERIES)]
-    return [_gallery(run, lists, row, row in drawn) for row in spaced]
+    return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly(len(shown), QUERIES)]
 
 
 def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
@@ -60,11 +59,10 @@ def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
         camera = f", camera {cameras[place]}" if cameras[place] >= 0 else ""
         return f"{names[place]} (identity {identities[place]}{camera})"
 
+    ranks = enumerate(zip(lists.places[row], lists.right[row], lists.distances[row]), 1)
     found = [
         (f"{rank}: {named('gallery', place)}, distance {distance:.3g}", bool(right))
-        for rank, (place, right, distance) in enumerate(
-            zip(lists.places[row], lists.right[row], lists.distances[row]), 1
-        )
+        for rank, (place, right, distance) in ranks
         if place >= 0
     ]
     address = _data_url(run.folder / PICTURES / picture_name(row)) if drawn else ""
@@ -105,26 +103,23 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section
             yield Section(title=title, note="\n".join(lines), exhibits=shown)
 
 
-def differing_samples(row: ComparedScore) -> Table:
-    """Return the samples with the largest differences of a score, the best for the first variant first.
+def differing_samples(row: ComparedScore) -> list[Row]:
+    """Return the samples with the largest differences of a score as rows, the best for the first variant first.
 
     Columns: `sample`; `a`, `b`: its value in each variant, a mean over the runs that it counts in, in percent or in the
     score's own unit; `difference`. Samples without a difference are left out, and so are those that count in the runs
-    of one variant alone. The table is empty where samples do not add up to the score, or outcomes cannot be read.
+    of one variant alone. There is no row where samples do not add up to the score, or outcomes cannot be read.
     """
-    digits = None if row.percent else SIGNIFICANT
-    columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
     try:
         a, b = (_means(runs, row.score) for runs in row.matched.variants)
     except (UserError, per_sample.UnusableOutcomes):
-        return Table(columns, [])
+        return []
     differences = {name: row.scale * (a[name] - b[name]) for name in a.keys() & b.keys()}
     ordered = sorted((name for name in differences if differences[name]), key=lambda name: (-differences[name], name))
-    rows: list[Row] = [
+    return [
         {"sample": name, "a": row.scale * a[name], "b": row.scale * b[name], "difference": differences[name]}
         for name in (ordered if len(ordered) <= 2 * EACH_WAY else [*ordered[:EACH_WAY], *ordered[-EACH_WAY:]])
     ]
-    return Table.from_rows(rows, columns)
 
 
 def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
@@ -150,10 +145,12 @@ def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
         comparison: of two variants.
         runs: among which they were compared.
     """
-    rows = [row for row in comparison.rows if row.primary and row.effect is None]
-    tables = [(row, differing_samples(row)) for row in rows]
-    cells: list[Row] = [{"score": row_name(row), **cell} for row, table in tables for cell in table.rows]
-    if cells:
-        columns = [column for _, table in tables for column in table.columns]
+    rows, columns = list[Row](), list[Column]()
+    for row in comparison.rows:
+        if row.primary and row.effect is None and (found := differing_samples(row)):
+            rows += [{"score": row_name(row), **cells} for cells in found]
+            digits = None if row.percent else SIGNIFICANT
+            columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
+    if rows:
         title = f"Samples with the largest differences: {versus(comparison, runs)}"
-        yield Section(title=title, table=Table.from_rows(cells, columns))
+        yield Section(title=title, table=Table.from_rows(rows, columns))

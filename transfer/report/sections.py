@@ -110,7 +110,7 @@ class _Report:
         parts += [*self.paper()]
         for a, b in request.pairs:
             comparison = compared(self.runs, a, b, request.margin)
-            told = str(answer(comparison, self.runs, request.ratios))
+            told = "\n".join(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
             parts += self.differences(comparison)
         parts += [*self.interaction(), *self.asked_maps()]
@@ -148,13 +148,11 @@ class _Report:
 
     def comparisons(self, comparisons: Sequence[Comparison]) -> Iterator[Section]:
         """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
-        told = [answer(one, self.runs, self.request.ratios) for one in comparisons]
-        said: set[str] = set()
-        blocks = []
-        for one in told:
-            lines = [*one.caveats, *one.effects, *one.cost.splitlines(), *one.limits]
+        said, blocks = set[str](), list[str]()
+        for one in comparisons:
+            headline, *lines = answer(one, self.runs, self.request.ratios)
             new = [line for line in lines if line not in said or line.startswith("- ")]
-            blocks.append("\n".join([one.headline, *new]))
+            blocks.append("\n".join([headline, *new]))
             said |= {*new}
         yield Section(title="Summary", note="\n\n".join(blocks), lead=True)
         for comparison in comparisons:

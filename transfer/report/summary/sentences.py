@@ -5,7 +5,6 @@ No sentence says more than the verdict of its row, which follows from the interv
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
@@ -49,31 +48,12 @@ WORDS = {
 """What is said of the first variant, in the order in which it is told."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer to one comparison.
+def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> list[str]:
+    """Return the lines of the answer of a comparison of two variants on the tasks' primary scores.
 
-    Attributes:
-        headline: how often the first variant is better, worse, or neither.
-        caveats: what the reader must know before using the verdict.
-        effects: a line for each score with means, difference and interval, below the line that explains them.
-        cost: what the first variant costs beside the second; empty where nothing is known.
-        limits: which runs are counted.
-    """
-
-    headline: str
-    caveats: tuple[str, ...] = ()
-    effects: tuple[str, ...] = ()
-    cost: str = ""
-    limits: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return a paragraph for each part."""
-        return "\n".join(filter(None, [self.headline, *self.caveats, *self.effects, self.cost, *self.limits]))
-
-
-def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> Answer:
-    """Return the answer of a comparison of two variants on the tasks' primary scores.
+    The headline says how often the first variant is better, worse, or neither. Below it are what the reader must know
+    before using the verdict, a line for each score with means, difference and interval, what the first variant costs
+    beside the second, where anything is known, and which runs are counted.
 
     Args:
         comparison: of two variants.
@@ -86,7 +66,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     rows = [row for row in primary if row.family == FAMILIES[0]]
     a, b = compared_names(comparison, runs)
     if not rows:
-        return Answer(f"{a} vs. {b}: not compared.", limits=tuple(limits))
+        return [f"{a} vs. {b}: not compared.", *limits]
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: [*WORDS].index(row.verdict.kind)):
         word = WORDS[row.verdict.kind].format(a=a, b=b) + " (completed runs only)" * bool(row.verdict.breakdowns)
@@ -113,8 +93,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *limits]
-    cost = _cost(primary, a, b, ratios or CostRatios())
-    return Answer(headline, tuple(caveats), tuple(effects), cost, tuple(limits))
+    return [headline, *caveats, *effects, *_cost(primary, a, b, ratios or CostRatios()), *limits]
 
 
 def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
@@ -134,10 +113,8 @@ def row_name(row: ComparedScore, quote: str = "") -> str:
 
 def _effect(row: ComparedScore, tests: int) -> str:
     """Return the clause on one row, whose p value is adjusted over a number of tests."""
-    verdict, means = (
-        row.verdict,
-        " vs. ".join(f"{100 * mean:.1f} %" if row.percent else f"{mean:.3g}" for mean in row.means),
-    )
+    verdict = row.verdict
+    means = " vs. ".join(f"{100 * mean:.1f} %" if row.percent else f"{mean:.3g}" for mean in row.means)
     if row.estimate is None:
         return f"{row_name(row, '`')}: {means}" if means else row_name(row, "`")
     said = f"{row_name(row, '`')}: {means}, {interval_text(row)}"
@@ -208,7 +185,7 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
                 yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
 
 
-def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
+def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> list[str]:
     """Return what both variants cost: operations of an image, parameters, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     parts = []
@@ -226,8 +203,7 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
     times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
-    lines += [f"{measured[0].clock}, {a} / {b}, measured alternately: {times}."] if times else []
-    return "\n".join(lines)
+    return lines + ([f"{measured[0].clock}, {a} / {b}, measured alternately: {times}."] if times else [])
 
 
 def _times(ratios: Sequence[Ratio]) -> str:

@@ -4,7 +4,7 @@ Scores that are fractions are shown in percent, all others in their own unit.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any
@@ -16,14 +16,15 @@ from transfer.core.errors import UserError, count
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.run_set import RunSet
+from transfer.report.tables.columns import run_ids
 from transfer.report.tables.comparison_text import (
+    IN_SUMMARY,
     adjustment_notes,
-    differing_note,
     notes_of_match,
     unjudged_notes,
     without_common_rows,
 )
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.report.tables.text import note_texts
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Breakdowns
@@ -68,23 +69,29 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     Raises:
         UserError: no task has both variants, or scores in all four corners.
     """
+    rows, crossed = comparison.rows, bool(comparison.effects)
     excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
-    what = "'{}' and '{}' cannot be compared" if not comparison.effects else "no interaction in {}, {}, {}, {}"
-    if not comparison.rows:
+    if not rows:
+        what = "no interaction in {}, {}, {}, {}" if crossed else "'{}' and '{}' cannot be compared"
         reasons = "; ".join(note_texts(excluded)) or "no task has all under one protocol"
         raise UserError(f"{what.format(*(variant.text for variant in comparison.variants))}: {reasons}")
     notes = [
         Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
-        for letter, variant in zip("ab", () if comparison.effects else comparison.variants)
+        for letter, variant in zip("ab", () if crossed else comparison.variants)
     ]
     notes += excluded
     selected = {name for variant in comparison.variants for name in variant.fields}
+    settings, cells = dict.fromkeys(name for row in rows for name in row.matched.setting), list[Row]()
     for one in comparison.matches:
-        rows = tuple(place for place, row in enumerate(comparison.rows) if row.matched is one.matched)
-        if comparison.effects or not selected.issuperset(one.matched.differing):
-            notes += differing_note(one, "corners" if comparison.effects else "variants", rows)
-        notes += notes_of_match(one, rows)
-    return _table(comparison, runs, notes)
+        places = tuple(range(len(cells), len(cells) + len(one.rows)))
+        if (differing := one.matched.differing) and (crossed or not selected.issuperset(differing)):
+            told = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
+            notes.append(Note(told, one.matched.label, places))
+        notes += notes_of_match(one, places)
+        head, ids = _head(one.matched, runs, settings), run_ids(one.matched.records)
+        cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in one.rows]
+    notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
+    return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
@@ -134,26 +141,11 @@ def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Compar
     return comparison
 
 
-def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table:
-    rows = comparison.rows
-    settings = dict.fromkeys(name for row in rows for name in row.matched.setting)
-    heads = {id(match.matched): _head(match.matched, runs, settings) for match in comparison.matches}
-    cells = [
-        heads[id(row.matched)]
-        | (_effect(row) if row.effect else _difference(row))
-        | {RUN: tuple(record.run_id for record in row.matched.records)}
-        for row in rows
-    ]
-    notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
-    return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
-
-
 def in_brief(comparison: Comparison, table: Table) -> Table:
     """Return the differences of a comparison's table in primary scores."""
-    settings = dict.fromkeys(name for row in comparison.rows for name in row.matched.setting)
-    wanted = ("task", "dataset", *settings, "score", "effect", "means", *NUMBERS, "verdict")
-    names = [name for name in wanted if name in table]
-    notes = [note for note in table.notes if comparison.effects or not note.in_summary]
+    names = table.names[: table.names.index("score")]
+    names += [name for name in ("score", "effect", "means", *NUMBERS, "verdict") if name in table]
+    notes = [note for note in table.notes if comparison.effects or not any(told in note.text for told in IN_SUMMARY)]
     columns = [replace(column, detail=-1) for column in table.columns]
     primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family == FAMILIES[0]]
     return Table(columns, primary, notes).select(names)

@@ -26,9 +26,7 @@ def verdict_text(verdict: Verdict) -> str:
     sentence = _conclusion(verdict) + _caveats(verdict)
     if not verdict.breakdowns:
         return sentence
-    broken = ", ".join(
-        f"{variant.variant} {variant.broken} of {variant.of}" for variant in verdict.breakdowns if variant.broken
-    )
+    broken = ", ".join(f"{one.variant} {one.broken} of {one.of}" for one in verdict.breakdowns if one.broken)
     sentence = f"{sentence}; completed runs only: failed {broken}"
     if (counted := verdict.counted) is None:
         return sentence
@@ -76,6 +74,8 @@ BORROWED = (
     "has one completed seed and is taken to vary over seeds as the others do: nothing is concluded; add seeds to it"
 )
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
+IN_SUMMARY = (BORROWED, NO_MORE)
+"""What the summary of a comparison says, too."""
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -84,12 +84,8 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     Args:
         rows: indices of the rows of the match in the table.
     """
-    about = match.matched.label
-    notes = [Note(text, about, rows) for text in _unshared(match)]
-    notes += [Note(text, about, rows) for text in _no_interval(match)]
-    notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    told = (BORROWED, NO_MORE)
-    return notes + [Note(text, about, rows, any(part in text for part in told)) for text in _seeds(match)]
+    texts = (*_unshared(match), *_no_interval(match), *_few_clusters(match), *_seeds(match))
+    return [Note(text, match.matched.label, rows) for text in texts]
 
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
@@ -97,18 +93,6 @@ def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
     records = {record.run_id: record for row in rows for record in row.matched.records}
     places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
     return [replace(note, rows=places) for note in unjudged_note([*records.values()])]
-
-
-def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -> list[Note]:
-    """Return the note on the fields in which the variants of a match differ; empty where there are none.
-
-    Args:
-        variants: name of the variants in the note, "variants" or "corners".
-        rows: indices of the rows of the match in the table.
-    """
-    fields = match.matched.differing
-    text = f"the {variants} differ in {', '.join(fields)}"
-    return [Note(text, match.matched.label, rows)] if fields else []
 
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
@@ -129,20 +113,18 @@ def _no_interval(match: ComparedMatch) -> Iterator[str]:
         yield f"no interval{' of ' * any(names)}{', '.join(names)}: {reason}"
 
 
-def _few_clusters(match: ComparedMatch) -> list[str]:
-    """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
-    texts, few = list[str](), list[str]()
-    for row in match.rows:
-        if (one := row.estimate) is None:
-            continue
-        if 2 * one.effective_clusters < one.clusters:
-            texts.append(
-                f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
-            )
-        if one.method == "t" and one.most_discordant < SKEWED:
-            few.append(f"{row.score} ({row.effect})" if row.effect else row.score)
-    told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
-    return [*dict.fromkeys(texts), *([told] if few else [])]
+def _few_clusters(match: ComparedMatch) -> Iterator[str]:
+    """Yield the distinct texts on estimates dominated by a few large clusters, or with too few discordant ones."""
+    rows = [(row, row.estimate) for row in match.rows if row.estimate is not None]
+    unequal = [one for _, one in rows if 2 * one.effective_clusters < one.clusters]
+    sizes = ((one.clusters, f"{one.effective_clusters:.0f}") for one in unequal)
+    yield from (
+        f"{size} clusters of unequal sizes count as {equal} of equal size" for size, equal in dict.fromkeys(sizes)
+    )
+    few = [row for row, one in rows if one.method == "t" and one.most_discordant < SKEWED]
+    if few:
+        names = ", ".join(f"{row.score} ({row.effect})" if row.effect else row.score for row in few)
+        yield f"fewer than {SKEWED} clusters differ, so the interval may be too short: {names}"
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:

@@ -106,24 +106,12 @@ def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
         group, values = group_of[id(record)], _scores(record)
         for name in looked_for(record) if intervals else ():
             values[f"{name} low"], values[f"{name} high"] = interval(runs, [record], name)
-        rows.append(
-            {
-                "task": record.task,
-                "dataset": dataset_label([record], runs.exports),
-                "backbone": group.backbone,
-                "pretraining": group.pretraining,
-                "protocol": group.protocol,
-                "chance": chance_level(record, record.primary),
-                **seed_cells(runs, record),
-                "outcome": record.status,
-                **values,
-                TRAIN_SECONDS: record.cost.get("train_seconds"),
-                **run_ids([record]),
-            }
-        )
-    notes = (
-        failed_notes(runs.records) + unjudged_note(runs.records) + image_notes([[record] for record in runs.records])
-    )
+        cells = {"task": record.task, **group_cells(group), "dataset": dataset_label([record], runs.exports)}
+        cells |= {"chance": chance_level(record, record.primary), **seed_cells(runs, record)}
+        cells |= {"outcome": record.status, **values, TRAIN_SECONDS: record.cost.get(TRAIN_SECONDS)}
+        rows.append(cells | run_ids([record]))
+    notes = failed_notes(runs.records) + unjudged_note(runs.records)
+    notes += image_notes([[record] for record in runs.records])
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 

@@ -108,16 +108,14 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     groups = runs.groups_of(placed, ["name" if name == "backbone" else name for name in names])
     # a field that the pretraining shares may have caused its breakdown
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
-    folders = {name: run.folder for name, run in runs.by_id.items()}
     rows: list[Row] = []
     endings: dict[tuple[str, ...], dict[Unit, str]] = {}
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
     for group in groups:
-        for values, variant in _cells(group.records, names, runs, of_before):
+        for values, variant in _cells(group.records, [*by, x, y], runs, of_before):
             ended = _endings(variant, of_before)
-            shown = [*map(_displayed, values)]
-            axes = dict(zip((*by, x, y), (*shown[2:], *shown[:2]), strict=True))
-            row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, folders)}
+            axes = dict(zip((*by, x, y), map(_displayed, values), strict=True))
+            row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
             rows.append(row | _counts(variant, ended) | run_ids(variant.records))
             endings[rows[-1][RUN]] = ended
             scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
@@ -189,11 +187,13 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     }
 
 
-def _score(variant: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
+def _score(variant: Arm, runs: RunSet) -> dict[str, Any]:
     first, metric = variant.records[0], variant.records[0].primary
     scores, guessing, scale = variant.values(metric), chance(first, metric, first.metrics), first.scale(metric)
-    last = [last_values(folders[record.run_id]) for record in variant.records if record.run_id in folders]
-    mean, deviation = mean_and_deviation(scores or [scale * values[metric] for values in last if metric in values])
+    if not scores:
+        last = [last_values(runs.by_id[record.run_id].folder) for record in variant.records]
+        scores = [scale * values[metric] for values in last if metric in values]
+    mean, deviation = mean_and_deviation(scores)
     level = scale * guessing if guessing else None
     return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level}
 

@@ -138,13 +138,11 @@ class Note:
         text: one sentence, without a full stop.
         about: name of the rows or settings it is about; renderers merge notes of equal text.
         rows: indices of the rows that it belongs to, from 0; empty for all.
-        in_summary: whether the summary of a comparison says the same.
     """
 
     text: str
     about: str = ""
     rows: tuple[int, ...] = ()
-    in_summary: bool = False
 
 
 @dataclass

@@ -37,7 +37,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
     assert [part.title for part in parts if part.folded][:2] == titles
     text = page("t", parts, shown)
     said = unescape(re.sub("</?b>", "", re.sub("</?code>", "`", text))).replace("\u00a0", " ")
-    for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():
+    for line in answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown):
         assert re.search(f"<(p|li)[^>]*>{re.escape(line.removeprefix('- '))}</", said)
     assert re.search(r"<li>[^<]*<code>toy_market</code>: [^ ]+ vs. [^ ]+, [^ ]+</li>", text), "numbers are not broken"
     named = sections(shown, ReportRequest(everything=True, compare=("stem=patchify", "stem=conv")))
