@@ -50,7 +50,7 @@ FRAMEWORK = ("core", "statistics", "data", "engine")
 
 LIGHT = (
     *("transfer", "transfer.api", "transfer.run", "transfer.pretrain", "transfer.evaluation.preflight"),
-    *("transfer.evaluation.weights_export", "transfer.report.tables.terminal", "transfer.predict.__main__"),
+    *("transfer.evaluation.weights_export", "transfer.report.tables.text", "transfer.predict.__main__"),
     *("backbones.stems", "backbones.pretrain.supervised.method", "backbones.pretrain.dino.method"),
     *(f"tasks.{name}.task" for name in config_names("tasks")),
     "tasks.ranking.ties",

@@ -159,7 +159,7 @@ def execute(
         commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
     from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
-    from transfer.report.tables.terminal import run_table
+    from transfer.report.tables.text import run_table
 
     try:
         evaluation = evaluate_each(commands, task, check_run)

@@ -96,7 +96,7 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
         return status
-    from transfer.report.tables.terminal import run_table
+    from transfer.report.tables.text import run_table
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import first_sentence, read_options
 from transfer.cli.layers import names_of_flags
-from transfer.core.errors import UsageError, UserError, count, did_you_mean, print_safe, visible_lines
+from transfer.core.errors import UsageError, UserError, count, did_you_mean, print_safe
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
 from transfer.report.options import COMMANDS
@@ -18,7 +18,6 @@ from transfer.report.options import COMMANDS
 if TYPE_CHECKING:
     from transfer.records.run_set import RunSet
     from transfer.records.store import Run
-    from transfer.report.page.section_types import Section
     from transfer.report.sections import ReportRequest
 
 USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
@@ -138,6 +137,7 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
     from transfer.experiments.claims import read_claims
     from transfer.report.claims.document import claim_sections, write_document
     from transfer.report.claims.evaluate import evaluate
+    from transfer.report.formats import content
 
     read = read_claims(options.claims)
     results = [evaluate(claim, runs) for claim in read.claims]
@@ -145,7 +145,7 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
         files = write_document(options.document, read, results, runs)
         print_safe(f"{options.document}: {len(files)} files", file=sys.stderr)
     parts = [*claim_sections(read.title, results, runs, plots=options.format == "html")]
-    _print(_in_format(options, parts, read.title, runs), options.output)
+    _print(content(parts, str(options.format), read.title, runs), options.output)
     return 0
 
 
@@ -165,24 +165,10 @@ def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportReques
     from transfer.report import formats
     from transfer.report.sections import sections
 
-    ids = getattr(options, "per_run", False)
-    if options.format in formats.DATA and ids and not request.names_sections:
-        return formats.file_content(frame_of_runs(runs), options.format)
-    return _in_format(options, sections(runs, request), "Transfer results", runs, ids=ids)
-
-
-def _in_format(
-    options: kinds.OutputOptions, parts: "Sequence[Section]", title: str, runs: "RunSet", *, ids: bool = False
-) -> bytes:
-    from transfer.report import formats
-
-    if options.format in formats.DATA:
-        return formats.file_content(formats.data_frame(parts), options.format)
-    if options.format == "html":
-        from transfer.report.page.html import page
-
-        return page(title, parts, runs).encode()
-    return visible_lines(formats.as_text(parts, options.format or "terminal", ids=ids)).encode()
+    form, ids = str(options.format), getattr(options, "per_run", False)
+    if form in formats.DATA and ids and not request.names_sections:
+        return formats.file_content(frame_of_runs(runs), form)
+    return formats.content(sections(runs, request), form, "Transfer results", runs, ids=ids)
 
 
 def _print(content: bytes, output: Path | None) -> None:

@@ -6,12 +6,13 @@ Imports pandas only to make such a file.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from transfer.core.errors import visible
+from transfer.core.errors import visible, visible_lines
 from transfer.core.files import csv_text
+from transfer.records.run_set import RunSet
+from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
-from transfer.report.tables.terminal import WIDTH, broken_lines, terminal
-from transfer.report.tables.text import latex, markdown, notes_of_row, without_tags
+from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, notes_of_row, terminal, without_tags
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,15 @@ DATA = ("csv", "parquet")
 """Formats that programs read: one table, with a name for each column."""
 _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixed-integer-float": "float64"}
 """The type of a column, by that of its values; any other is of texts."""
+
+
+def content(parts: Sequence[Section], form: str, title: str, runs: RunSet, *, ids: bool = False) -> bytes:
+    """Return a report in any of its formats; `title` is that of a page, which has the records of `runs`."""
+    if form in DATA:
+        return file_content(data_frame(parts), form)
+    if form == "html":
+        return page(title, parts, runs).encode()
+    return visible_lines(as_text(parts, form, ids=ids)).encode()
 
 
 def as_text(parts: Sequence[Section], form: str, *, ids: bool = False) -> str:

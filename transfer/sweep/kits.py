@@ -20,8 +20,7 @@ from transfer.records.store import runs_in
 from transfer.report.published.differences import run_marks
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.tables.table import Table
-from transfer.report.tables.terminal import WIDTH
-from transfer.report.tables.text import markdown
+from transfer.report.tables.text import WIDTH, markdown
 from transfer.sweep.cost_estimate import Prediction
 
 NOT_YET = "not yet"

@@ -18,7 +18,7 @@ from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
-from transfer.report.tables.terminal import terminal
+from transfer.report.tables.text import terminal
 from transfer.sweep.runner import Sweeper
 
 if TYPE_CHECKING:

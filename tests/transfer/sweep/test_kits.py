@@ -18,7 +18,7 @@ from tests.transfer.report.published.runs import cell_of, run_of
 from transfer.experiments.published_rows import read_paper
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.report.tables.terminal import WIDTH
+from transfer.report.tables.text import WIDTH
 from transfer.sweep.__main__ import main
 from transfer.sweep.kits import _Planned
 

@@ -91,10 +91,7 @@ def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
     uncounted = ", not counted" * (row.family == FAMILIES[2])
     lines = (visible(row_name(row)) + uncounted).replace(" (", "\n(", 1).split("\n")
     lines += [interval_text(row).replace(" points", "")] if row.estimate is not None else []
-    for variant in row.breakdowns:
-        if variant.broken:
-            name = names.get(variant.variant, variant.variant)
-            lines.append(f"✗ {name} failed in {variant.broken} of {variant.of}")
+    lines += [f"✗ {names[one.variant]} failed in {one.broken} of {one.of}" for one in row.breakdowns if one.broken]
     return "\n".join(svg.wrapped(line, 1.5 if svg.is_narrow() else 3.5) for line in lines)
 
 

@@ -62,9 +62,6 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), POINTS))]
 
 
-MEASURED = ("place", "kind", "similarity", "similarity_sd")
-
-
 def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
@@ -76,7 +73,7 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
     """
     table = Table.from_rows(
         {"run": record.run_id, "backbone": record.backbone.get("name"), "stem": record.backbone.get("stem")}
-        | {name: layer.get(name) for name in MEASURED}
+        | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")}
         for record in runs.records
         for layer in record.details.get("layers", [])
     )

@@ -177,12 +177,11 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
     """Yield how many training runs of each variant failed, for each match."""
-    for matched in {id(row.matched): row for row in rows}.values():
-        where = matched.matched.label
-        for variant in matched.breakdowns:
-            if variant.broken:
-                of = count(variant.of, "training run")
-                yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
+    for row in {id(row.matched): row for row in rows}.values():
+        for one in row.breakdowns:
+            if one.broken:
+                of = count(one.of, "training run")
+                yield f"{names[one.variant]} failed in {one.broken} of {of}: {row.matched.label}."
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> list[str]:

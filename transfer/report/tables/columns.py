@@ -21,13 +21,11 @@ WITH_FAILED = "with failed runs"
 COSTS = ("gflops", "train_seconds")
 """Columns of costs beside scores: 10^9 FLOPs of an image, and seconds of training."""
 SEEDS = ("pretraining seed", "seed")
-OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
-"""Columns that identify the configuration of a row."""
 
 
 def group_cells(group: Group) -> dict[str, Any]:
     """Return the cells that identify the configuration of a row."""
-    return {name: getattr(group, name) for name in OF_GROUP}
+    return {name: getattr(group, name) for name in ("dataset", "backbone", "pretraining", "protocol")}
 
 
 def interval(
@@ -92,7 +90,7 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
             detail = _detail(name, record.primary)
             columns += [Column(f"{name} {ending}".rstrip(), detail=detail) for ending in ("", "low", "high")]
             columns += [Column(f"{name} {ending}", detail=5) for ending in (WITH_FAILED, "sd", "se")]
-    return columns + [replace(column, detail=1) for column in significant(COSTS)]
+    return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COSTS]
 
 
 def looked_for(record: Record) -> list[str]:

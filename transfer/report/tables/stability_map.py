@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError
@@ -127,8 +126,8 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
         notes.append(Note(text, SCORE_AT_CHANCE))
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     columns = [*significant(names), *details]
-    table = Table.from_rows(rows, columns, notes + unjudged_note(placed))
-    return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings, scores)
+    cells = StabilityMap.from_rows(rows, columns, notes + unjudged_note(placed))
+    return replace(cells, x=x, y=y, by=tuple(by), endings=endings, scores=scores)
 
 
 def _cells(
@@ -191,16 +190,12 @@ def _score(variant: Arm, runs: RunSet) -> dict[str, Any]:
     first, metric = variant.records[0], variant.records[0].primary
     scores, guessing, scale = variant.values(metric), chance(first, metric, first.metrics), first.scale(metric)
     if not scores:
-        last = [last_values(runs.by_id[record.run_id].folder) for record in variant.records]
-        scores = [scale * values[metric] for values in last if metric in values]
+        lines = [history(runs.by_id[record.run_id].folder, metric) for record in variant.records]
+        found = [[line[metric] for line in of_run if line[metric] is not None] for of_run in lines]
+        scores = [scale * values[-1] for values in found if values]
     mean, deviation = mean_and_deviation(scores)
     level = scale * guessing if guessing else None
     return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level}
-
-
-def last_values(folder: Path) -> dict[str, float]:
-    """Return the last finite value of each name in a run's history; empty without one, as for probes."""
-    return {name: value for entry in history(folder) for name, value in entry.items() if value is not None}
 
 
 def largest_stable(rows: StabilityMap) -> Table:

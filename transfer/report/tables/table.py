@@ -1,7 +1,7 @@
 """`Table`: rows of typed values, columns with their digits, and notes with the rows and columns they belong to.
 
 Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`text.py`,
-`terminal.py`, `report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
+`report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from transfer.records.comparability import Comparability
 from transfer.records.fields import content_label, value_label
@@ -154,7 +154,7 @@ class Table:
     notes: list[Note] = field(default_factory=list)
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
+    def from_rows(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> Self:
         """Return the table of some rows, its columns in order of appearance.
 
         Args:

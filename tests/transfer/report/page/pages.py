@@ -1,11 +1,17 @@
-"""Runs and a map for tests of the page, its plots and its galleries."""
+"""Runs and a map for tests of the page, its plots and its galleries, and a browser that shows the page."""
 
+import html
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tasks.reid.pictures import save_pictures
@@ -56,7 +62,7 @@ def stability_rows() -> StabilityMap:
                 | {"score": 10.0 * place if ending in ("completed", "score_at_chance") else None, "score_sd": 1.0}
                 | {"failed": Breakdowns("", failed, 3), "run": ("one", "two", "three")}
             )
-    return StabilityMap(Table.from_rows(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
+    return replace(StabilityMap.from_rows(rows), x="lr", y="warmup_epochs", by=("stem",))
 
 
 def ranked_run(folder: Path, *, draw: int = 0) -> Run:
@@ -79,3 +85,26 @@ def write_history(folder: Path, losses: list[float | None]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps({"step": step, "loss": loss}) for step, loss in enumerate(losses, start=1))
     (folder / "history.jsonl").write_text("\n".join(lines) + "\n")
+
+
+POLICY = 'http-equiv="Content-Security-Policy"'
+WORDS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--dump-dom")
+FRAME = """<!doctype html><body style="color-scheme: {scheme}"><iframe src="page.html"
+style="width: {width}px; height: 900px; border: 0"></iframe><script>
+onmessage = (event) => {{ document.body.textContent = event.data; }};</script>"""
+
+
+def in_browser(folder: Path, page: str, script: str, *, width: int = 1280, scheme: str = "light") -> Any:
+    """What a script returns that runs in a page, without its security policy, in a frame of a width."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on PATH (apt-get install chromium)")
+    tell = "const tell = (found) => parent.postMessage(JSON.stringify(found), '*');"
+    told = f"{{ {tell} (async () => {{ {script} }})().then(tell, (error) => tell(String(error))); }}"
+    (folder / "page.html").write_text(f"{page.replace(POLICY, 'name=policy')}<script>{told}</script>", encoding="utf-8")
+    (folder / "frame.html").write_text(FRAME.format(width=width, scheme=scheme))
+    words = [program, *WORDS, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000"]
+    shown = subprocess.run([*words, (folder / "frame.html").as_uri()], capture_output=True, text=True, timeout=120)
+    answered = re.search("<body[^>]*>(.*?)</body>", shown.stdout, re.DOTALL)
+    assert answered, shown.stderr
+    return json.loads(html.unescape(answered[1]))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.report.page.browser import in_browser
-from tests.transfer.report.page.pages import make_run, ranked_run, table_of
+from tests.transfer.report.page.pages import in_browser, make_run, ranked_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.galleries import picture_sections

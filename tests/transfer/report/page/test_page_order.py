@@ -3,14 +3,16 @@
 import re
 import warnings
 from html import unescape
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
-from tests.transfer.report.figures.plots import overlapping
-from tests.transfer.report.page.browser import in_browser
-from tests.transfer.report.page.pages import write_history
+from tests.transfer.report.page.pages import in_browser, write_history
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -82,6 +84,27 @@ def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_headi
     text = page("t", parts, RunSet.of([])).partition("<main")[2].partition("</main>")[0]
     assert text.count("Each square is the paired difference") == 1
     assert not re.search("sha256|(ab){4}|(cd){4}|/a b/", re.sub("<[^>]*>", " ", text))
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Pairs of texts of a drawing whose boxes overlap by more than a pixel, and texts that leave it, with ""."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    hidden = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            hidden |= {tick.label1 for tick in ticks if not low <= tick.get_loc() <= high}
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in texts if text not in hidden]
+    page = figure.bbox.padded(1)
+    found = [(name, "") for name, box in boxes if not (page.contains(*box.min) and page.contains(*box.max))]
+    for (one, first), (two, second) in combinations(boxes, 2):
+        part = Bbox.intersection(first, second)
+        if part is not None and min(part.width, part.height) > 1:
+            found.append((one, two))
+    return found
 
 
 @pytest.mark.nightly

@@ -16,8 +16,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.tables import comparison
 from transfer.report.tables.table import Table, cell_text, is_number
-from transfer.report.tables.terminal import terminal
-from transfer.report.tables.text import note_texts
+from transfer.report.tables.text import note_texts, terminal
 from transfer.statistics.verdicts import Kind
 
 IMAGES = 300

@@ -7,8 +7,7 @@ from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
-from transfer.report.tables.terminal import terminal
-from transfer.report.tables.text import csv, latex, note_texts
+from transfer.report.tables.text import csv, latex, note_texts, terminal
 
 TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
 

@@ -1,4 +1,8 @@
+"""Tables of scores: of runs, configurations, datasets, classes and layers."""
+
 import io
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -6,16 +10,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.transfer.records.recorded import broken, made, trained
-from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
+from tasks.segment.scoring import resampled
+from tests.tasks.detect.coco.cases import official_by_class
+from tests.transfer.comparison.test_paired_outcomes import coco_run, drawn_coco
+from tests.transfer.records.recorded import broken, made, run_set, scored, trained
+from transfer.core.errors import UserError
+from transfer.data.coco.scoring import COCO
 from transfer.records.comparability import Comparability
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
 from transfer.report.formats import data_frame, file_content
 from transfer.report.page.section_types import Section
+from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.columns import protocol_tables
-from transfer.report.tables.table import Column, Endings, Note, Table
-from transfer.report.tables.terminal import run_table
-from transfer.report.tables.text import markdown
+from transfer.report.tables.scores import each_run, over_datasets, summary
+from transfer.report.tables.table import Column, Endings, Note, Table, cell_text
+from transfer.report.tables.text import markdown, note_texts, run_table
+from transfer.report.tables.tokens import layer_table, norm_table
+from transfer.task import load_task
 
 FAILED = "with failed runs: failed runs counted at chance level, or at 0 where it is not known"
 
@@ -30,9 +43,9 @@ def runs() -> list[Record]:
 
 
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
-    rows = summary_of(runs())
+    rows = summary(run_set(runs()))
     assert rows["protocol"] == [Comparability((("lr", 0.05),)), Comparability((("lr", 0.1),))]
-    assert said(rows) == [FAILED]
+    assert note_texts(rows.notes) == [FAILED]
     tables = protocol_tables(rows)
     assert [(text, table["mAP"]) for text, table in tables.items()] == [("lr 0.05", [60.0]), ("lr 0.1", [20.0])]
     assert rows["mAP with failed runs"] == pytest.approx([60.0, 10.0])
@@ -41,14 +54,14 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert rows["mAP sd"][0] == pytest.approx(10.0)
     assert pd.isna(rows["mAP sd"][1])
     assert rows["statuses"][1] == Endings((("completed", 1), ("diverged", 1)))
-    assert texts(rows, "statuses") == ["3 completed", "1 completed, 1 diverged"]
+    assert [*map(cell_text, rows["statuses"])] == ["3 completed", "1 completed, 1 diverged"]
     assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
 
 
 def test_the_chance_level_is_shown_and_no_score_that_is_always_1() -> None:
     few = {"counts": {"val": {"images": 60, "classes": 5}}}
     record = made("knn", dataset=few, scores={"top1": 0.5, "top5": 1.0}, primary="top1")
-    for table in (summary_of([record]), each_run_of([record])):
+    for table in (summary(run_set([record])), each_run(run_set([record]))):
         assert (table["chance"], table["top1"], "top5" in table) == (["20 %"], [50.0], False)
 
 
@@ -72,7 +85,7 @@ def probes(*scores: float) -> list[Record]:
 
 
 def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
-    (row,) = over_datasets_of(probes(0.2, 0.4, 0.9)).rows
+    (row,) = over_datasets(run_set(probes(0.2, 0.4, 0.9))).rows
     assert row["datasets"] == "set0, set1, set2"
     assert row["accuracy_10shot"] == pytest.approx(50.0)
     assert row["accuracy_1shot"] == pytest.approx(25.0)
@@ -88,9 +101,9 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
         for lr in (1.0, 2.0)
         for name in ("one", "two")
     ]
-    rows = over_datasets_of(records, [*records, *parents])
+    rows = over_datasets(run_set(records, [*records, *parents]))
     assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
-    assert texts(rows, "datasets").count("one, two (pretraining smoke)") == 2
+    assert [*map(cell_text, rows["datasets"])].count("one, two (pretraining smoke)") == 2
 
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
@@ -117,7 +130,108 @@ def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
     few = made(
         "fewshot", dataset={"name": "toy_cub200"}, details={"support": {"classes_with_fewer": {"1": 0, "25": 7}}}
     )
-    for row, table in ((1, each_run_of([made(), few])), (0, summary_of([made(), few]))):
+    for row, table in ((1, each_run(run_set([made(), few]))), (0, summary(run_set([made(), few])))):
         (note,) = [note for note in table.notes if note.rows]
         assert note.text == "7 classes with fewer than 25 training images, all of them used"
         assert (note.about, note.rows) == ("accuracy_25shot on toy_cub200", (row,))
+
+
+NAMES = {"1": "ant", "3": "bee", "7": "cow", "18": "dog"}
+
+
+def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    run.record.details["classes"] = NAMES
+    (section,) = sections(RunSet.of([run]), ReportRequest(per_class=True))
+    table = section.table
+    assert table is not None
+    assert table["class"] == ["ant", "bee", "cow"]
+    for kind, score in (("bbox", "box_AP"), ("segm", "mask_AP")):
+        expected = official_by_class(*drawn_coco(0), kind, COCO)["AP"]
+        assert table[score] == pytest.approx((100 * expected[:3]).tolist())
+        assert np.mean(table[score]) == pytest.approx(run.record.shown(score))
+        for value, low, high in zip(table[score], table[f"{score} low"], table[f"{score} high"], strict=True):
+            assert 0 <= low < value < high < 100
+    assert note_texts(table.notes) == ["toy_market: not in the test images, so no score: dog"]
+
+
+def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: Path) -> None:
+    """A class in one of 40 images has none; one in five, of which no pixel is right, may be up to 45 % better."""
+    labelled = np.zeros((40, 3))
+    labelled[:, 0], labelled[3, 1], labelled[:5, 2] = 60, 10, 30
+    right = labelled * np.array([0.7, 0, 0]) + np.random.default_rng(0).integers(0, 9, (40, 1)) * np.array([1, 0, 0])
+    outcomes = {"intersection": right, "union": 1.2 * labelled, "labelled": labelled}
+    outcomes |= {"sample": np.array([f"{place}.png" for place in range(40)]), "cluster": np.arange(40)}
+    outcomes |= resampled(outcomes)
+    run = scored(tmp_path, "segment", outcomes, "a", scores=load_task("segment").rescore(outcomes))
+    (section,) = sections(RunSet.of([run]), ReportRequest(per_class=True))
+    assert section.table is not None
+    rows = [[row.get(name) for name in ("class", "mIoU low", "mIoU high")] for row in section.table.rows]
+    assert rows[0][2] - rows[0][1] < 10
+    assert rows[1:] == [["1", None, None], ["2", 0.0, pytest.approx(100 * (1 - 0.05 ** (1 / 5)))]]
+
+
+def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
+    runs = [coco_run(tmp_path / "a", 0)]
+    (section,) = sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("box_AP50",)))
+    assert section.table is not None
+    assert (section.table["class"], "box_AP" in section.table) == (["1", "3", "7"], False)
+    with pytest.raises(UserError, match="--per-class: no run has this score by class"):
+        sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("top1",)))
+
+
+def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:
+    layers = [
+        {"place": "stem", "kind": "stem", "similarity": similarity, "operator_norm": 2.0, "norm": 1.0},
+        {"place": "block 1", "kind": "block", "similarity": 2 * similarity, "operator_norm": None, "norm": 3.0},
+    ]
+    reading = {"of": "stem proj", "norm": [1.0, 2.0], "pearson": pearson, "spearman": 1.0, "balance": 0.5}
+    last = {"activation": "conv.8", "norm": "conv.7", "weights": [reading]} if pearson is not None else None
+    attention = [{"place": "block 1", "row_sum": 1.0, "entropy": 0.7}]
+    details = {"layers": layers, "attention": attention, "stem": {"norms": [], "last_activation": last}}
+    return made("tokens", scores={"similarity_stem": similarity}, details=details, **given)
+
+
+def test_layers_are_means_over_seeds_beside_the_attention_of_their_block() -> None:
+    table = layer_table(run_set([tokens(0.1, seed=0), tokens(0.2, seed=1), tokens(0.4, stem="conv")]))
+    assert table["backbone"] == ["tiny, patchify"] * 2 + ["tiny, conv"] * 2
+    assert table["place"] == ["stem", "block 1"] * 2
+    assert table["seeds"] == [2, 2, 1, 1]
+    assert table["similarity"] == pytest.approx([0.15, 0.3, 0.4, 0.8])
+    stem, block = table.rows[:2]
+    assert (stem["operator_norm"], block["entropy"]) == (2.0, 0.7)
+    assert math.isnan(stem["entropy"])
+    assert math.isnan(block["operator_norm"]), "one value that could not be had is no mean of the others"
+    assert "effective_rank" not in table, "measured nowhere"
+    assert len(table["run"][0]) == 2
+
+
+def test_norms_have_their_deviation_over_seeds() -> None:
+    table = norm_table(run_set([tokens(0.1, pearson=0.2, seed=0), tokens(0.1, pearson=0.6, seed=1)]))
+    (line,) = table.rows
+    assert line["weights W_c"] == "stem proj"
+    assert line["pearson"] == pytest.approx(0.4)
+    assert line["pearson sd"] == pytest.approx(0.08**0.5)
+    assert (line["balance"], line["balance sd"]) == (0.5, 0)
+    assert any("1 / s_c" in note for note in note_texts(table.notes))
+    assert not norm_table(run_set([tokens(0.1)])).rows, "a stem without a last activation has none"
+
+
+def test_trainings_that_were_looked_at_have_rows_by_epoch(tmp_path: Path) -> None:
+    runs = []
+    for seed in (0, 1):
+        record = made("pretrain-supervised", seed=seed)
+        record.details["tokens_at"] = [1, 3]
+        looks = [tokens(0.1 * epoch * (1 + seed), pearson=0.5).details for epoch in (1, 3)]
+        lines = [{"step": 1, "epoch": 0.5, "loss": 2.0}]
+        lines += [{"step": 2 * epoch, "epoch": epoch, **look} for epoch, look in zip((1, 3), looks, strict=True)]
+        folder = tmp_path / record.run_id
+        folder.mkdir()
+        (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        runs.append(Run(folder, record))
+    layers, norms = sections(RunSet.of(runs), ReportRequest(layers=True))
+    assert layers.table is not None
+    assert layers.table["epoch"] == [1, 1, 3, 3]
+    assert layers.table["similarity"] == pytest.approx([0.15, 0.3, 0.45, 0.9])
+    assert norms.table is not None
+    assert norms.table["epoch"] == [1, 3]

@@ -6,13 +6,14 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, run_set, uneven_seeds
-from tests.transfer.report.tables.of_records import map_of, said, texts
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
 from transfer.report.summary.sentences import map_sentence
-from transfer.report.tables.stability_map import commonest, largest_stable, last_values, stability_map
+from transfer.report.tables.stability_map import commonest, largest_stable, stability_map
 from transfer.report.tables.table import cell_text
-from transfer.report.tables.terminal import terminal
+from transfer.report.tables.text import note_texts, terminal
 from transfer.statistics.verdicts import Breakdowns
 
 
@@ -28,7 +29,7 @@ def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
 def test_a_cell_counts_each_way_of_ending() -> None:
     runs = [made(scores={"mAP": 0.2}), made(seed=1, scores={"mAP": 0.4})]
     runs += [broken("nonfinite", 9, seed=2), broken("at_chance", 4, seed=3), broken("at_chance", 7, seed=4)]
-    (row,) = map_of(runs).rows
+    (row,) = stability_map(run_set(runs)).rows
     assert cell_text(row["statuses"]) == "2 completed, 2 at_chance, 1 nonfinite"
     assert (row["seeds"], row["outcome"], row["chance"]) == (5, "at_chance", None)
     assert row["failed"] == Breakdowns("", 3, 5)
@@ -79,7 +80,7 @@ TWELVE = [
 
 def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains() -> None:
     runs = [classifier(*cell, warmup_epochs=warmup) for cell in TWELVE for warmup in (0.0, 1.0)]
-    rows = map_of(runs, by=["stem"])
+    rows = stability_map(run_set(runs), by=["stem"])
     found = {(row["stem"], row["lr"]): row["outcome"] for row in rows.rows}
     assert [outcome for (stem, _), outcome in sorted(found.items()) if stem == "patchify"] == [
         "completed", "score_at_chance", "at_chance",
@@ -103,29 +104,29 @@ def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains()
     ],
 )  # fmt: skip
 def test_a_sentence_says_where_a_panel_trains(cells: list[tuple[float, int, str]], told: str) -> None:
-    rows = map_of([classifier("conv", *cell) for cell in cells])
+    rows = stability_map(run_set([classifier("conv", *cell) for cell in cells]))
     assert map_sentence(rows) == f"pretrain-supervised · cifar10 (version 1) · tiny {told}."
 
 
 def test_trainings_that_were_not_judged_count_apart() -> None:
     runs = [classifier("conv", 0.1, 400, "not_judged", seed=seed) for seed in range(2)]
     runs += [classifier("conv", 0.1, 400, seed=2), classifier("conv", 0.1, 0, "diverged", seed=3)]
-    (row,) = (table := map_of(runs)).rows
+    (row,) = (table := stability_map(run_set(runs))).rows
     assert cell_text(row["failed"]) == "1 of 2 (9 to 91 %), 2 not judged"
-    (note,) = (note for note in said(table) if "not checked" in note)
+    (note,) = (note for note in note_texts(table.notes) if "not checked" in note)
     assert note.startswith("2 of 4 training runs not checked for failure: 12 steps, and ")
     older = classifier("conv", 0.1, 400)
     older.outcome["rule"] = 1
-    assert "older version of the rule" in said(map_of([older]))[-1]
+    assert "older version of the rule" in note_texts(stability_map(run_set([older])).notes)[-1]
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     known, runs = uneven_seeds()
-    table = map_of(runs, known=known)
+    table = stability_map(run_set(runs, known))
     (row,) = table.rows
     assert (row["seeds"], cell_text(row["statuses"])) == (2, "2 completed, 3 nonfinite in pretraining")
     assert (row["outcome"], row["score"]) == ("completed", pytest.approx(45.0))
-    over = map_of(runs, "pretraining.lr", "lr", known=known)
+    over = stability_map(run_set(runs, known), "pretraining.lr", "lr")
     (row,) = over.rows
     assert (row["seeds"], cell_text(row["statuses"]), row["outcome"]) == (5, "3 nonfinite, 2 completed", "nonfinite")
     assert row["failed"] == Breakdowns("", 3, 5)
@@ -133,13 +134,13 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
 
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     runs = [made(stem=stem, optimizer=optimizer) for stem in ("conv", "patchify") for optimizer in ("sgd", "adamw")]
-    rows = map_of(runs, by=["stem", "optimizer"])
+    rows = stability_map(run_set(runs), by=["stem", "optimizer"])
     assert sorted((row["stem"], row["optimizer"]) for row in rows.rows) == [
         ("conv", "adamw"), ("conv", "sgd"), ("patchify", "adamw"), ("patchify", "sgd"),
     ]  # fmt: skip
     assert {*rows["backbone"]} == {"tiny"}
-    other = map_of([*runs, made(stem="conv", epochs=5)], by=["stem", "optimizer"])
-    assert ({*texts(other, "protocol")}, len(other)) == ({"epochs 5", "epochs 20"}, 5)
+    other = stability_map(run_set([*runs, made(stem="conv", epochs=5)]), by=["stem", "optimizer"])
+    assert ({*map(cell_text, other["protocol"])}, len(other)) == ({"epochs 5", "epochs 20"}, 5)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
 )
 def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        map_of([made()], *words)
+        stability_map(run_set([made()]), *words)
 
 
 def test_the_history_gives_the_last_validation(tmp_path: Path) -> None:
@@ -156,11 +157,10 @@ def test_the_history_gives_the_last_validation(tmp_path: Path) -> None:
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
     lines += ['{"step": 2, "epoch": 1, "mAP": 0.25}', '{"step": 3, "loss": null, "grad']
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    assert last_values(tmp_path) == {"step": 2, "loss": 1.5, "grad_norm": 3.0, "epoch": 1, "mAP": 0.25}
-    (row,) = map_of([run], folders={run.run_id: tmp_path}).rows
+    (row,) = stability_map(RunSet.of([Run(tmp_path, run)])).rows
     assert row["score"] == 50.0
     failed = broken("at_chance")
-    (row,) = map_of([failed], folders={failed.run_id: tmp_path}).rows
+    (row,) = stability_map(RunSet.of([Run(tmp_path, failed)])).rows
     assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
 
 
@@ -187,7 +187,7 @@ NONE = float("nan")
 def test_the_largest_stable_rate_is_the_last_before_half_of_the_seeds_break_down(
     trains: dict[float, list[bool]], stable: float, half: list[float], failed: float, violations: Any
 ) -> None:
-    (row,) = largest_stable(map_of(grid(trains))).rows
+    (row,) = largest_stable(stability_map(run_set(grid(trains)))).rows
     assert (row["largest_stable"], row["smallest_failed"], row["violations"]) == (stable, failed, violations)
     assert [row[name] for name in ("half_score", "half_low", "half_high")] == pytest.approx(half, nan_ok=True)
     assert (row["cells"], row["seeds"]) == (len(trains), max(map(len, trains.values())))
@@ -196,4 +196,4 @@ def test_the_largest_stable_rate_is_the_last_before_half_of_the_seeds_break_down
 def test_runs_of_no_epochs_train_nothing() -> None:
     untrained = made(options={"lr": 0.1, "warmup_epochs": 5, "epochs": 0})
     with pytest.raises(UsageError, match="no run has both"):
-        map_of([untrained])
+        stability_map(run_set([untrained]))

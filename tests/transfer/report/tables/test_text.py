@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from transfer.report.tables.table import Column, Note, Table
-from transfer.report.tables.terminal import WIDTH, terminal
+from transfer.report.tables.text import WIDTH, terminal
 
 WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
 
