@@ -1,4 +1,4 @@
-"""What a comparison concludes, as values. `transfer.report.tables.comparison_text` makes sentences of them.
+"""What a comparison concludes, as values. `transfer.report.tables.comparison` makes sentences of them.
 
 `docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.documents import ROOT
-from transfer.report.tables.comparison_text import verdict_text
+from transfer.report.tables.comparison import verdict_text
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, Verdict, verdict_of
 

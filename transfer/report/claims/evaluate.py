@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from transfer.comparison.compare_arms import compared_arms, effects
+from transfer.comparison.notes import NO_MORE, notes_of
 from transfer.comparison.paired_intervals import Units
 from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
@@ -17,7 +18,6 @@ from transfer.records.run_set import RunSet
 from transfer.report.claims.breakdowns import failures, half_score
 from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
 from transfer.report.claims.variants import chosen, matched, measure, scale_of, selected, values_of
-from transfer.report.tables.comparison_text import NO_MORE, notes_of_match
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, conclusion, rank_correlation
@@ -100,7 +100,7 @@ def _contrast(
     if row and row.estimate:
         estimate, means = row.estimate, row.means
         alone = replace(compared, rows=[row])  # without what holds for other scores
-        notes += [note.text for note in notes_of_match(alone, ()) if not note.text.startswith(NO_MORE)]
+        notes += [text for text in notes_of(alone) if not text.startswith(NO_MORE)]
     else:
         reasons = dict.fromkeys(compared.without_interval.values()) if row else ()
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)

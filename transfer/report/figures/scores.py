@@ -15,8 +15,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.figures import svg
 from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.summary.variants import compared_names
-from transfer.report.tables.comparison import comparison_table
-from transfer.report.tables.comparison_text import verdict_in_short
+from transfer.report.tables.comparison import comparison_table, verdict_in_short
 from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind

@@ -15,7 +15,7 @@ from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import compared_names
-from transfer.report.tables.comparison_text import verdict_number
+from transfer.report.tables.comparison import verdict_number
 from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
 from transfer.report.tables.table import is_missing, is_number

@@ -1,33 +1,28 @@
-"""Tables that compare two backbones, or the four of a 2 x 2, on the same samples. Imports no torch.
+"""Tables that compare two backbones, or the four of a 2 x 2, on the same samples, and the sentences of verdicts.
 
-Scores that are fractions are shown in percent, all others in their own unit.
+Cells hold the verdicts as values. Scores that are fractions are shown in percent, all others in their own unit. Imports
+no torch.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, effects, judge
+from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison, compared_arms, effects, judge
+from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import run_ids
-from transfer.report.tables.comparison_text import (
-    IN_SUMMARY,
-    adjustment_notes,
-    notes_of_match,
-    unjudged_notes,
-    without_common_rows,
-)
-from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.columns import run_ids, unjudged_note
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text
 from transfer.report.tables.text import note_texts
-from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Breakdowns
+from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.verdicts import Breakdowns, Kind, Verdict
 
 ERRORS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
@@ -39,6 +34,8 @@ OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
 FAILED = "failed"
 """Prefix of the names of the columns with rates of failed training runs, which are last."""
+IN_SUMMARY = (BORROWED, NO_MORE)
+"""What the summary of a comparison says, too."""
 
 
 def compare(runs: RunSet, a: str, b: str, margin: float | None = None) -> Table:
@@ -87,7 +84,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         if (differing := one.matched.differing) and (crossed or not selected.issuperset(differing)):
             told = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
             notes.append(Note(told, one.matched.label, places))
-        notes += notes_of_match(one, places)
+        notes += [Note(text, one.matched.label, places) for text in notes_of(one)]
         head, ids = _head(one.matched, runs, settings), run_ids(one.matched.records)
         cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in one.rows]
     notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
@@ -208,3 +205,90 @@ def _method(estimate: Estimate, scale: float) -> str:
         return estimate.method
     low, high = (scale * end for end in estimate.of_models)
     return f"{estimate.method}, {few}; these models [{low:.2f}, {high:.2f}]"
+
+
+def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
+    """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
+    records = {record.run_id: record for row in rows for record in row.matched.records}
+    places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
+    return [replace(note, rows=places) for note in unjudged_note([*records.values()])]
+
+
+def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
+    """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
+    named: dict[str, list[Note]] = {}
+    for note in notes:
+        named.setdefault(note.text, []).append(note)
+    kept: list[Note] = []
+    for of_text in named.values():
+        is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
+        kept += [replace(of_text[0], about="", rows=())] if is_common else of_text
+    return kept
+
+
+def adjustment_notes(comparison: Comparison) -> list[Note]:
+    """Return the note on the families of tests over which p values are adjusted; a single test has none."""
+    families = []
+    for name in FAMILIES:
+        tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
+        kind = "scores that are not primary" if name == "other" else f"{name} scores"
+        families += [f"{tests} {kind}"] if tests > 1 else []
+    if not families:
+        return []
+    level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
+    text = f"the p value, corrected for several tests (Holm 1979) among {' and among '.join(families)}"
+    text += f"; verdicts follow it, intervals are not corrected; {level}"
+    return [Note(text, "adjusted p")]
+
+
+_FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
+
+
+@cell_text.register
+def verdict_text(verdict: Verdict) -> str:
+    """Return the sentence of a verdict on a difference."""
+    sentence = _conclusion(verdict) + _caveats(verdict)
+    if not verdict.breakdowns:
+        return sentence
+    broken = ", ".join(f"{one.variant} {one.broken} of {one.of}" for one in verdict.breakdowns if one.broken)
+    sentence = f"{sentence}; completed runs only: failed {broken}"
+    if (counted := verdict.counted) is None:
+        return sentence
+    scale = PERCENT if verdict.percent else 1.0
+    estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
+    return f"{sentence}; failed runs counted at chance level, or at 0 where it is not known: {estimate} [{low}, {high}]"
+
+
+def verdict_in_short(verdict: Verdict) -> str:
+    """Return a verdict without its numbers."""
+    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "") + _caveats(verdict)
+
+
+def _caveats(verdict: Verdict) -> str:
+    return f" ({', '.join(verdict.caveats)})" * bool(verdict.caveats)
+
+
+def _conclusion(verdict: Verdict) -> str:
+    """Return the sentence without the numbers of breakdowns."""
+    kind = verdict.kind
+    if kind in _FAILED:
+        return f"not compared: {_FAILED[kind]} failed"
+    margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
+    if kind is Kind.EQUIVALENT:
+        return f"equivalent within {margin}"
+    if kind is not Kind.INCONCLUSIVE:
+        return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
+    if verdict.borrowed:
+        return f"{kind.value}; one variant has a single seed"
+    if verdict.alone:
+        return f"{kind.value}; not significant after correction for several tests"
+    if verdict.equal:
+        return f"{kind.value}; no difference on any sample"
+    if verdict.few or verdict.smallest is None:
+        return f"{kind.value}; too few clusters differ"
+    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+
+
+def verdict_number(value: float, verdict: Verdict) -> str:
+    """Return a number of a verdict as it is shown: in percent where the score is a fraction."""
+    return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"

@@ -173,8 +173,8 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     row: dict[str, Any] = {"task": first.task, **group_cells(group), "chance": chance_level(first, first.primary)}
     row[first.primary] = None
     row[f"{first.primary} low"], row[f"{first.primary} high"] = interval(runs, group.records, first.primary)
-    statuses = [[record.status for record in of] for of in (variant.records, variant.lost)]
-    row |= {"seeds": len(variant.units), "statuses": Endings.from_statuses(*statuses)}
+    statuses = (tuple(record.status for record in of) for of in (variant.records, variant.lost))
+    row |= {"seeds": len(variant.units), "statuses": Endings(*statuses)}
     for name in COSTS:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
     if rates:

@@ -121,7 +121,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
-    if any(SCORE_AT_CHANCE in dict(row["statuses"].runs) for row in rows):
+    if any(SCORE_AT_CHANCE in row["statuses"].runs for row in rows):
         text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
@@ -181,7 +181,7 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     return {
         "outcome": commonest(endings.values()),
         "seeds": len(endings),
-        "statuses": Endings.from_statuses(endings.values(), map(ending, lost)),
+        "statuses": Endings(tuple(endings.values()), tuple(map(ending, lost))),
         "failed": Breakdowns("", judged - counts["completed"], judged, counts["not_judged"]),
     }
 

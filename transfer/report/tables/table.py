@@ -34,20 +34,15 @@ SIGNIFICANT = 4
 
 @dataclass(frozen=True)
 class Endings:
-    """Number of trainings that ended in each status, the commonest first.
+    """How trainings ended, of which texts have the number in each status, the commonest first.
 
     Attributes:
-        runs: (status, count) of the row's runs.
-        pretraining: (status, count) of the pretraining runs that failed and left no weights for the row.
+        runs: statuses of the row's runs.
+        pretraining: statuses of the pretraining runs that failed and left no weights for the row.
     """
 
-    runs: tuple[tuple[str, int], ...]
-    pretraining: tuple[tuple[str, int], ...] = ()
-
-    @classmethod
-    def from_statuses(cls, runs: Iterable[str], lost: Iterable[str]) -> "Endings":
-        """Count the statuses of a row's runs and of the `lost` pretrainings, which left no weights."""
-        return cls(tuple(Counter(runs).most_common()), tuple(Counter(lost).most_common()))
+    runs: tuple[str, ...]
+    pretraining: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,8 +90,9 @@ def comparability_text(group: Comparability) -> str:
 
 @cell_text.register
 def _(value: Endings) -> str:
-    runs = [f"{count} {status}" for status, count in value.runs]
-    return ", ".join([*runs, *(f"{count} {status} in pretraining" for status, count in value.pretraining)])
+    runs, lost = (Counter(statuses).most_common() for statuses in (value.runs, value.pretraining))
+    texts = [f"{count} {status}" for status, count in runs]
+    return ", ".join([*texts, *(f"{count} {status} in pretraining" for status, count in lost)])
 
 
 @cell_text.register

@@ -58,7 +58,7 @@ def stability_rows() -> StabilityMap:
             rows.append(
                 {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": None}
                 | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "chance": 9.0, "metric": "top1"}
-                | {"outcome": ending, "statuses": Endings.from_statuses(statuses, ())}
+                | {"outcome": ending, "statuses": Endings(tuple(statuses))}
                 | {"score": 10.0 * place if ending in ("completed", "score_at_chance") else None, "score_sd": 1.0}
                 | {"failed": Breakdowns("", failed, 3), "run": ("one", "two", "three")}
             )

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from tests.transfer.report.page.pages import in_browser, write_history
-from tests.transfer.report.tables.test_comparison import compared, made
+from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures.svg import in_columns
@@ -26,8 +26,7 @@ COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours"
 
 def runs(root: Path) -> list[Run]:
     """Three seeds of two stems, the conv stem also at a rate at which it breaks down."""
-    good = [made(root, stem, seed=seed, cost=COST) for stem in ("conv", "patchify") for seed in range(3)]
-    return [*good, made(root, "conv", seed=0, lr=0.3, broke=True)]
+    return [*both(root, cost=COST), made(root, "conv", seed=0, lr=0.3, broke=True)]
 
 
 def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert rows["mAP"] == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"][0] == pytest.approx(10.0)
     assert pd.isna(rows["mAP sd"][1])
-    assert rows["statuses"][1] == Endings((("completed", 1), ("diverged", 1)))
+    assert rows["statuses"][1] == Endings(("completed", "diverged"))
     assert [*map(cell_text, rows["statuses"])] == ["3 completed", "1 completed, 1 diverged"]
     assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
 
