@@ -20,8 +20,7 @@ import pandas as pd
 
 from tests.benchmarks.options import read
 from transfer.experiments.published_rows import Value
-from transfer.report.published.verdicts import Counts, PublishedKind
-from transfer.report.published.verdicts import judged as judged_published
+from transfer.report.published.verdicts import Counts, verdict_on
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import SKEWED, Estimate, Scores
 from transfer.statistics.verdicts import Kind, verdict_of
@@ -225,8 +224,9 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
 def _agreeing(found: list[Estimate], printed: float) -> float:
     """How often a score is said to agree with a printed number of no rounding, in percent."""
     value, counts = Value("", "", "", f"{100 * printed:.12f}"), Counts(1)
-    verdicts = (judged_published(value, counts, one, margin=100 * PUBLISHED) for one in found)
-    return 100 * float(np.mean([verdict.kind is PublishedKind.AGREES for verdict in verdicts]))
+    gaps = (one.beside(100 * printed) for one in found)
+    verdicts = (verdict_on(value, counts, gap, margin=100 * PUBLISHED) for gap in gaps)
+    return 100 * float(np.mean([verdict.startswith("agrees") for verdict in verdicts]))
 
 
 def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float | None]:

@@ -15,7 +15,7 @@ from transfer.core.errors import UsageError, errors_together, kept, reject
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.settings import read_yaml
 from transfer.experiments.step import as_list
-from transfer.statistics.effects import VERDICTS
+from transfer.statistics.verdicts import VERDICTS
 
 DIFFERENCE, EQUIVALENCE, INTERACTION = "difference", "equivalence", "interaction"
 FAILURES, HALF_SCORE, CORRELATION, COUNT = "failure share", "half-score rate", "rank correlation", "count"

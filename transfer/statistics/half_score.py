@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from transfer.statistics.effects import UNDECIDED, conclusion
 from transfer.statistics.intervals import mean_and_deviation
+from transfer.statistics.verdicts import UNDECIDED, conclusion
 
 Curve = Sequence[tuple[float, float]]
 """(rate, score) in ascending order of the rates."""

@@ -80,9 +80,20 @@ class Estimate:
         """Return the clusters on which the variants differ, or all where it is not known."""
         return self.clusters if self.discordant is None else self.discordant
 
-    def within(self, margin: float) -> bool:
-        """Return whether two one-sided tests at 1 - level show a difference smaller than the margin either way."""
-        return not self.few and -margin < self.inner[0] and self.inner[1] < margin
+    def within(self, margin: float, slack: float = 0.0) -> bool:
+        """Return whether two one-sided tests at 1 - level show a difference smaller than the margin either way.
+
+        Args:
+            slack: rounding of the number that is compared with, which may widen the difference.
+        """
+        return not self.few and -margin < self.inner[0] - slack and self.inner[1] + slack < margin
+
+    def beside(self, percent: float) -> "Estimate":
+        """Return the difference of a score that is a fraction from a number in percent, in percentage points."""
+        estimate, low, high, inner_low, inner_high = (
+            100 * end - percent for end in (self.estimate, self.low, self.high, *self.inner)
+        )
+        return replace(self, estimate=estimate, low=low, high=high, inner=(inner_low, inner_high))
 
     def smallest_difference(self, tests: int = 1) -> float:
         """Return the true difference that is shown four times in five; infinite where too few clusters disagree.
@@ -108,6 +119,37 @@ def wilson(successes: int, of: int) -> tuple[float, float]:
     middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
     half = z * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
     return (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
+
+
+def newcombe(failed_a: int, of_a: int, failed_b: int, of_b: int) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two independent rates (Newcombe 1998, Statistics in Medicine
+    17:873, method 10: Wilson's intervals combined by squares).
+    """
+    a, b = failed_a / of_a, failed_b / of_b
+    (low_a, high_a), (low_b, high_b) = wilson(failed_a, of_a), wilson(failed_b, of_b)
+    return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
+    """Return Spearman's correlation with its 95 % interval (Bonett and Wright 2000, Psychometrika 65:23).
+
+    A perfect order has no variance by their formula; its interval begins where one of a single exchange would.
+
+    Raises:
+        ValueError: fewer than four pairs, or all values of one side are equal.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import spearmanr
+
+    n = len(x)
+    if n < 4 or len({*x}) < 2 or len({*y}) < 2:
+        raise ValueError(f"a rank correlation needs four runs with different values, not {n}")
+    rho = float(spearmanr(x, y).statistic)
+    most = 1 - 12 / (n * (n**2 - 1))
+    known = max(-most, min(most, rho))
+    half = float(ndtri((1 + LEVEL) / 2)) * math.sqrt((1 + known**2 / 2) / (n - 3))
+    low, high = math.tanh(math.atanh(known) - half), math.tanh(math.atanh(known) + half)
+    return rho, min(low, rho), max(high, rho)
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""What a comparison concludes, as values. `transfer.report.tables.comparison` makes sentences of them.
+"""What a comparison, and the rule of a claim, conclude. `transfer.report` makes sentences of the values.
 
 `docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """
@@ -7,6 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from transfer.statistics.intervals import Estimate
+
+SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = VERDICTS = (
+    "support",
+    "no relevant effect",
+    "contradiction",
+    "undecided",
+)
 
 
 class Kind(Enum):
@@ -78,6 +85,7 @@ def verdict_of(
     estimate: Estimate,
     *,
     p: float | None = None,
+    slack: float = 0.0,
     higher: bool = True,
     effect: bool = False,
     tests: int = 1,
@@ -87,29 +95,48 @@ def verdict_of(
     """Return what an estimate of a difference concludes.
 
     Args:
-        p: the adjusted p value; by default the estimate's own.
+        p: the adjusted p value; without one the interval shows a difference.
+        slack: how far the number that is compared with may be from its print, either way; 0 for a comparison of scores.
         higher: whether more of the score is better.
         effect: whether the difference is an effect of a field, not one of variants.
         tests: the number of tests over which p values are adjusted.
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
         percent: whether the score is a fraction.
     """
+    verdict = Verdict(Kind.INCONCLUSIVE, percent=percent, margin=margin)
     if estimate.borrowed:
-        return Verdict(Kind.INCONCLUSIVE, percent=percent, margin=margin, borrowed=True)
-    verdict = Verdict(
-        Kind.EQUIVALENT, percent=percent, margin=margin, within=margin is not None and estimate.within(margin)
-    )
-    if (estimate.p if p is None else p) < 1 - estimate.level:
+        return replace(verdict, borrowed=True)
+    verdict = replace(verdict, within=margin is not None and estimate.within(margin, slack))
+    if p < 1 - estimate.level if p is not None else estimate.low > slack or estimate.high < -slack:
         above = estimate.estimate > 0
         kinds = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)
         return replace(verdict, kind=kinds[above if effect else above == higher])
     if verdict.within:
-        return verdict
+        return replace(verdict, kind=Kind.EQUIVALENT)
     return replace(
         verdict,
-        kind=Kind.INCONCLUSIVE,
         smallest=estimate.smallest_difference(tests=tests),
         equal=estimate.method == "rule of three" and not estimate.estimate,
         alone=estimate.shown,
         few=estimate.few,
     )
+
+
+def conclusion(expect: str, low: float, high: float, margin: float | None, *, enough: bool = True) -> str:
+    """Return the verdict on an effect, as `docs/guide/claims.md` states it.
+
+    Args:
+        expect: "a > b", "> 0", "a >= b", "a = b" and their reverses, about the effect of a less b.
+        low, high: the 95 % interval of the effect.
+        margin: the smallest relevant effect; None if there is none.
+        enough: whether enough samples differ to call an effect smaller than the margin.
+    """
+    if "<" in expect:
+        low, high = -high, -low
+    margin = margin or 0.0
+    below, within = high <= -margin, enough and -margin < low and high < margin
+    if expect == "a = b":
+        return SUPPORT if within else CONTRADICTION if below or low >= margin else UNDECIDED
+    if "=" in expect:
+        return SUPPORT if enough and low > -margin else CONTRADICTION if below else UNDECIDED
+    return NO_EFFECT if within else SUPPORT if low > 0 else CONTRADICTION if below else UNDECIDED

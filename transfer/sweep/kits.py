@@ -17,8 +17,7 @@ from transfer.experiments.published_rows import Kit, Paper, PublishedTable, Row,
 from transfer.experiments.sweep_file import SweepFile, read_sweep
 from transfer.records.run_set import RunSet
 from transfer.records.store import runs_in
-from transfer.report.published.differences import run_marks
-from transfer.report.published.matching import Matcher, OwnRuns
+from transfer.report.published.matching import Matcher, OwnRuns, run_marks
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import WIDTH, markdown
 from transfer.sweep.cost_estimate import Prediction

@@ -1,4 +1,5 @@
 import csv
+import itertools
 import math
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 from tests.documents import ROOT
 from transfer.report.tables.comparison import verdict_text
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind, Verdict, verdict_of
+from transfer.statistics.verdicts import Kind, Verdict, conclusion, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
@@ -64,3 +65,33 @@ def test_the_recorded_study_keeps_five_percent_within_seven_in_every_cell() -> N
     cells = list(csv.DictReader((ROOT / "tests/benchmarks/evidence.csv").read_text().splitlines()))
     rejected = [float(cell["rejected"]) for cell in cells if cell["rejected"]]
     assert (len(cells), len(rejected) > 250, max(rejected) <= 7) == (459, True, True)
+
+
+def plain(expect: str, low: float, high: float, margin: float) -> str:
+    """The table of docs/guide/claims.md, a line each."""
+    within = -margin < low and high < margin
+    support, contradiction = {
+        ">": (low > 0 and not within, high <= -margin),
+        "<": (high < 0 and not within, low >= margin),
+        "=": (within, low >= margin or high <= -margin),
+        ">=": (low > -margin, high <= -margin),
+        "<=": (high < margin, low >= margin),
+    }[expect]
+    other = "no relevant effect" if within and "=" not in expect else "undecided"
+    return "support" if support else "contradiction" if contradiction else other
+
+
+def test_a_conclusion_is_that_of_the_documented_table() -> None:
+    ends = (-3.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 3.0)
+    for (low, high), margin, sign in itertools.product(
+        itertools.combinations(ends, 2), (None, 1.0), ("> 0", "a < b", "a > b", "a = b", "a >= b", "a <= b")
+    ):
+        if margin or "=" not in sign:
+            wanted = plain(sign.strip("ab0 "), low, high, margin or 0.0)
+            assert conclusion(sign, low, high, margin) == wanted, (sign, low, high, margin)
+
+
+def test_too_few_samples_that_differ_call_nothing_smaller_than_the_margin() -> None:
+    for expect in ("a = b", "a >= b", "a <= b", "a > b"):
+        assert conclusion(expect, -0.5, 0.4, 1.0, enough=False) == "undecided"
+    assert conclusion("a > b", 0.1, 0.4, 1.0, enough=False) == "support"

@@ -14,8 +14,9 @@ from transfer.records.run_set import RunSet
 from transfer.report.claims.findings import POINTS, Finding, Point
 from transfer.report.claims.variants import Grid, equal_grids, matched, scale_of, values_of
 from transfer.report.tables.table import MeanInterval
-from transfer.statistics.effects import UNDECIDED, conclusion, newcombe
 from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
+from transfer.statistics.intervals import newcombe
+from transfer.statistics.verdicts import UNDECIDED, conclusion
 
 
 def failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:

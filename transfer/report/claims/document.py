@@ -20,7 +20,7 @@ from transfer.report.figures.svg import on_white
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, with_numbers
 from transfer.report.tables.text import csv, markdown, without_tags
-from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT
+from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT
 
 OWN = "The suite's own rows"
 RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"

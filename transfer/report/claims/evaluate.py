@@ -20,8 +20,8 @@ from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, 
 from transfer.report.claims.variants import chosen, matched, measure, scale_of, selected, values_of
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
-from transfer.statistics.effects import CONTRADICTION, SUPPORT, UNDECIDED, conclusion, rank_correlation
-from transfer.statistics.intervals import Estimate, Scores
+from transfer.statistics.intervals import Estimate, Scores, rank_correlation
+from transfer.statistics.verdicts import CONTRADICTION, SUPPORT, UNDECIDED, conclusion
 
 
 def evaluate(claim: Claim, runs: RunSet) -> Result:

@@ -7,7 +7,7 @@ from transfer.core.files import csv_text
 from transfer.experiments import claims as kinds
 from transfer.report.claims.findings import Point, Result
 from transfer.report.figures.svg import COLORS, INK, SMALL, Plot, canvas, finish, logarithmic, plain, plot_of, wrapped
-from transfer.statistics.effects import CONTRADICTION, SUPPORT
+from transfer.statistics.verdicts import CONTRADICTION, SUPPORT
 
 LINE = 0.27
 """Height of a row in inches."""

@@ -10,7 +10,7 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.costs import hours
 from transfer.report.tables.table import MeanInterval
-from transfer.statistics.effects import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
+from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
 POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"

@@ -8,7 +8,6 @@ verdicts are made.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
@@ -25,14 +24,14 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
-from transfer.report.published.verdicts import MARGIN, Counts, judged
+from transfer.report.published.verdicts import MARGIN, Counts, verdict_on
 from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, Scores
 
-REASONS = "not comparable because"
-"""Name of the column of reasons why numbers are not comparable."""
+NOT_COMPARABLE, REASONS = "not comparable", "not comparable because"
+"""What stands in the place of a verdict, and the name of the column of reasons."""
 COLUMNS = (
     *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
     Column("gmacs", significant_digits=SIGNIFICANT),
@@ -71,19 +70,21 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
         sweep = f"no legible numbers; `python -m transfer.sweep {published.sweep} --tier full` makes yours"
         return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
-    rows: list[Row] = []
-    places: dict[Note, list[int]] = {}
+    rows, notes = list[Row](), list[Note]()
     for row in published.rows:
         for value in row.values:
             found: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
             for of_cell in found or [None]:
-                cells, notes = _cell_row(row, value, of_cell, matcher, margin)
-                for note in notes:
-                    places.setdefault(note, []).append(len(rows))
+                cells, problem = _cell_row(row, value, of_cell, matcher, margin)
+                if problem:
+                    notes.append(Note(f"no interval, since {problem}", _about(row, value), (len(rows),)))
                 rows.append(cells)
     rules = [Note(AGREES, f"agrees within {margin:g}")]
-    of_rows = [replace(note, rows=tuple(of_note)) for note, of_note in places.items()]
-    return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *of_rows])
+    return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *notes])
+
+
+def _about(row: PublishedRow, value: Value) -> str:
+    return f"{row.label}, {value.dataset}, {value.name}"
 
 
 def _notes(table: PublishedTable) -> list[Note]:
@@ -96,15 +97,14 @@ def _notes(table: PublishedTable) -> list[Note]:
             notes.append(Note(f"for reference only: {row.reference}", row.label))
         for value in row.values:
             if value.doubt:
-                about = f"{row.label}, {value.dataset}, {value.name}"
-                notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", about))
+                notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", _about(row, value)))
     return notes
 
 
 def _cell_row(
     row: PublishedRow, value: Value, runs: OwnRuns | None, matcher: Matcher, margin: float
-) -> tuple[Row, list[Note]]:
-    """Return the row of a published cell, and its notes.
+) -> tuple[Row, str]:
+    """Return the row of a published cell, and why it has no interval, where it could have one.
 
     Args:
         runs: the user's own runs of one configuration; None without any.
@@ -115,18 +115,29 @@ def _cell_row(
     printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed}
     if runs is None:
-        return cells | _blocked(row, value, matcher, judge=not mark), []
-    estimate, problem = None, ""
+        return cells | _blocked(row, value, matcher, judge=not mark), ""
+    estimate, gap, problem = None, None, ""
     completed = [matcher.runs.by_id[record.run_id] for record in runs.records if not record.training_failed]
     if completed and value.percent is not None and not mark:
-        estimate, problem = _estimate(completed, value, evidence)
+        try:
+            estimate = _estimate(completed, value, evidence)
+            gap = estimate.beside(value.percent)
+        except UserError as error:
+            problem = str(error)
     pretrainings = {run.run_id: run for record in runs.records for run in evidence.lineage(record)}
     variant = evidence.variant(runs.records)
-    counts = _counts(variant, bool(pretrainings))
-    verdict = judged(value, counts, estimate, comparable=not runs.reasons, margin=margin)
+    counts = Counts(
+        runs=len(variant.records),
+        broken=sum(record.training_failed for record in variant.records),
+        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * bool(pretrainings),
+        lost=len(variant.lost),
+        not_judged=sum(record.not_judged for record in variant.records),
+    )
+    verdict = NOT_COMPARABLE if runs.reasons else verdict_on(value, counts, gap, margin=margin)
     cells |= {
         "reading": runs.reading,
         "own": _own_text(variant, value, estimate, counts),
+        "interval": "none" if problem else None,
         "verdict": None if mark else verdict,
         "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
         "device_hours": _hours(runs.records),
@@ -134,45 +145,26 @@ def _cell_row(
         REASONS: runs.reasons,
         "runs": tuple(record.run_id for record in runs.records),
     }
-    if problem:
-        note = Note(f"no interval, since {problem}", f"{row.label}, {value.dataset}, {value.name}")
-        return cells | {"interval": "none"}, [note]
-    if estimate is None or value.percent is None:
-        return cells, []
-    ends = [
-        f"{100 * end - value.percent:+.{value.decimals}f}" for end in (estimate.estimate, estimate.low, estimate.high)
-    ]
-    return cells | {
-        "difference": ends[0],
-        "interval": f"{ends[1]} to {ends[2]} ({count(estimate.seeds[0], 'seed')})",
-    }, []
+    if gap is not None:
+        difference, low, high = (f"{end:+.{value.decimals}f}" for end in (gap.estimate, gap.low, gap.high))
+        interval = f"{low} to {high} ({count(gap.seeds[0], 'seed')})"
+        cells |= {"difference": difference, "interval": interval}
+    return cells, problem
 
 
-def _counts(variant: Arm, pretrained: bool) -> Counts:
-    return Counts(
-        runs=len(variant.records),
-        broken=sum(record.training_failed for record in variant.records),
-        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * pretrained,
-        lost=len(variant.lost),
-        not_judged=sum(record.not_judged for record in variant.records),
-    )
-
-
-def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> tuple[Estimate | None, str]:
+def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> Estimate:
     """Return the mean score of runs, a fraction, with its interval.
 
-    Otherwise the second value is the reason: no run has the score, it is not a mean over samples, or per-sample
-    outcomes are missing.
+    Raises:
+        UserError: no run has the score, it is not a mean over samples, or per-sample outcomes are missing.
     """
-    if value.epoch is None and not any(value.metric in run.record.scores for run in completed):
-        return None, f"no run has a score of this name: {' '.join(run.record.run_id for run in completed)}"
-    try:
-        if value.epoch is not None:
-            return _mean_at(completed, value), ""
-        estimate = mean_score(completed, value.metric, evidence)
-    except UserError as error:
-        return None, str(error)
-    return estimate, "" if estimate else "outcomes do not add up to the score"
+    if value.epoch is not None:
+        return _mean_at(completed, value)
+    if not any(value.metric in run.record.scores for run in completed):
+        raise UserError(f"no run has a score of this name: {' '.join(run.record.run_id for run in completed)}")
+    if (estimate := mean_score(completed, value.metric, evidence)) is None:
+        raise UserError("outcomes do not add up to the score")
+    return estimate
 
 
 def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
@@ -214,9 +206,10 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
     kinds = {matcher.keys[record.run_id] for record in broken}
     total = sum(matcher.keys[record.run_id] in kinds for record in matcher.runs.records)
     counts = Counts(runs=0, pretrainings=total, lost=len(broken))
+    verdict = NOT_COMPARABLE if reasons else verdict_on(value, counts, None)
     return {
         "own": f"blocked: {_failures(broken, total)}",
-        "verdict": judged(value, counts, None, comparable=not reasons) if judge and total == len(broken) else None,
+        "verdict": verdict if judge and total == len(broken) else None,
         "pretraining_hours": _hours(broken),
         REASONS: reasons,
         "runs": tuple(record.run_id for record in broken),
@@ -226,12 +219,9 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
 def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> str:
     """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
     scores = variant.values(value.metric) if value.epoch is None else []
-    broken = [record for record in variant.records if record.training_failed]
-    shown = []
-    if estimate or scores:
-        mean = 100 * estimate.estimate if estimate else fmean(scores)
-        shown.append(f"{mean:.{value.decimals}f}")
-    texts = [", ".join([*shown, *([_failures(broken, counts.runs)] if broken else [])])]
+    means = [100 * estimate.estimate] if estimate else [fmean(scores)] if scores else []
+    failures = _failures([record for record in variant.records if record.training_failed], counts.runs)
+    texts = [", ".join(filter(None, [*(f"{mean:.{value.decimals}f}" for mean in means), failures]))]
     if counts.lost:
         texts.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
     if scores and variant.absent and (at_chance := [*variant.with_breakdowns(value.metric).values()]):

@@ -22,7 +22,7 @@ from transfer.records.protocol import not_of_task
 from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.report.published.differences import process_count
+from transfer.report.published.matching import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.tables.table import cell_text
 from transfer.report.tables.text import note_texts

@@ -1,4 +1,4 @@
-"""How one's own runs stand to a published number: every verdict as a value, and the words that are made of it."""
+"""How one's own runs stand to a published number: the words of every verdict."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,7 @@ import pytest
 from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import Value
 from transfer.records.store import Run
-from transfer.report.published.verdicts import MARGIN, Counts, judged
-from transfer.report.published.verdicts import PublishedKind as Kind
+from transfer.report.published.verdicts import MARGIN, Counts, verdict_on
 from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
@@ -26,38 +25,34 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
 
 
 @pytest.mark.parametrize(
-    ("value", "counts", "found", "kind", "words"),
+    ("value", "counts", "found", "words"),
     [
-        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
-        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), Kind.AGREES,
-            "agrees within 1, of these models (1 seed)"),
-        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), Kind.AGREES, "agrees within 1"),
-        (SCORE, Counts(3), estimate(79.8, 1.1, 0.96), Kind.CANNOT_TELL,
+        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), "agrees within 1"),
+        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), "agrees within 1, of these models (1 seed)"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), "agrees within 1"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.96),
             "inconclusive: differences up to 1.1 percentage points not excluded"),
-        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), Kind.HIGHER, "higher"),
-        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), Kind.LOWER, "lower, by less than 1"),
-        (SCORE, Counts(3), None, Kind.NO_INTERVAL, "no interval"),
-        (SCORE, Counts(3, broken=3), None, Kind.BREAKS_DOWN_HERE_ONLY, "failed here only"),
-        (SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), "higher"),
+        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), "lower, by less than 1"),
+        (SCORE, Counts(3), None, "no interval"),
+        (SCORE, Counts(3, broken=3), None, "failed here only"),
+        (SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2),
             "agrees within 1, completed runs only: failed in 1 of 3 here"),
-        (SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+        (SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2),
             "agrees within 1, completed runs only: 3 of 5 pretraining runs failed"),
-        (SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), Kind.AGREES,
+        (SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5),
             "agrees within 1, of one pretraining (3 seeds after it)"),
-        (SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
-            "failed here only: 2 of 2 pretraining runs failed"),
-        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), Kind.NOT_HERE, "not here"),
-        (CRASH, Counts(3, not_judged=2), None, Kind.CANNOT_TELL, "inconclusive: 2 of 3 not judged"),
-        (CRASH, Counts(3, broken=3), None, Kind.BOTH_BREAK_DOWN, "both failed"),
-        (CRASH, Counts(3, broken=1), None, Kind.BREAKS_DOWN_IN_SOME, "failed in 1 of 3 here"),
-        (CRASH, Counts(2, pretrainings=5, lost=3), None, Kind.NOT_HERE,
+        (SCORE, Counts(0, pretrainings=2, lost=2), None, "failed here only: 2 of 2 pretraining runs failed"),
+        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), "not here"),
+        (CRASH, Counts(3, not_judged=2), None, "inconclusive: 2 of 3 not judged"),
+        (CRASH, Counts(3, broken=3), None, "both failed"),
+        (CRASH, Counts(3, broken=1), None, "failed in 1 of 3 here"),
+        (CRASH, Counts(2, pretrainings=5, lost=3), None,
             "not here, completed runs only: 3 of 5 pretraining runs failed"),
     ],
 )  # fmt: skip
-def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: Kind, words: str) -> None:
-    verdict = judged(value, counts, found)
-    assert verdict.kind is kind
-    assert str(verdict) == words
+def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, words: str) -> None:
+    assert verdict_on(value, counts, found and found.beside(float(SCORE.printed))) == words
 
 
 @pytest.mark.parametrize(("printed", "slack"), [("79.8", 0.05), ("79.854", 0.0005), ("80", 0.5)])
@@ -66,10 +61,10 @@ def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slac
     number = float(printed)
     for more, within in ((-1e-6, True), (1e-6, False)):
         room = estimate(number, 2.0, MARGIN - slack + more)
-        assert (judged(value, Counts(3), room).kind is Kind.AGREES) is within
+        assert verdict_on(value, Counts(3), room.beside(number)).startswith("agrees") is within
     for more, shown in ((-1e-6, False), (1e-6, True)):
         near = estimate(number + 3 + slack + more, 3.0, 2.5)
-        assert (judged(value, Counts(3), near).kind is Kind.HIGHER) is shown
+        assert verdict_on(value, Counts(3), near.beside(number)).startswith("higher") is shown
 
 
 def test_every_comparable_configuration_has_a_row(tmp_path: Path) -> None:
