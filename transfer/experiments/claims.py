@@ -102,20 +102,8 @@ class Claims:
 
 
 KEYS, NEEDED = tuple(one.name for one in fields(Claim)), ("id", "claim", "where")
-TEXTS = (
-    *NEEDED,
-    "printed",
-    "authors",
-    "runs",
-    "a",
-    "b",
-    "metric",
-    "against",
-    "choose",
-    "chosen_by",
-    "over",
-    "commands",
-)
+TEXTS = [one.name for one in fields(Claim) if one.type in (str, tuple[str, ...]) and one.name not in ("kind", "expect")]
+"""Keys whose values are texts, or lists of them, but for those that have a choice of texts."""
 
 
 def read_claims(name: str) -> Claims:
@@ -166,7 +154,7 @@ def _faults(claim: Claim) -> Iterator[str]:
         kind = int if least else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
             yield f"`{key}` must be a {'whole ' * least}number from {least} on, not {value!r}"
-    for key in (*TEXTS, "commands"):
+    for key in TEXTS:
         for one in as_list(getattr(claim, key)):
             if not isinstance(one, str) or (key in NEEDED and not one.strip()):
                 yield f"`{key}` must be text, not {one!r}"

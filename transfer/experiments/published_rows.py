@@ -19,8 +19,6 @@ from typing import Any
 from transfer.core.errors import UsageError, unknown
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 
-CRASH = "crash"
-
 
 @dataclass(frozen=True)
 class Value:
@@ -44,7 +42,7 @@ class Value:
     @property
     def crash(self) -> bool:
         """Whether the paper reports a failed training run."""
-        return self.printed == CRASH
+        return self.printed == "crash"
 
     @property
     def percent(self) -> float | None:
@@ -92,8 +90,9 @@ class PublishedTable:
 
     @property
     def called(self) -> str:
-        """Text such as "table 4" or "figure 1"."""
-        return called(self.name)
+        """Return "table 4" for the name "4", and "figure 1" for "figure1"."""
+        figure = self.name.removeprefix("figure")
+        return f"table {self.name}" if figure == self.name else f"figure {figure}"
 
 
 @dataclass(frozen=True)
@@ -137,17 +136,6 @@ class Paper:
     """Kits by the step that they run."""
 
 
-def called(table: str) -> str:
-    """Return "table 4" for the name "4", and "figure 1" for "figure1"."""
-    figure = table.removeprefix("figure")
-    return f"table {table}" if figure == table else f"figure {figure}"
-
-
-def paper_names() -> list[str]:
-    """Return the names of the papers with a file of published numbers."""
-    return config_names("published")
-
-
 @lru_cache
 def read_paper(name: str) -> Paper:
     """Return the published numbers of a paper.
@@ -155,8 +143,8 @@ def read_paper(name: str) -> Paper:
     Raises:
         UsageError: the paper is unknown.
     """
-    if name not in paper_names():
-        raise unknown("paper", name, paper_names())
+    if name not in (papers := config_names("published")):
+        raise unknown("paper", name, papers)
     content = read_yaml(CONFIGS / "published" / f"{name}.yaml")
     tables = {key: _table(name, key, table) for key, table in content["tables"].items()}
     kits = {step: Kit(**kit) for step, kit in content.get("kits", {}).items()}
@@ -167,8 +155,8 @@ def table_of(paper: str, table: str) -> PublishedTable:
     """Return a table of a paper, or a figure by a name such as `figure1`. Raises UsageError for an unknown one."""
     tables = read_paper(paper).tables
     if table not in tables:
-        titles = [known.called for known in tables.values()]
-        raise UsageError(f"{paper} has no {called(table)} (there are {', '.join(titles)})")
+        asked, *known = (one.called for one in (PublishedTable(paper, table, ""), *tables.values()))
+        raise UsageError(f"{paper} has no {asked} (there are {', '.join(known)})")
     return tables[table]
 
 

@@ -181,16 +181,14 @@ def _check_named_steps(vary: str | None, search: dict[str, Any] | None, steps: S
 
 def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> dict[str, Step]:
     """Return the steps that are not null. Raises UsageError; mistakes within steps are `kept`."""
-    parsed = dict[str, Step]()
-    for key, value in steps.items():
+    parsed, earlier = dict[str, Step](), list[str]()
+    for key, value in ((key, value) for key, value in steps.items() if value is not None):
         with kept():
-            parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
-    for step in parsed.values():
-        earlier = [name for name in [*steps][: [*steps].index(step.name)] if steps[name]]
-        with kept():
+            step = parsed[key] = parse_step(key, value, shared, where)
             if step.after is not None and step.after not in earlier:
                 hint = did_you_mean(step.after, earlier)
-                raise UsageError(f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier step{hint}")
+                raise UsageError(f"{where}: steps.{key}: `after: {step.after}` must name an earlier step{hint}")
+        earlier.append(key)
     return parsed
 
 

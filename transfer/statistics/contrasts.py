@@ -86,10 +86,10 @@ def contrast(
     """
     scale = np.asarray(coefficients, dtype=np.float64)
     known = _varying(variants, scale, paired=paired)
-    known = replace(known, discordant=_discordant(variants, scale, bounds))
     reach = float(np.abs(scale).sum() / 2 * (bounds[1] - bounds[0]))
     span, limits = (2 * reach, bounds) if len(variants) == 1 else (reach, (-reach, reach))
-    known = replace(known, estimate=min(max(known.estimate, limits[0]), limits[1]))  # sums round
+    estimate = min(max(known.estimate, limits[0]), limits[1])  # sums round
+    known = replace(known, estimate=estimate, discordant=_discordant(variants, scale, bounds))
     counts = _counts(variants, scale, bounds)
     if counts is not None and (len(variants) == 1 or any(counts)):
         return _exact(known, *counts)
@@ -246,7 +246,7 @@ def _exact(known: Estimate, more: int, fewer: int | None = None) -> Estimate:
         of = known.clusters
         return clopper_pearson(more, of, level) if fewer is None else mcnemar_interval(more, fewer, of, level)
 
-    p = float(ends(known.level)[0] <= 0) if fewer is None else mcnemar_p(more, fewer)
+    p = float(ends(LEVEL)[0] <= 0) if fewer is None else mcnemar_p(more, fewer)
     return _with_interval(known, ends, p, "exact")
 
 
@@ -276,11 +276,11 @@ def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
 
     p = max(2 * float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.errors if error)
     found = _with_interval(known, ends, p, "t")
-    return replace(found, of_models=ends(known.level, [(known.cluster_error, known.cluster_df)]))
+    return replace(found, of_models=ends(LEVEL, [(known.cluster_error, known.cluster_df)]))
 
 
 def _with_interval(known: Estimate, ends: Callable[[float], tuple[float, float]], p: float, method: Method) -> Estimate:
     """Return the estimate with the interval that `ends` gives for its level, and that of two one-sided tests."""
-    low, high = ends(known.level)
-    inner = ends(2 * known.level - 1)
+    low, high = ends(LEVEL)
+    inner = ends(2 * LEVEL - 1)
     return replace(known, low=low, high=high, inner=inner, of_models=(low, high), p=p, method=method)

@@ -32,10 +32,9 @@ class Estimate:
     estimate: float
     low: float
     high: float
-    level: float = LEVEL
     p: float = 1.0
-    """Two-sided p value of no difference, by the method of the interval: below 1 - level where that excludes 0, and
-    only there."""
+    """Two-sided p value of no difference, by the method of the interval: below 1 - `LEVEL` where that excludes 0,
+    and only there."""
     method: Method = "t"
     stderr: float = 0.0
     """Standard error over test samples and, with several seeds, over seeds."""
@@ -61,14 +60,17 @@ class Estimate:
     discordant: int | None = None
     """Clusters on which the variants differ; None where it is not known, as of COCO's scores."""
     inner: tuple[float, float] = (-math.inf, math.inf)
-    """The interval of the level 1 - 2 (1 - level), of two one-sided tests (Schuirmann 1987)."""
+    """The interval of the level 1 - 2 (1 - `LEVEL`), of two one-sided tests (Schuirmann 1987)."""
     of_models: tuple[float, float] = (-math.inf, math.inf)
     """The interval for these trained models on other samples, without what seeds vary."""
 
-    @property
-    def shown(self) -> bool:
-        """Return whether the interval excludes 0."""
-        return self.p < 1 - self.level
+    def shown(self, slack: float = 0.0) -> bool:
+        """Return whether the interval excludes 0.
+
+        Args:
+            slack: rounding of the number that is compared with, which may widen the difference.
+        """
+        return self.low > slack or self.high < -slack
 
     @property
     def few(self) -> bool:
@@ -81,10 +83,8 @@ class Estimate:
         return self.clusters if self.discordant is None else self.discordant
 
     def within(self, margin: float, slack: float = 0.0) -> bool:
-        """Return whether two one-sided tests at 1 - level show a difference smaller than the margin either way.
-
-        Args:
-            slack: rounding of the number that is compared with, which may widen the difference.
+        """Return whether two one-sided tests at 5 % show a difference smaller than the margin either way; for `slack`
+        see `shown`.
         """
         return not self.few and -margin < self.inner[0] - slack and self.inner[1] + slack < margin
 
@@ -103,7 +103,7 @@ class Estimate:
         """
         from scipy.special import stdtrit
 
-        level = round(1 - self.level, 9) / tests
+        level = round(1 - LEVEL, 9) / tests
         errors = self.errors or ((self.stderr, self.df),)
         detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in errors)
         return math.inf if self.few else max(detected)

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from transfer.statistics.intervals import Estimate
+from transfer.statistics.intervals import LEVEL, Estimate
 
 SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = VERDICTS = (
     "support",
@@ -107,7 +107,7 @@ def verdict_of(
     if estimate.borrowed:
         return replace(verdict, borrowed=True)
     verdict = replace(verdict, within=margin is not None and estimate.within(margin, slack))
-    if p < 1 - estimate.level if p is not None else estimate.low > slack or estimate.high < -slack:
+    if p < 1 - LEVEL if p is not None else estimate.shown(slack):
         above = estimate.estimate > 0
         kinds = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)
         return replace(verdict, kind=kinds[above if effect else above == higher])
@@ -117,7 +117,7 @@ def verdict_of(
         verdict,
         smallest=estimate.smallest_difference(tests=tests),
         equal=estimate.method == "rule of three" and not estimate.estimate,
-        alone=estimate.shown,
+        alone=estimate.shown(slack),
         few=estimate.few,
     )
 

@@ -5,10 +5,10 @@ import pytest
 from transfer.core.settings import config_names
 from transfer.data.spec import resolve_dataset
 from transfer.experiments.grid import expand
-from transfer.experiments.published_rows import PublishedTable, paper_names, read_paper, rows_of
+from transfer.experiments.published_rows import PublishedTable, read_paper, rows_of
 from transfer.experiments.sweep_file import TIERS, read_sweep
 
-ALL = [table for name in paper_names() for table in read_paper(name).tables.values()]
+ALL = [table for name in config_names("published") for table in read_paper(name).tables.values()]
 TABLES = [table for table in ALL if table.rows]
 SWEEP = attrgetter("sweep")
 
@@ -54,7 +54,7 @@ def test_every_table_and_figure_has_its_tiers(table: PublishedTable) -> None:
         assert names <= stood_in if stood_in else not any(name.startswith(("toy_", "cifar10_")) for name in names)
 
 
-@pytest.mark.parametrize("name", paper_names())
+@pytest.mark.parametrize("name", config_names("published"))
 def test_datasets_and_numbers_of_a_shipped_file_can_be(name: str) -> None:
     paper = read_paper(name)
     rows = [row for table in paper.tables.values() for row in table.rows]

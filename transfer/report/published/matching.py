@@ -8,11 +8,10 @@ If a recipe has precision `auto`, bf16 and fp16 both agree with the table: the r
 the GPUs of the full tier `auto` resolves to bf16. fp32 does not agree.
 """
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from backbones.archs import VOLOS
@@ -208,15 +207,9 @@ def _expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, d
         parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
         names = names or current.backbone
         current = sweep.steps[current.after] if current.after else None
-    parts = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
-    return _resolved(names[0], json.dumps(parts, sort_keys=True))
-
-
-@lru_cache
-def _resolved(name: str, parts: str) -> BackboneSpec:
-    named = json.loads(parts)
-    usual = {key: named.pop(key) for key in LEFT_TO_RECIPES if key in named}
-    return resolve(name, usual=usual, **named)
+    named = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
+    usual = {name: named.pop(name) for name in LEFT_TO_RECIPES if name in named}
+    return resolve(names[0], usual=usual, **named)
 
 
 @dataclass(frozen=True)
@@ -260,10 +253,11 @@ class Matcher:
 
     def matches(self, row: Row, value: Value) -> list[OwnRuns]:
         """Return the runs that match a cell, each for itself."""
-        step = self.sweep.steps[value.step]
+        if not row.steps:
+            return []
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
-        records = [record for record in self._of_step(step) if record.dataset.get("name") in names and row.steps]
-        return self._matches(records, row, step, [value.dataset])
+        records = [record for record in self.runs.records if record.dataset.get("name") in names]
+        return self._matches(records, row, self.sweep.steps[value.step], [value.dataset])
 
     def own_runs(self, row: Row, value: Value) -> list[OwnRuns]:
         """Return the configurations that are shown beside a cell: of each reading every comparable one.
@@ -287,12 +281,8 @@ class Matcher:
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
-        broken = [record for record in self._of_step(parent) if record.training_failed and record.backbone]
+        broken = [record for record in self.runs.records if record.training_failed and record.backbone]
         return self._matches(broken, row, parent, parent.dataset, f"{parent.name}: ")
-
-    def _of_step(self, step: Step) -> list[Record]:
-        task = step.task
-        return [record for record in self.runs.records if record.task == task]
 
     def _matches(
         self, records: Iterable[Record], row: Row, step: Step, datasets: Sequence[str], prefix: str = ""
@@ -303,20 +293,18 @@ class Matcher:
             datasets: names of datasets that agree with the table.
             prefix: stands before the differences from the step.
         """
-        found = []
-        for record in records:
+        found, task = [], step.task
+        expects_volo = _expected_backbone(self.sweep, step, {}).arch in VOLOS
+        for record in (record for record in records if record.task == task):
             reading, chain = reading_of(record, row.steps.get(step.name, {})), self.runs.evidence.lineage(record)
             behind = None if reading is None else self._weights_reasons(record, chain, row, step)
             is_volo = (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
-            if reading is None or behind is None or is_volo != self._expects_volo(step):
+            if reading is None or behind is None or is_volo != expects_volo:
                 continue
             reasons = self._differences(record, row, step, datasets)
             reasons = [*run_marks([record, *chain]), *(prefix + reason for reason in reasons), *behind]
             found.append(OwnRuns([record], tuple(dict.fromkeys(reasons)), reading))
         return found
-
-    def _expects_volo(self, step: Step) -> bool:
-        return _expected_backbone(self.sweep, step, {}).arch in VOLOS
 
     def _differences(self, record: Record, row: Row, step: Step, datasets: Sequence[str]) -> list[str]:
         """Return the differences of a run from a step of the table, except those of its weights."""

@@ -16,13 +16,10 @@ WORDS = {
     Kind.ABOVE: "higher",
     Kind.BELOW: "lower",
     Kind.EQUIVALENT: "agrees",
-    Kind.INCONCLUSIVE: "inconclusive",
-    Kind.NO_INTERVAL: "no interval",
     Kind.A_FAILED: "failed here only",
     Kind.B_FAILED: "not here",
-    Kind.BOTH_FAILED: "both failed",
 }
-"""What is said of own runs (a) beside the published one (b); if only some of them failed as it did, how many."""
+"""What is said of own runs (a) beside the published one (b) in other words than those of the kind."""
 
 
 class Counts(NamedTuple):
@@ -68,7 +65,7 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         if verdict.kind is Kind.INCONCLUSIVE:
             most = value.rounding + max(gap.high, -gap.low)
             details.append(f"differences up to {most:.1f} percentage points not excluded")
-    head = here if value.crash and some else WORDS[verdict.kind]
+    head = here if value.crash and some else WORDS.get(verdict.kind, verdict.kind.value)
     if verdict.within:
         head += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
     if counts.runs > counts.broken and (counts.broken or counts.lost) and head != here:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, full, line_of, lines_of, run_of
-from transfer.core.settings import CONFIGS, read_yaml
-from transfer.experiments.published_rows import paper_names, read_paper, table_of
+from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.experiments.published_rows import read_paper, table_of
 from transfer.experiments.step import step_options
 from transfer.records.protocol import protocol
 from transfer.records.run_set import RunSet
@@ -136,7 +136,9 @@ def test_what_a_value_of_an_open_option_is_told(
     assert (line["own"], line["not comparable because"]) == ("79.0", told)
 
 
-@pytest.mark.parametrize("table", [table for name in paper_names() for table in read_paper(name).tables.values()])
+@pytest.mark.parametrize(
+    "table", [table for name in config_names("published") for table in read_paper(name).tables.values()]
+)
 def test_open_and_needed_options_are_options_of_the_steps_and_each_volo_row_needs_labels(table: Any) -> None:
     about, steps = read_paper(table.paper), full(table.sweep).steps
     for step, names in {**about.open, **about.needs}.items():

@@ -8,11 +8,12 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, line_of, lines_of, run_of, shown_table
-from transfer.experiments.published_rows import PublishedTable, paper_names, read_paper
+from transfer.core.settings import config_names
+from transfer.experiments.published_rows import PublishedTable, read_paper
 from transfer.records.store import Run
 from transfer.report.published.table import COLUMNS
 
-TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
+TABLES = [table for name in config_names("published") for table in read_paper(name).tables.values()]
 SWEEP = attrgetter("sweep")
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 CRASH = "ViT_p, 1e-3, AdamW, warm-up 5"
