@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from transfer.core.errors import UserError
+
 LEVEL = 0.95
 POWER = 0.8
 FEW = 10
@@ -136,14 +138,14 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> tuple[float, flo
     A perfect order has no variance by their formula; its interval begins where one of a single exchange would.
 
     Raises:
-        ValueError: fewer than four pairs, or all values of one side are equal.
+        UserError: fewer than four pairs, or all values of one side are equal.
     """
     from scipy.special import ndtri
     from scipy.stats import spearmanr
 
     n = len(x)
     if n < 4 or len({*x}) < 2 or len({*y}) < 2:
-        raise ValueError(f"a rank correlation needs four runs with different values, not {n}")
+        raise UserError(f"a rank correlation needs four runs with different values, not {n}")
     rho = float(spearmanr(x, y).statistic)
     most = 1 - 12 / (n * (n**2 - 1))
     known = max(-most, min(most, rho))

@@ -1,7 +1,6 @@
 """What a sweep's YAML may say, and how its mistakes are named."""
 
 import copy
-import re
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +106,13 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("stepz", {}, "unknown key 'stepz'; did you mean 'steps'"),
-        ("steps.reid.options", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'"),
         ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
-        ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
-        ("steps.reid.dataset", ["toy_markt"], "unknown dataset 'toy_markt'"),
         ("steps.pretrain.backbone", None, "`backbone` is missing"),
         ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
         ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
-        ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
         ("search", {"low": 1}, "`high` is missing"),
         ("paper", "scaled_relu", "`paper` and `table` belong together"),
@@ -139,21 +133,21 @@ def test_all_misspelt_names_are_told_at_once(tmp_path: Path) -> None:
     wrong["rows"] = [{"reidx": {}, "pretrain": {"stm": "conv"}}]
     with pytest.raises(UsageError) as told:
         read_sweep(write(tmp_path, wrong), "full")
-    for name in (
-        "abut",
-        "reidd",
-        "lo",
-        "map",
-        "tinyy",
-        "seedz",
-        "lrx",
-        "pretrainn",
-        "toy_markt",
-        "epochz",
-        "reidx",
-        "stm",
+    for text in (
+        "unknown key 'abut'; did you mean 'about'",
+        "vary: unknown key 'reidd'",
+        "search: unknown key 'lo'",
+        "report: unknown key 'map'",
+        "unknown backbone 'tinyy'",
+        "steps.pretrain: unknown key 'seedz'",
+        "steps.pretrain: unknown option 'lrx'",
+        "`after: pretrainn` must name an earlier step; did you mean 'pretrain'",
+        "unknown dataset 'toy_markt'",
+        "steps.reid: unknown option 'epochz'; did you mean 'epochs'",
+        "row 1: unknown key 'reidx'",
+        "row 1: pretrain: unknown option 'stm'",
     ):
-        assert re.search(rf"\b{name}\b", str(told.value)), name
+        assert text in str(told.value)
 
 
 def test_the_example_of_the_format_is_one(tmp_path: Path) -> None:

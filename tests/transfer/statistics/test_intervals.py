@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from transfer.core.errors import UserError
 from transfer.statistics.intervals import adjusted, newcombe, rank_correlation, wilson
 
 
@@ -45,5 +46,5 @@ def test_a_perfect_order_has_an_interval_and_too_few_pairs_have_none() -> None:
     assert (rho, high) == pytest.approx((1, 1))
     assert 0 < low < 1
     for x, y in (([1, 2, 3], [1, 2, 3]), ([1, 1, 1, 1], [1, 2, 3, 4])):
-        with pytest.raises(ValueError, match="four runs with different values"):
+        with pytest.raises(UserError, match="four runs with different values"):
             rank_correlation(x, y)

@@ -243,10 +243,7 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     texts = {run.folder: text for text, variant in zip(claim.a, found.variants, strict=True) for run in variant}
     used = [run for variant in found.variants for run in variant if run.record.scored]
     x, y = values_of(used, claim.metric), values_of(used, claim.against)
-    try:
-        rho, low, high = rank_correlation(x, y)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    rho, low, high = rank_correlation(x, y)
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
         unit="rho",
