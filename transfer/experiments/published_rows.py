@@ -96,25 +96,6 @@ class PublishedTable:
 
 
 @dataclass(frozen=True)
-class Kit:
-    """How a published number is reproduced, with the difference that is allowed; `transfer.sweep.kits` lists them."""
-
-    table: str
-    within: float
-    """Largest difference in percentage points, stated before anything ran."""
-    about: str
-    get: str
-    """Weights to get, as a command or in words."""
-    row: str = ""
-    """Label of the row in the table, where no sweep runs it; else it is the row that has the step."""
-    set: Sequence[str] = ()
-    """`STEP.KEY=VALUE` texts for the sweep of the table."""
-    dataset: str = ""
-    command: str = ""
-    """For a row that no sweep runs: the dataset in the record, and the command."""
-
-
-@dataclass(frozen=True)
 class Paper:
     """The published numbers of a paper."""
 
@@ -132,8 +113,8 @@ class Paper:
     """Descriptions of the downloads that the numbers need, by step and option; any value of the option will do."""
     open: dict[str, list[str]] = field(default_factory=dict)
     """Options that the paper leaves open, by step; the values of the shipped sweep are assumed."""
-    kits: dict[str, Kit] = field(default_factory=dict)
-    """Kits by the step that they run."""
+    kits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How numbers are reproduced, by the step that is run; `transfer.sweep.kits.Kit` has the entries."""
 
 
 @lru_cache
@@ -147,8 +128,7 @@ def read_paper(name: str) -> Paper:
         raise unknown("paper", name, papers)
     content = read_yaml(CONFIGS / "published" / f"{name}.yaml")
     tables = {key: _table(name, key, table) for key, table in content["tables"].items()}
-    kits = {step: Kit(**kit) for step, kit in content.get("kits", {}).items()}
-    return Paper(name, **content | {"tables": tables, "kits": kits})
+    return Paper(name, **content | {"tables": tables})
 
 
 def table_of(paper: str, table: str) -> PublishedTable:

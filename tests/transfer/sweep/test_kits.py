@@ -20,7 +20,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.tables.text import WIDTH
 from transfer.sweep.__main__ import main
-from transfer.sweep.kits import _Planned
+from transfer.sweep.kits import Kit
 
 PAGE = "docs/guide/reproduce.md"
 LABELS = {
@@ -30,9 +30,9 @@ LABELS = {
 }
 
 
-def planned(name: str) -> _Planned:
+def planned(name: str) -> Kit:
     paper = read_paper("anchors")
-    return _Planned(name, paper.kits[name], paper)
+    return Kit(name, paper, **paper.kits[name])
 
 
 def test_the_page_is_what_the_command_prints(
@@ -63,7 +63,7 @@ def test_runs_within_the_tolerance_reproduce_a_number(
     tmp_path: Path, name: str, scores: dict[str, float], given: dict[str, Any], said: str
 ) -> None:
     kit = planned(name)
-    cell = cell_of(kit.kit.table, LABELS[name], name, "anchors")
+    cell = cell_of(kit.table, LABELS[name], name, "anchors")
     assert kit.state(RunSet.of([run_of(cell, tmp_path, 800, scores=scores, **given)])) == said
 
 
