@@ -3,6 +3,7 @@
 `docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -36,6 +37,15 @@ class Kind(Enum):
     """Per-sample outcomes are missing, damaged or of other samples, or do not add up to the score."""
 
 
+ONE_SEED = "one variant has a single seed"
+"""It is beside several seeds of the other variant, so that its own variance is unknown."""
+CORRECTED = "not significant after correction for several tests"
+"""The row's own interval shows a difference."""
+NO_DIFFERENCE = "no difference on any sample"
+FEW_DIFFER = "too few clusters differ"
+"""Nothing is said of what could have been detected, and variants are not called equivalent."""
+
+
 @dataclass(frozen=True)
 class Breakdowns:
     """How many seeds of a variant failed, so that they have no score, of those judged; how many were not judged."""
@@ -55,12 +65,9 @@ class Verdict:
         percent: whether the score is a fraction, which readers are shown in percent.
         margin: what a difference was asked to be within; None where nothing was asked.
         within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
+        why: `ONE_SEED`, `CORRECTED`, `NO_DIFFERENCE` or `FEW_DIFFER`, where nothing can be told for that reason.
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
             too few clusters disagree to say.
-        equal: whether the variants do not differ on any sample.
-        borrowed: whether a variant has one seed beside several of the other, so that its own variance is unknown.
-        alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
-        few: whether too few clusters disagree to say what could have been detected, or to call variants equivalent.
         breakdowns: of each variant, where any failed; the verdict is then one on those that trained.
         counted: the difference with training runs that failed at chance: what whoever takes a recipe without knowing
             how it will end has to expect.
@@ -71,11 +78,8 @@ class Verdict:
     percent: bool = True
     margin: float | None = None
     within: bool = False
-    smallest: float | None = None
-    equal: bool = False
-    few: bool = False
-    borrowed: bool = False
-    alone: bool = False
+    why: str = ""
+    smallest: float = math.inf
     breakdowns: tuple[Breakdowns, ...] = ()
     counted: Estimate | None = None
     caveats: tuple[str, ...] = ()
@@ -105,7 +109,7 @@ def verdict_of(
     """
     verdict = Verdict(Kind.INCONCLUSIVE, percent=percent, margin=margin)
     if estimate.borrowed:
-        return replace(verdict, borrowed=True)
+        return replace(verdict, why=ONE_SEED)
     verdict = replace(verdict, within=margin is not None and estimate.within(margin, slack))
     if p < 1 - LEVEL if p is not None else estimate.shown(slack):
         above = estimate.estimate > 0
@@ -113,13 +117,12 @@ def verdict_of(
         return replace(verdict, kind=kinds[above if effect else above == higher])
     if verdict.within:
         return replace(verdict, kind=Kind.EQUIVALENT)
-    return replace(
-        verdict,
-        smallest=estimate.smallest_difference(tests=tests),
-        equal=estimate.method == "rule of three" and not estimate.estimate,
-        alone=estimate.shown(slack),
-        few=estimate.few,
-    )
+    why = FEW_DIFFER if estimate.few else ""
+    if estimate.shown(slack):
+        why = CORRECTED
+    elif estimate.method == "rule of three" and not estimate.estimate:
+        why = NO_DIFFERENCE
+    return replace(verdict, why=why, smallest=estimate.smallest_difference(tests=tests))
 
 
 def conclusion(expect: str, low: float, high: float, margin: float | None, *, enough: bool = True) -> str:

@@ -1,6 +1,5 @@
 import csv
 import itertools
-import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from scipy import stats
 from tests.documents import ROOT
 from transfer.report.tables.comparison import verdict_text
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind, Verdict, conclusion, verdict_of
+from transfer.statistics.verdicts import FEW_DIFFER, Kind, Verdict, conclusion, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
@@ -27,8 +26,7 @@ def test_the_smallest_detectable_difference_is_that_of_the_corrected_level() -> 
         (Verdict(Kind.BELOW, margin=0.01), "below 0"),
         (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
         (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "inconclusive; minimum detectable difference 3.1"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "inconclusive; too few clusters differ"),
-        (Verdict(Kind.INCONCLUSIVE, equal=True), "inconclusive; no difference on any sample"),
+        (Verdict(Kind.INCONCLUSIVE, why=FEW_DIFFER), "inconclusive; too few clusters differ"),
         (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
         (Verdict(Kind.A_FAILED), "not compared: a failed"),
     ],
@@ -42,7 +40,7 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_of(UNSURE, margin=0.034).kind is Kind.INCONCLUSIVE
     assert verdict_of(UNSURE, margin=0.036).kind is Kind.EQUIVALENT
     few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), clusters=355, discordant=9)
-    assert verdict_of(few, margin=0.02).few
+    assert verdict_of(few, margin=0.02).why == FEW_DIFFER
     better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014), clusters=355)
     assert verdict_of(better, margin=0.02) == Verdict(Kind.A_BETTER, margin=0.02, within=True)
     assert verdict_text(verdict_of(better, margin=0.02)) == "a better, by less than 2.0"

@@ -20,7 +20,7 @@ from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Rati
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
 from transfer.report.tables.table import is_missing, is_number
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind
+from transfer.statistics.verdicts import CORRECTED, NO_DIFFERENCE, Kind
 
 COUNTED = (
     "primary scores on other datasets than the pretraining's",
@@ -124,9 +124,9 @@ def _effect(row: ComparedScore, tests: int) -> str:
     if verdict.kind is Kind.EQUIVALENT:
         return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}{' points' * row.percent}"
     if verdict.kind is Kind.INCONCLUSIVE:
-        if verdict.alone:
+        if verdict.why == CORRECTED:
             return f"{said}, not significant after correction for {tests} tests"
-        if verdict.equal:
+        if verdict.why == NO_DIFFERENCE:
             return f"{said}, equal on every sample"
     return said
 

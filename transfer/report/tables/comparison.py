@@ -278,15 +278,8 @@ def _conclusion(verdict: Verdict) -> str:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
-    if verdict.borrowed:
-        return f"{kind.value}; one variant has a single seed"
-    if verdict.alone:
-        return f"{kind.value}; not significant after correction for several tests"
-    if verdict.equal:
-        return f"{kind.value}; no difference on any sample"
-    if verdict.few or verdict.smallest is None:
-        return f"{kind.value}; too few clusters differ"
-    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+    why = verdict.why or f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+    return f"{kind.value}; {why}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:

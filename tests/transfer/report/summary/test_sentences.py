@@ -13,6 +13,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.summary.sentences import COUNTED, answer, interval_text
 from transfer.report.summary.variants import names_of
+from transfer.statistics.verdicts import CORRECTED
 
 HEAD = "conv vs. patchify"
 KEY = "Mean of conv over seeds vs. that of patchify, then the difference with its 95 % interval:"
@@ -138,7 +139,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     (row,) = [row for row in comparison.rows if row.primary]
     other = compared(variants(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
-    row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
+    row.verdict, row.p = replace(verdict, breakdowns=(), why=CORRECTED), 0.2
     told = "\n".join(answer(comparison, RunSet.of([])))
     assert re.search(r"^- .*, not significant after correction for 1 tests$", told, re.MULTILINE)
 
