@@ -93,6 +93,11 @@ def _differs(name: str, own: Any, published: Any, mark: str = "") -> str:
     return f"{name} {value_label(own)} ({value_label(published)}{mark})"
 
 
+def _unless_one_of(name: str, own: Any, *published: Any, mark: str = "") -> list[str]:
+    """Return the reason that a value of a run is none of the table's; empty where it is one."""
+    return [] if any(_equal(own, value) for value in published) else [_differs(name, own, published[0], mark)]
+
+
 def run_marks(records: Iterable[Record]) -> list[str]:
     """Return the marks of runs and of their pretrainings, unreadable images, and untrained parameters."""
     records = list(records)
@@ -114,17 +119,15 @@ def dataset_differences(record: Record, published: Sequence[str], versions: Mapp
         return [f"{name} for {', '.join(published)}"]
     facts = resolve_dataset(name)
     version, recorded = facts.version or versions.get(name), record.dataset.get("version")
-    reasons = [_differs(f"{name} version", recorded, version)] if version not in (None, recorded) else []
+    reasons = [] if version is None else _unless_one_of(f"{name} version", recorded, version)
     if record.smoke or record.subset is not None or record.dataset.get("skipped"):
         return reasons  # other reasons explain the counts
     expected, counts = flat_counts(facts.counts or {}), flat_counts(record.dataset.get("counts") or {})
     if expected and not counts:
         return [*reasons, f"{name}: what it holds is not recorded"]
-    return reasons + [
-        _differs(f"{name} {split}", counts[split], number)
-        for split, number in expected.items()
-        if counts.get(split, number) != number
-    ]
+    for split, number in expected.items():
+        reasons += _unless_one_of(f"{name} {split}", counts.get(split, number), number)
+    return reasons
 
 
 def option_differences(
@@ -139,24 +142,20 @@ def option_differences(
         left_open: names of options that the paper does not state.
     """
     here, effective = load_task(record.task).version, protocol(record)
-    reasons = [] if record.task_version == here else [_differs(f"{record.task} version", record.task_version, here)]
+    reasons = _unless_one_of(f"{record.task} version", record.task_version, here)
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
-        used, published = record.options.get(name), used_values(value)
-        compared = name in effective and name not in ("dataset", *RESOLVED, *needs)
-        if compared and not any(_equal(used, reading) for reading in published):
-            reasons.append(_differs(name, used, published[0], ASSUMED * (name in left_open)))
+        if name in effective and name not in ("dataset", *RESOLVED, *needs):
+            mark = ASSUMED * (name in left_open)
+            reasons += _unless_one_of(name, record.options.get(name), *used_values(value), mark=mark)
     training = record.environment.get("precision")
     precisions = {"precision": training, "eval_precision": record.environment.get("eval_precision", training)}
     for name, used in precisions.items():
         table = expected.get(name, used)
-        if used not in (_HALF if table == "auto" else (table,)):
-            table = f"auto: {' or '.join(_HALF)}" if table == "auto" else table
-            reasons.append(_differs(name, used or NOT_RECORDED, table))
+        accepted = (f"auto: {' or '.join(_HALF)}", *_HALF) if table == "auto" else (table or NOT_RECORDED,)
+        reasons += _unless_one_of(name, used or NOT_RECORDED, *accepted)
     world, processes = displayed_fields(record)[WORLD_SIZE], process_count(step)
-    if processes is not None and world not in (NO_EFFECT, processes):
-        reasons.append(_differs(WORLD_SIZE, world, processes))
-    return reasons
+    return reasons + ([] if processes is None else _unless_one_of(WORLD_SIZE, world, processes, NO_EFFECT))
 
 
 def process_count(step: Step) -> int | None:
