@@ -30,9 +30,6 @@ RULES = {
     COUNT: ((*ORDER, "a = b"), ("metric",)),
 }
 """What a claim of each kind can expect, and the keys that its row needs besides those of all."""
-TOGETHER = {"choose": "chosen_by", "chosen_by": "choose"}
-"""Keys that need another one."""
-NOT_RUN_KEYS, CHANGE_KEYS, FLOOR_KEYS = ("why", "gpu_hours", "command"), ("date", "what"), ("value", "what")
 UNDERTRAINED = "undertrained"
 """What stands in the place of a verdict on training that gained too little."""
 
@@ -133,18 +130,21 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
     check_keys(row, KEYS, where, needed=NEEDED)
     lists = {key: tuple(as_list(row.get(key))) for key in ("a", "b", "pairs", "grid", "commands", "changed")}
     claim = Claim(**row | lists)
-    check_keys(mapping(claim.reading, f"{where}: reading"), (*VERDICTS, UNDERTRAINED), f"{where}: reading")
+    _check_inner(claim.reading, f"{where}: reading", (), (*VERDICTS, UNDERTRAINED))
     for change in claim.changed:
-        allowed = (*CHANGE_KEYS, "before")
-        check_keys(mapping(change, f"{where}: changed"), allowed, f"{where}: changed", needed=CHANGE_KEYS)
+        _check_inner(change, f"{where}: changed", ("date", "what"), ("before",))
     if claim.floor:
-        check_keys(mapping(claim.floor, where), FLOOR_KEYS, f"{where}: floor", needed=FLOOR_KEYS)
+        _check_inner(claim.floor, f"{where}: floor", ("value", "what"))
     if claim.not_run:
-        check_keys(mapping(claim.not_run, where), NOT_RUN_KEYS, f"{where}: not_run", needed=NOT_RUN_KEYS)
+        _check_inner(claim.not_run, f"{where}: not_run", ("why", "gpu_hours", "command"))
     with errors_together():
         for text in _faults(claim):
             reject(f"{where}: {text}")
     return claim
+
+
+def _check_inner(value: Any, where: str, needed: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
+    check_keys(mapping(value, where), (*needed, *others), where, needed=needed)
 
 
 def _faults(claim: Claim) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _faults(claim: Claim) -> Iterator[str]:
     expected, needed = RULES[claim.kind]
     if claim.expect not in expected:
         yield f"`expect` must be one of {', '.join(expected)}, not {claim.expect!r}"
-    together = [other for key, other in TOGETHER.items() if getattr(claim, key)]
+    together = ("choose", "chosen_by") if claim.choose or claim.chosen_by else ()
     if missing := [key for key in (*needed, *together) if getattr(claim, key) in (None, "", ())]:
         yield f"a row of kind {claim.kind!r} with these keys needs `{missing[0]}`"
     if bool(claim.pairs) == bool(claim.a and (claim.b or claim.kind == CORRELATION)):

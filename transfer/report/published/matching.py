@@ -275,11 +275,11 @@ class Matcher:
             shown += [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
         return shown
 
-    def broken_before(self, row: Row, step: Step) -> list[OwnRuns]:
+    def broken_before(self, row: Row, value: Value) -> list[OwnRuns]:
         """Return the failed runs of a cell's pretraining, each for itself."""
-        parent = self.sweep.steps.get(step.after or "")
-        if parent is None:
+        if (after := self.sweep.steps[value.step].after) is None:
             return []
+        parent = self.sweep.steps[after]
         broken = [record for record in self.runs.records if record.training_failed and record.backbone]
         return self._matches(broken, row, parent, parent.dataset, f"{parent.name}: ")
 

@@ -197,9 +197,7 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
     Args:
         judge: whether the published number is a target.
     """
-    step = matcher.sweep.steps.get(value.step)
-    failed = matcher.broken_before(row, step) if step else []
-    if not failed:
+    if not (failed := matcher.broken_before(row, value)):
         return {}
     reasons = min((run.reasons for run in failed), key=len)
     broken = [run.records[0] for run in failed if run.reasons == reasons]
