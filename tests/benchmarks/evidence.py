@@ -20,7 +20,7 @@ import pandas as pd
 
 from tests.benchmarks.options import read
 from transfer.experiments.published_rows import Value
-from transfer.report.published.verdicts import Counts, verdict_on
+from transfer.report.published.table import Counts, verdict_on
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import SKEWED, Estimate, Scores
 from transfer.statistics.verdicts import Kind, verdict_of

@@ -1,4 +1,4 @@
 """Published tables beside the user's own runs: matching runs, their differences from the paper, and the table.
 
-The papers' numbers themselves, and the verdicts on them, are in `transfer.experiments`.
+The papers' numbers themselves are in `transfer.experiments`.
 """

@@ -10,7 +10,7 @@ import pytest
 from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import Value
 from transfer.records.store import Run
-from transfer.report.published.verdicts import MARGIN, Counts, verdict_on
+from transfer.report.published.table import MARGIN, Counts, verdict_on
 from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
