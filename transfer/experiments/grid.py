@@ -154,7 +154,7 @@ def make_job(
     ]
     title = ", ".join([f"{step.name} on {Path(dataset).stem}", *values, f"seed {seed}"])
     return SweepJob(
-        *(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items()))
+        f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items())
     )
 
 

@@ -41,7 +41,7 @@ from transfer.experiments.step import (
 )
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
-KEYS = (*("about", "paper", "table", "figure", "rows", "steps"), *("tiers", "resources", "report", "search", "vary"))
+KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")
 REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
 EXAMPLES = {"compare": "stem=conv, stem=patchify", "heatmap": "lr, warmup_epochs", "interaction": "stem, attention"}
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
