@@ -51,19 +51,18 @@ class MultiCrop:
         fast = self.takes_pixels = image_ops == "fast"
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
-        jitter = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
-        color: Sequence[Any] = (
-            transforms.RandomHorizontalFlip(0.5),
-            transforms.RandomApply([jitter], 0.8),
-            transforms.RandomGrayscale(0.2),
-        )
+        flip: Any = transforms.RandomHorizontalFlip(0.5)
+        jitter: Any = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
+        grey: Any = transforms.RandomGrayscale(0.2)
         self.blurred: Callable[[Any, float], Any] = _blurred
         self.solarized: Callable[[Any, int], Any] = ImageOps.solarize
         if fast:
             from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
-            color = fast_ops.FastFlip(0.5), fast_ops.FastJitter(jitter, 0.8), fast_ops.FastGrey(0.2)
+            flip, grey = fast_ops.Drawn(fast_ops.flip, 0.5), fast_ops.Drawn(fast_ops.grey, 0.2)
+            jitter = fast_ops.FastJitter(jitter)
             self.blurred, self.solarized = fast_ops.gaussian_blur, fast_ops.solarize
+        color: Sequence[Any] = (flip, transforms.RandomApply([jitter], 0.8), grey)
         self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
         self.local_crops = local_crops
         self.blur = blur

@@ -21,7 +21,7 @@ from torchvision import transforms
 from torchvision.transforms import ColorJitter, InterpolationMode
 
 from transfer.core.errors import UsageError
-from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
+from transfer.data.loading.bigvision import AreaCrop, CentreCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
 from transfer.data.loading.images import RandomErasing, reid_test_transform, to_floats, to_pixels
 from transfer.data.loading.options import AugmentOptions, shorter_side
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from transfer.data.loading.fast_ops import Pixels
 
 Step = Callable[[Any], Any]
-Transform = Callable[[Any], Any]
 View = Literal["bicubic", "fast", "area", "squash"]
 
 
@@ -75,7 +74,7 @@ class PaddedCrop:
 _OF_PIL = (AreaCrop, SquashCrop, InceptionCrop, PaddedCrop, RandAugment, AutoAugment, BigVisionRandAugment)
 
 
-def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
+def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Step:
     """Return the training augmentation, an `Augmentation` from PIL images, or tensors [C, H, W] for fast operations.
 
     Operations on colors are for RGB: with a mean of other than three channels they are left out.
@@ -94,9 +93,9 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
         options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
     flip: Step = transforms.RandomHorizontalFlip(options.flip)
     if fast := options.image_ops == "fast":
-        from transfer.data.loading.fast_ops import FastFlip  # needs OpenCV, which is an extra
+        from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
-        flip = FastFlip(options.flip)
+        flip = fast_ops.Drawn(fast_ops.flip, options.flip)
     if options.augment == "crop":
         mode = InterpolationMode(options.interpolation)
         resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
@@ -166,7 +165,7 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
 
 
-def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
+def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Step:
     """Return the transform of evaluation, PIL image -> uint8 [C, size, size]; the view `fast` takes pixels, too.
 
     Nothing is resampled where the image has the wanted size already.
@@ -185,7 +184,7 @@ def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubi
     return Augmentation([transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)])
 
 
-def view_of(options: Any) -> Transform:
+def view_of(options: Any) -> Step:
     """Return the transform of evaluation that a task's options `size`, `resize` and `resize_mode` describe; see
     `options.preprocessing`.
     """
@@ -215,15 +214,11 @@ class FastCrop:
         return _resized(box, list(crop.size), mode).contiguous().numpy()
 
 
-class FastView:
+class FastView(CentreCrop):
     """uint8 pixels [3, H, W], or a PIL image -> [size, size, 3]: a bicubic resize of the shorter side, the centre crop.
 
     The sizes are torchvision's, the pixels differ from PIL's as those of `FastCrop` do.
     """
-
-    def __init__(self, size: int, resize: int) -> None:
-        self.size = size
-        self.resize = resize
 
     def __call__(self, image: Tensor | Image.Image) -> "Pixels":
         pixels = image if isinstance(image, Tensor) else to_pixels(image)

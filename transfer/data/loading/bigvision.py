@@ -12,6 +12,7 @@ the nearest pixel in rotations.
 import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,16 @@ class InceptionCrop:
         return 0, 0, W, H
 
 
-class AreaCrop:
-    """The size x size centre crop of an image whose shorter side is first resized to `resize` by area averages."""
+@dataclass
+class CentreCrop:
+    """The sides of a centre crop, and to what an image is resized before it, in pixels."""
 
-    def __init__(self, size: int, resize: int) -> None:
-        self.size = size
-        self.resize = resize
+    size: int
+    resize: int
+
+
+class AreaCrop(CentreCrop):
+    """The size x size centre crop of an image whose shorter side is first resized to `resize` by area averages."""
 
     def __call__(self, image: Image.Image) -> Image.Image:
         factor = self.resize / min(image.size)
@@ -79,16 +84,12 @@ class AreaCrop:
         return (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
 
 
-class SquashCrop:
+class SquashCrop(CentreCrop):
     """The size x size centre crop of an image resized to resize x resize, whatever its shape (big_vision's probes).
 
     `resize(256)|central_crop(224)` of big_vision's pp/ops_image.py: bilinear without antialias, truncated to whole
     values. Only the crop is computed.
     """
-
-    def __init__(self, size: int, resize: int) -> None:
-        self.size = size
-        self.resize = resize
 
     def __call__(self, image: Image.Image) -> Image.Image:
         first = (self.resize - self.size) // 2

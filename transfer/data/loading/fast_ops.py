@@ -213,38 +213,24 @@ TIMM |= {f"{operation.__name__.title()}{kind}": operation for operation in _GROW
 """
 
 
-class FastFlip:
-    """A horizontal flip with torchvision's draw."""
+class Drawn:
+    """An operation that is applied with a probability, with the draw of torchvision's flips and `RandomGrayscale`."""
 
-    operation = staticmethod(flip)
-
-    def __init__(self, probability: float) -> None:
+    def __init__(self, operation: Callable[[Pixels], Pixels], probability: float) -> None:
+        self.operation = operation
         self.probability = probability
 
     def __call__(self, image: Pixels) -> Pixels:
         return self.operation(image) if torch.rand(1) < self.probability else image
 
 
-class FastGrey(FastFlip):
-    """A grey image, with the draw of torchvision's `RandomGrayscale`."""
-
-    operation = staticmethod(grey)
-
-
 class FastJitter:
-    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter.
+    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter."""
 
-    Args:
-        jitter: torchvision's. probability: of any change; below 1 it is drawn first, as by `RandomApply`.
-    """
-
-    def __init__(self, jitter: ColorJitter, probability: float = 1.0) -> None:
+    def __init__(self, jitter: ColorJitter) -> None:
         self.jitter = jitter
-        self.probability = probability
 
     def __call__(self, image: Pixels) -> Pixels:
-        if self.probability < 1 and self.probability < torch.rand(1):
-            return image
         jitter = self.jitter
         order, *values = jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
         for number in order.tolist():

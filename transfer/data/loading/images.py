@@ -42,16 +42,14 @@ class RandomErasing:
         self.std = torch.tensor(std).view(-1, 1, 1)
 
     def __call__(self, image: Tensor) -> Tensor:
-        box = draw_box(self.probability, *image.shape[-2:])
-        return erased(image[None], torch.tensor([box]), self._noise(image, box))[0] if any(box) else image
+        image, box, noise = self.draw(image)
+        return erased(image[None], box[None], noise)[0]
 
     def draw(self, image: Tensor) -> list[Tensor]:
         """Return the image as it is, the box as int64 [4] (top, left, h, w, all 0 for none), and its noise [C h w]."""
         box = draw_box(self.probability, *image.shape[-2:])
-        return [image, torch.tensor(box), self._noise(image, box)]
-
-    def _noise(self, image: Tensor, box: Sequence[int]) -> Tensor:
-        return torch.empty(len(image), *box[2:]).normal_().mul_(self.std).add_(self.mean).flatten()
+        noise = torch.empty(len(image), *box[2:]).normal_().mul_(self.std).add_(self.mean)
+        return [image, torch.tensor(box), noise.flatten()]
 
 
 def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import tee
 from typing import Any, TypeVar
 
 import numpy as np
@@ -161,22 +162,25 @@ class RunLoader:
         """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch
         `epochs`, which is cut short if it is a fraction.
         """
+        steps, ahead = tee(self._steps(epoch, index, epochs))
         batches = load(
             _Batched(self.dataset),
-            self._keys(epoch, index, epochs),
+            (keys for _, keys in ahead),
             workers=self.workers,
             on_gpu=self.on_gpu,
             collate=self.collate,
             ahead=4,
         )
-        return zip(self.positions(epoch, index, epochs), batches)
+        return zip((position for position, _ in steps), batches)
 
-    def _keys(self, epoch: int, index: int, epochs: float) -> Iterator[list[Key]]:
-        """Yield the keys of this rank's part of every batch."""
+    def _steps(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, list[Key]]]:
+        """Yield the position and the keys of this rank's part of every batch."""
+        total = total_steps(self.lengths, epochs)
         for current in range(epoch, math.ceil(epochs)):
             seen: Counter[int] = Counter()
             batches = self.epoch_batches(current)
-            for step, batch in enumerate(batches[: steps_taken(len(batches), min(epochs - current, 1))]):
+            taken = steps_taken(len(batches), min(epochs - current, 1))
+            for step, batch in enumerate(batches[:taken]):
                 keys = []
                 for sample in batch:
                     keys.append((current, sample, seen[sample]))
@@ -184,16 +188,8 @@ class RunLoader:
                 if current > epoch or step >= index:
                     size = -(-len(keys) // self.parts)
                     parts = (keys[start : start + size] for start in range(0, len(keys), size))
-                    yield [key for part in parts for key in part_of_rank(part, self.ranks)]
-
-    def positions(self, epoch: int, index: int, epochs: float) -> Iterator[StreamPosition]:
-        """Yield the positions of `stream` without the batches."""
-        total = total_steps(self.lengths, epochs)
-        for current in range(epoch, math.ceil(epochs)):
-            length = self.lengths[current] if self.lengths else len(self.epoch_batches(current))
-            taken = steps_taken(length, min(epochs - current, 1))
-            for step in range(index if current == epoch else 0, taken):
-                yield StreamPosition(current, step, length, total, step + 1 == taken)
+                    position = StreamPosition(current, step, len(batches), total, step + 1 == taken)
+                    yield position, [key for part in parts for key in part_of_rank(part, self.ranks)]
 
 
 class _Batched(Dataset[Any]):

@@ -28,9 +28,8 @@ and with other numbers, images are tensors [C, H, W], of which each channel is r
 BITS, PHOTOMETRIC, SAMPLES, PLANES, SAMPLE_FORMAT = 258, 262, 277, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
 
-Image.MAX_IMAGE_PIXELS = (
-    2**29
-)  # an image of over 2^30 pixels is an error: aerial ones are large, headers may be damaged
+# an image of over 2^30 pixels is an error: aerial ones are large, headers may be damaged
+Image.MAX_IMAGE_PIXELS = 2**29
 # of half the limit of pixels, of palettes with transparency, of damaged metadata: none is a fault of the pixels
 warnings.filterwarnings("ignore", module=r"PIL\.")
 

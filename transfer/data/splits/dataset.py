@@ -1,6 +1,7 @@
 """A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,8 +11,6 @@ from torch.utils.data import Dataset
 from transfer.core.seeding import seeded
 from transfer.data.loading.images import Key
 from transfer.data.splits.split import LIMIT, Split
-
-Views = Tensor | list[Tensor]
 
 
 class SplitDataset(Dataset[tuple[Any, ...]]):
@@ -33,7 +32,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     def __init__(
         self,
         split: Split,
-        transform: Callable[[Any], Views],
+        transform: Callable[[Any], Tensor | list[Tensor]],
         *,
         seed: int = 0,
         extra: Callable[[int], Tensor] | None = None,
@@ -55,10 +54,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         """
         index = key[1] if isinstance(key, tuple) else key
         image = self.read(index)
-        if isinstance(key, tuple):
-            with seeded(self.seed, *key):
-                views = self.transform(image)
-        else:
+        with seeded(self.seed, *key) if isinstance(key, tuple) else nullcontext():
             views = self.transform(image)
         item = (views, self.labels[index])
         return (*item, self.extra(index)) if self.extra else item
