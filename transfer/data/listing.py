@@ -79,7 +79,7 @@ def folders_below(folder: str | Path) -> Iterator[tuple[str, str, list[str], lis
             (places if entry[1] == path else links).append(entry)
 
 
-def scan(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
+def scan_images(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
     """Return the images in a folder and below it, and all else there, sorted, and the real paths of all folders.
 
     Raises OSError where it cannot be listed.
@@ -95,11 +95,6 @@ def scan(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
         images += [below + name for name, ending in zip(files, endings) if ending in known]
         others += [below + name for name, ending in zip(files, endings) if ending not in known]
     return sorted(images), sorted(others), reals
-
-
-def scan_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """Return the images in a folder and below it, and all else there, sorted; see `scan`."""
-    return scan(folder)[:2]
 
 
 def holds_images(folder: Path) -> bool:

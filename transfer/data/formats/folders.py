@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
 
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.data.layouts import SPLITS
-from transfer.data.listing import beside, holds_images, listed, passed_over, scan, scan_images
+from transfer.data.listing import beside, holds_images, listed, passed_over, scan_images
 from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit, Split
@@ -28,10 +28,10 @@ SCANNERS = 16
 class FoundLayout:
     """What a reader of a format returns: whole splits, before any choice of images."""
 
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
     """Names in the order of the labels; none where there are no labels."""
-    train: Split | None
-    val: Split | None
+    train: Split | None = None
+    val: Split | None = None
     ignored: int = 0
     """Files that are no images, and hidden ones."""
     storage: StorageVariant = "published"
@@ -42,6 +42,11 @@ class FoundLayout:
     """Whether classes may be without training images, as in ImageNet-21k."""
     notes: Sequence[str] = ()
     """See `ClassificationData.notes`."""
+
+    def with_split(self, split: Split, others: Sequence[str] = ()) -> Self:
+        """Return the layout with a split, "train" or "val", and with what was found beside its images."""
+        changes: dict[str, Any] = {split.name: split, "ignored": self.ignored + len(others)}
+        return replace(self, **changes, notes=[*self.notes, *passed_over(others)])
 
 
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -57,32 +62,28 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
     )
     if "train" in folders and not folder_names(folders["train"]):
-        unlabelled = unlabelled_images(spec, folders["train"])
-        notes = beside(root, [os.path.relpath(folders["train"], root)])
-        return replace(unlabelled, notes=[*unlabelled.notes, *notes])
-    classes: tuple[str, ...] = ()
-    splits, ignored = {}, 0
+        layout = unlabelled_images(spec, folders["train"])
+        return replace(layout, notes=[*layout.notes, *beside(root, [os.path.relpath(folders["train"], root)])])
+    layout = FoundLayout(notes=notes)
     for split, folder in folders.items():
         present = class_names(folder)
         names = tuple(dict.fromkeys(normalize("NFC", name) for name in present))
-        classes = classes or names
-        if not {*names} <= {*classes}:
-            raise UserError(f"{spec.name}: {class_difference(classes, names)}")
-        splits[split], others, more = read_split(split, folder, classes, present=present)
-        ignored, notes = ignored + others, notes + more
+        layout = replace(layout, classes=layout.classes or names)
+        if not {*names} <= {*layout.classes}:
+            raise UserError(f"{spec.name}: {class_difference(layout.classes, names)}")
+        layout = layout.with_split(*read_split(split, folder, layout.classes, present=present))
     said = chain(*(usual for key, usual in SPLITS.items() if key not in spec.options))
-    notes += beside(root, [*said, *(os.path.relpath(folder, root) for folder in folders.values())])
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
+    skipped = beside(root, [*said, *(os.path.relpath(folder, root) for folder in folders.values())])
+    return replace(layout, notes=[*layout.notes, *skipped])
 
 
 def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     """Return all images in a folder and below it as a training split without classes. Raises UserError for none."""
-    names, others = scan_images(folder)
+    names, others, _ = scan_images(folder)
     if not names:
         raise MissingInput(f"{spec.name}: no images found in {folder}")
-    train = FileSplit.of("train", folder, names)
-    notes = [f"{len(train)} images without labels", *passed_over(others)]
-    return FoundLayout(classes=(), train=train, val=None, ignored=len(others), notes=notes)
+    layout = FoundLayout(notes=[f"{len(names)} images without labels"])
+    return layout.with_split(FileSplit.of("train", folder, names), others)
 
 
 def _without_labels(folder: Path, train: Path | None) -> str:
@@ -120,8 +121,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def read_split(
     name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
-) -> tuple[FileSplit, int, list[str]]:
-    """Return a split, its images in the order of the classes and then of paths, the number of other files, and notes.
+) -> tuple[FileSplit, list[str]]:
+    """Return a split, its images in the order of the classes and then of paths, and the other files.
 
     Args:
         name: the name of the split.
@@ -132,7 +133,7 @@ def read_split(
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     present = classes if present is None else present
     with ThreadPoolExecutor(SCANNERS) as pool:
-        found = dict(zip(present, pool.map(scan, [folder / entry for entry in present])))
+        found = dict(zip(present, pool.map(scan_images, [folder / entry for entry in present])))
     of_real = {real: entry for entry, (*_, reals) in found.items() for real in reals}
     pairs = [(entry, of_real[real]) for entry, (*_, reals) in found.items() for real in reals]
     if shared := [f"{one} and {other}" for one, other in pairs if one != other]:
@@ -142,7 +143,7 @@ def read_split(
     others = beside + left + [f"{entry}/{other}" for entry, (_, others, _) in found.items() for other in others]
     of_folder = [label_of[entry if entry in label_of else normalize("NFC", entry)] for entry in present]
     labels = np.repeat(of_folder, [len(images) for images, *_ in found.values()])
-    return FileSplit.of(name, folder, names, labels), len(others), passed_over(others)
+    return FileSplit.of(name, folder, names, labels), others
 
 
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:

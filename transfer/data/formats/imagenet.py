@@ -13,7 +13,7 @@ from transfer.core.errors import MissingInput, UserError, first_line, shortened
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split
 from transfer.data.layouts import SPLITS
-from transfer.data.listing import passed_over, scan_images
+from transfer.data.listing import scan_images
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit
 
@@ -83,19 +83,17 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     images = root / KAGGLE if (root / KAGGLE).is_dir() else root
     places = [("train", "train"), *(("val", name) for name in reversed(SPLITS["val"]) if name != "test")]
     folders = {split: images / name for split, name in places if (images / name).is_dir()}
-    flat = "val" in folders and not folder_names(folders["val"])
-    classes = _classes(spec, "imagenet1k", [folders[split] for split in folders if not (flat and split == "val")][:1])
-    splits, ignored, notes = {}, 0, list[str]()
+    flat = folders.pop("val") if "val" in folders and not folder_names(folders["val"]) else None
+    classes = _classes(spec, "imagenet1k", [*folders.values()][:1])
+    layout = FoundLayout(classes=classes)
     for split, folder in folders.items():
-        if flat and split == "val":
-            found = _flat_split(split, folder, classes)
-        else:
-            found = read_split(split, folder, classes, present=_checked_class_folders(folder, classes))
-        splits[split], ignored, notes = found[0], ignored + found[1], notes + found[2]
-    if (file := text_option(spec, "labels")) and "val" in splits:
-        val, note = _relabelled(splits["val"], root / file, len(classes))
-        splits, notes = {"val": val}, [*notes, note]
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
+        layout = layout.with_split(*_checked_split(split, folder, classes))
+    if flat is not None:
+        layout = layout.with_split(*_flat_split(flat, classes))
+    if (file := text_option(spec, "labels")) and isinstance(layout.val, FileSplit):
+        val, note = _relabelled(layout.val, root / file, len(classes))
+        layout = replace(layout, train=None, val=val, notes=[*layout.notes, note])
+    return layout
 
 
 def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, str]:
@@ -138,9 +136,7 @@ def imagenet_test(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet1k", [root])
     folders = [*map(str, range(len(classes)))] if (root / "0").is_dir() else classes
-    present = _checked_class_folders(root, folders)
-    val, ignored, notes = read_split("val", root, folders, present=present)
-    return FoundLayout(classes=classes, train=None, val=val, ignored=ignored, notes=notes)
+    return FoundLayout(classes=classes).with_split(*_checked_split("val", root, folders))
 
 
 def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -155,9 +151,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    present = _checked_class_folders(root, classes)
-    train, ignored, notes = read_split("train", root, classes, present=present)
-    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, notes=notes, sparse=True)
+    return FoundLayout(classes=classes, sparse=True).with_split(*_checked_split("train", root, classes))
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -171,19 +165,19 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     return names
 
 
-def _checked_class_folders(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the class folders. Raises UserError for others than the classes."""
+def _checked_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, list[str]]:
+    """Return what `read_split` finds in class folders. Raises UserError for others than those of the classes."""
     names = class_names(folder)
     if others := sorted(set(names) - set(classes)):
         raise UserError(
             f"{folder}: {len(others)} folder(s) are not among the classes: {shortened(others)}; remove them, or "
             "describe the variant in a YAML file with `classes: N`"
         )
-    return names
+    return read_split(name, folder, classes, present=names)
 
 
-def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int, list[str]]:
-    names, others = scan_images(folder)
+def _flat_split(folder: Path, classes: Sequence[str]) -> tuple[FileSplit, list[str]]:
+    names, others, _ = scan_images(folder)
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     labels = []
@@ -193,4 +187,4 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
             reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
-    return FileSplit.of(name, folder, names, labels), len(others), passed_over(others)
+    return FileSplit.of("val", folder, names, labels), others

@@ -35,8 +35,8 @@ from transfer.data.loading.read_image import open_image
 from transfer.data.spec import DatasetSpec, choice_option, find_root, text_option
 from transfer.data.splits.split import FileSplit, Look
 
-Scans = dict[str, tuple[list[str], list[str]]]
-"""Images and other files of folders."""
+Scans = dict[str, tuple[list[str], list[str], list[str]]]
+"""What `scan_images` finds in folders."""
 EXIF = ("exif", "apply", "ignore")
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
@@ -175,7 +175,7 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str) -> list[str]:
     """Return a line for each reason why entries of the folders of images and masks are skipped."""
     notes = []
-    for place, (found, others) in scans.items():
+    for place, (found, others, _) in scans.items():
         read = [part.names for split in splits for part in (split, split.masks) if part.folder == root / place]
         lone = sorted({*found}.difference(*read)) if len(found) > len(read[0]) or len(read) > 1 else []
         lines = [f"{len(lone)} skipped, {reason}: {shortened(lone, 3)}"] if lone else []

@@ -23,7 +23,7 @@ from transfer.core.errors import MissingInput, UsageError, UserError, first_line
 from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.formats.published import divide_by_tfds_order
-from transfer.data.formats.rows import Rows, RowSplit, Source, layout_from_rows
+from transfer.data.formats.rows import Rows, Source, layout_from_rows
 from transfer.data.layouts import PARQUET, SPLITS
 from transfer.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder, find_root, text_option
 
@@ -207,8 +207,7 @@ def with_storage_variants(read: Reader) -> Reader:
             )
         if "train_images" not in spec.options or layout.train is None:
             return layout
-        names = layout.train.file_names() if isinstance(layout.train, RowSplit) else list(layout.train.names)
-        return divide_by_tfds_order(spec, layout, names)
+        return divide_by_tfds_order(spec, layout)
 
     return reader
 

@@ -26,7 +26,7 @@ from transfer.data.formats.users_reader import Listed, layout_from_lists, listed
 from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
-from transfer.data.splits.split import Pixels, Split, pixel_digest
+from transfer.data.splits.split import Pixels, pixel_digest
 
 LABELLED = "cars_test_annos_withlabels.mat"
 
@@ -95,10 +95,10 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     names: dict[int, str] = {}
     lists = {}
     for part, name in (("train", "trainval.txt"), ("val", "test.txt")):
-        source, rows = root / "annotations" / name, []
-        for image, number, *_ in listed_fields(source, "NAME_N CLASS SPECIES BREED"):
-            names.setdefault(int(number), image.rpartition("_")[0])
-            rows.append((f"{image}.jpg", int(number)))
+        source = root / "annotations" / name
+        fields = listed_fields(source, "NAME_N CLASS SPECIES BREED")
+        rows = [(f"{image}.jpg", int(number)) for image, number, *_ in fields]
+        names = {number: image.rpartition("_")[0] for image, number in reversed(rows)} | names
         lists[part] = (source, root / "images", rows)
     return layout_from_lists(spec, names, lists)
 
@@ -217,14 +217,14 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = find_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root
     classes = class_names(folder)
-    whole, ignored, notes = read_split("train", folder, classes)
-    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
+    whole, others = read_split("train", folder, classes)
+    layout = FoundLayout(classes=classes).with_split(whole, others)
     stream, chosen = np.random.RandomState(SEED), []
     for label in range(len(classes)):
         images = np.flatnonzero(whole.labels == label)
         chosen.append(stream.choice(images, min(SHOTS, len(images)), replace=False))
     train = np.sort(np.concatenate(chosen))
-    return _divide(layout, whole, train, np.setdiff1d(np.arange(len(whole)), train))
+    return _divide(layout, train, np.setdiff1d(np.arange(len(whole)), train))
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -242,10 +242,9 @@ READERS = (cub200, stanford_cars, dtd, oxford_pets, cifar, caltech101, colorecta
 
 
 def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str]) -> FoundLayout:
-    whole, ignored, notes = read_split("train", folder, folders)
     classes = tuple(_tissue(name) if name in TISSUES else name for name in folders)
-    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
-    return divide_by_tfds_order(spec, layout, list(whole.names))
+    layout = FoundLayout(classes=classes).with_split(*read_split("train", folder, folders))
+    return divide_by_tfds_order(spec, layout)
 
 
 def _tissue(name: str) -> str:
@@ -253,7 +252,7 @@ def _tissue(name: str) -> str:
     return re.sub(r"^\d+_", "", name).lower()
 
 
-def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None]) -> FoundLayout:
+def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout) -> FoundLayout:
     """Divide the only split, all M images, in two: the first N for training, the rest to be scored.
 
     The order is that in which TFDS writes a split "train", by md5 of "train" and a key: the file name, in colorectal
@@ -262,7 +261,6 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence
     Args:
         spec: with the option `train_images`, N.
         layout: what to divide.
-        paths: [M], published paths of the images, of which file names count.
 
     Raises:
         UserError: names of files or tissues are missing or not the published ones, or there are not more than N images.
@@ -280,7 +278,7 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence
         raise UserError(
             f"{spec.name}: {shortened(sorted(odd))}: none of the tissues {', '.join(map(_tissue, TISSUES))}"
         )
-    for index, path in enumerate(paths):
+    for index, path in enumerate(whole.published_names()):
         name = (path or "").replace("\\", "/").rpartition("/")[2]
         if not name.lower().endswith((".tif", ".tiff")):
             stated = f"the file name {path!r}" if path else "no file name"
@@ -291,9 +289,10 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence
         keys.append(f"{tissues[whole.labels[index]]}/{name}" if of_tissues else name)
     digests = [hashlib.md5(f"train{key}".encode()).hexdigest() for key in keys]
     order = np.array(sorted(range(len(keys)), key=lambda index: (digests[index], keys[index])))
-    return _divide(layout, whole, order[:count], order[count:])
+    return _divide(layout, order[:count], order[count:])
 
 
-def _divide(layout: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
-    parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
-    return replace(layout, train=parts[0], val=parts[1])
+def _divide(layout: FoundLayout, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
+    assert layout.train is not None
+    whole = layout.train
+    return replace(layout, train=whole.select(train), val=replace(whole.select(rest), name="val"))

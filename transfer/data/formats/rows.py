@@ -22,7 +22,6 @@ from transfer.data.formats.folders import (
     in_short,
     missing_numbers,
 )
-from transfer.data.layouts import SPLITS
 from transfer.data.spec import DatasetSpec, text_option
 from transfer.data.splits.integrity import check_present, read_once
 from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
@@ -88,7 +87,7 @@ class RowSplit(SourceSplit):
         digests = read_once(lambda index: hashlib.sha256(self.encoded(index)).hexdigest(), listing, f"reading {what}")
         return np.frombuffer(bytes.fromhex("".join(digests)), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
 
-    def file_names(self) -> list[str | None]:
+    def published_names(self) -> Sequence[str | None]:
         """Return the `path` that each row keeps beside its image."""
         import pyarrow.compute as pc
 
@@ -288,8 +287,7 @@ def layout_from_rows(
     if "train" in labels and labels["train"].absent:
         raise UserError(f"{spec.name}: train has {labels['train'].absent}")
     classes, numbers, more = shared_classes(spec.name, labels)
-    splits = {
-        name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
-    }
-    train, val = (splits.get(name) for name in SPLITS)
-    return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)
+    layout = FoundLayout(classes=classes, storage=storage, origin=origin, notes=notes + more)
+    for name, part in parts.items():
+        layout = layout.with_split(read_images(name, read(part), numbers[name], text_option(spec, "image")))
+    return layout

@@ -7,9 +7,10 @@ and what a list holds depends on what the dataset is for.
 import hashlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from transfer.core.user_code import digest, load
 from transfer.data.formats.folders import FoundLayout, in_order, in_short, missing_numbers
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.integrity import check_present
-from transfer.data.splits.split import FileSplit
+from transfer.data.splits.split import FileSplit, Split
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,26 +52,28 @@ def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
         yield fields
 
 
-def layout_from_lists(spec: DatasetSpec, names: Mapping[int, str], lists: Mapping[str, Listed]) -> FoundLayout:
-    """Return the listed splits, "train", "val" or both.
+def layout_from_lists(
+    spec: DatasetSpec, names: Mapping[int, str], lists: Mapping[str, Listed], make: Callable[..., Split] = FileSplit.of
+) -> FoundLayout:
+    """Return the listed splits, "train", "val" or both, which `make` makes as `FileSplit.of` does.
 
     Labels are 0..C-1 in the order of the numbers that have names, and a note says which numbers between them have none.
 
     Raises:
         UserError: an image is missing, or its class has no name.
     """
-    splits, numbers = {}, sorted(names)
+    numbers = sorted(names)
     label_of = {number: label for label, number in enumerate(numbers)}
     gaps = missing_numbers(numbers)
     notes = [f"classes {in_short([*map(str, numbers)])} are numbered 0 to {len(numbers) - 1}{gaps}"] if gaps else []
+    layout = FoundLayout(classes=tuple(names[number] for number in numbers), notes=notes)
     for name, (source, folder, rows) in lists.items():
         images = [listed_path(folder, image) for image, _ in rows]
         check_present([f"{folder}/{image}" for image in images], name=spec.name, listed_in=source)
         if unnamed := [f"{image} {number}" for image, number in rows if number not in label_of]:
             raise UserError(f"{source}: {len(unnamed)} images of a class without a name: {shortened(unnamed, 3)}")
-        splits[name] = FileSplit.of(name, folder, images, [label_of[number] for _, number in rows])
-    classes = tuple(names[number] for number in numbers)
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), notes=notes)
+        layout = layout.with_split(make(name, folder, images, [label_of[number] for _, number in rows]))
+    return layout
 
 
 class WrongReader(UsageError):
@@ -145,12 +148,6 @@ class ArraySplit(FileSplit):
     source: str
     """The sha256 of the function's file."""
 
-    @classmethod
-    def decoded_by(cls, split: Any, decode: Callable[[str], Any], source: str) -> Self:
-        """Return the files of a split, read by a function."""
-        fields = {name: getattr(split, name) for name in ("name", "labels", "names", "sizes", "folder")}
-        return cls(**fields, decode=decode, source=source)
-
     def decoded(self, index: int) -> Any:
         """Return the array. Raises UserError that names its file."""
         path = self.path(index)
@@ -216,9 +213,5 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
         lists[split] = (file, root, [(path, label) for label, path in files])
-    layout = layout_from_lists(spec, dict(enumerate(classes)), lists)
-    if decode is None:
-        return layout
-    source = digest(spec.reader)
-    train, val = (split and ArraySplit.decoded_by(split, decode, source) for split in (layout.train, layout.val))
-    return replace(layout, train=train, val=val)
+    make = FileSplit.of if decode is None else partial(ArraySplit.of, decode=decode, source=digest(spec.reader))
+    return layout_from_lists(spec, dict(enumerate(classes)), lists, make)

@@ -133,7 +133,7 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     folders = {part: text_option(spec, part) or usual for part, usual in FOLDERS[spec.format].items()}
     for part, place in folders.items():
         folder = root / place
-        names, more = scan_images(folder) if folder.is_dir() else ([], [])
+        names, more, _ = scan_images(folder) if folder.is_dir() else ([], [], [])
         others += [f"{folder.name}/{name}" for name in more]
         for name in names:
             above, _, file = name.rpartition("/")

@@ -203,6 +203,10 @@ class Split(ABC):
         """Return other files that belong to the images, by kind."""
         return {}
 
+    def published_names(self) -> Sequence[str | None]:
+        """Return the paths [M] of the images as they were published, as far as they are known."""
+        return self.names
+
     def content_digest(self, index: int) -> str:
         """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
 

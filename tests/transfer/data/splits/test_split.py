@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
     """What is the same in every pixel stays so, in whichever operations the recipe has."""
     bands = np.arange(40, 40 + 10 * channels, 10).astype(np.uint8)
     np.save(tmp_path / "a.npy", np.broadcast_to(bands, (32, 32, channels)))
-    split = ArraySplit.decoded_by(FileSplit.of("train", tmp_path, ["a.npy"]), np.load, "")
+    split = ArraySplit.of("train", tmp_path, ["a.npy"], decode=np.load, source="")
     split.read_channels(channels)
     mean, std = (0.5,) * channels, (0.1,) * channels
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
@@ -83,7 +84,7 @@ def test_what_cannot_be_read(split, tmp_path):
     split.read_channels(4)
     with pytest.raises(UserError, match=r"a\.png: .* \(of its channels PIL reads 3; others come by a reader with"):
         split.read(0)
-    arrays = ArraySplit.decoded_by(split, lambda path: np.zeros((8, 8, 5), np.uint8), "")
+    arrays = ArraySplit.of("train", tmp_path, ["a.png"], decode=lambda path: np.zeros((8, 8, 5), np.uint8), source="")
     arrays.read_channels(4)
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: set --in-chans 5"):
         arrays.read_pixels(0)
@@ -92,9 +93,9 @@ def test_what_cannot_be_read(split, tmp_path):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):
         with pytest.raises(UserError, match=r"a\.png: `decode` gives .*; wanted: \[H, W, C\], uint8, or float32"):
-            ArraySplit.decoded_by(split, lambda path, wrong=wrong: wrong, "").decoded(0)
+            replace(arrays, decode=lambda path, wrong=wrong: wrong).decoded(0)
     with pytest.raises(UserError, match=r"a\.png: `decode` of the dataset's reader: ValueError: invalid"):
-        ArraySplit.decoded_by(split, lambda path: int("no"), "").decoded(0)
+        replace(arrays, decode=lambda path: int("no")).decoded(0)
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
