@@ -1,12 +1,12 @@
 """Classification data: a training and a validation split, checked against what the set should hold.
 
 A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `READERS` here, and one in
-`transfer.data.layouts.FORMATS`. The reader of a set that is also stored as Parquet or on the hub is wrapped by
-`with_storage_variants`.
+`transfer.data.layouts.FORMATS`. A set that is also stored as Parquet or on the hub is read by `read_stored`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from transfer.core.errors import UserError, shortened
 from transfer.data.formats import published
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from transfer.data.formats.imagenet import imagenet, imagenet21k, imagenet_test
-from transfer.data.formats.mask_checks import check_masks
-from transfer.data.formats.masks import MaskSplit, masks
-from transfer.data.formats.parquet import hf, parquet, with_storage_variants
+from transfer.data.formats.masks import MaskSplit, check_masks, masks
+from transfer.data.formats.parquet import hf, parquet, read_stored
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits.integrity import (
@@ -43,7 +42,7 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
-    **{read.__name__: with_storage_variants(read) for read in published.READERS},
+    **{read.__name__: partial(read_stored, read) for read in published.READERS},
 }
 MASKED: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {"masks": masks}
 """Readers of images whose pixels are labelled."""

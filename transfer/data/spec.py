@@ -139,15 +139,12 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         )
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
-    facts["root"] = _roots(facts.get("root", []), folder)
+    root = facts.get("root", [])
+    entries = [with_home(entry) for entry in ([root] if isinstance(root, str) else root)]
+    facts["root"] = tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))
     if layout.trees and not facts["root"] and "generator" not in options:
         raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
     return DatasetSpec(**facts, options=options)
-
-
-def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
-    entries = [with_home(entry) for entry in ([value] if isinstance(value, str) else value)]
-    return tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))
 
 
 def text_option(spec: DatasetSpec, key: str) -> str | None:

@@ -10,12 +10,14 @@ values          the class, by its number from 0 or its name, of each value in th
 void            values that are ignored ([255], unless `values` has it)
 exif            whether masks belong to images as turned by their EXIF orientation (apply), or as stored (ignore)
 
-Masks are images of one channel of 8 bits, or with a palette, of the size of their image. Shapes: C classes.
+Masks are images of one channel of 8 bits, or with a palette, of the size of their image. What they say together is
+checked at last: contradictions are errors that name the key, assumptions are notes. Shapes: C classes.
 """
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -33,7 +35,7 @@ from transfer.data.layouts import SPLITS, missing_entries
 from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.loading.read_image import open_image
 from transfer.data.spec import DatasetSpec, choice_option, find_root, text_option
-from transfer.data.splits.split import FileSplit, Look
+from transfer.data.splits.split import FileSplit, Look, Split
 
 Scans = dict[str, tuple[list[str], list[str], list[str]]]
 """What `scan_images` finds in folders."""
@@ -251,3 +253,88 @@ def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: in
     images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
     masks = FileSplit.of(name, root / places[1], labelled, [rule] * len(stems))
     return MaskSplit.of(name, root / places[0], images, masks=masks, **keys)
+
+
+def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, Split], *, chosen: bool) -> list[str]:
+    """Return notes on the masks of splits that were checked.
+
+    Args:
+        spec: with the keys.
+        classes: C names.
+        given: splits, of which those without masks are passed over.
+        chosen: whether images were chosen, so that training may lack classes.
+
+    Raises:
+        UserError: masks are lossy or in colors, images may be turned or not, values have no class, or an ignored value
+            may be that of a class without training pixels.
+    """
+    splits, notes = {name: split for name, split in given.items() if isinstance(split, MaskSplit)}, list[str]()
+    pixels = {name: split.of_labels() for name, split in splits.items()}
+    trained = [pixels[name] for name in (("train", "val") if spec.held_out else ("train",)) if name in pixels]
+    fault = _unusable(spec, [*splits.values()]) or _without_class(classes, [*splits.values()])
+    if not fault and trained and not chosen:
+        fault = _without_pixels(classes, splits["train"], np.sum(trained, 0))
+    if not fault and "val" in splits and splits["val"].values[IGNORED]:
+        fault = _without_pixels(classes, splits["val"], pixels["val"])
+    if fault:
+        keys = {"format": "masks", "root": spec.root[0], **spec.options}
+        lines = "".join(f"\n  {key}: {json.dumps(value)}" for key, value in keys.items())
+        where = f"; keys are set in a YAML file with these:{lines}" if spec.recognised else ""
+        raise UserError(f"{spec.name}: {fault}{where}")
+    for name, split in splits.items():
+        if lacking := [classes[label] for label in np.flatnonzero(pixels[name] == 0)]:
+            scored = any(part.of_labels()[pixels[name] == 0].any() for part in splits.values())
+            end = ", which mIoU leaves out" if name == "val" else ", though they are scored" if scored else ""
+            notes.append(f"{name}: no pixel of {len(lacking)} of {len(classes)} classes{end}: {shortened(lacking, 3)}")
+        below = split.values[: spec.options.get("first", 0)].sum()
+        if below and spec.recognised:
+            share = below / split.values.sum()
+            notes.append(f"{name}: {share:.1%} of the pixels are 0, which is ignored (key `first`)")
+        if split.values[IGNORED] and split.table[IGNORED] == IGNORED and "void" not in spec.options:
+            share = split.values[IGNORED] / split.values.sum()
+            notes.append(f"{name}: {share:.1%} of the pixels are 255, which is ignored (key `void`)")
+    return notes
+
+
+def _unusable(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
+    """Return why masks cannot be used with the keys `exif` and `values` as they are; empty if they can."""
+    found, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
+    settled = [f"exif: {exif}"] * (exif is not None) + ["set `values`"] * ("values" in spec.options)
+    for split in splits:
+        for kind, indices in split.found.items():
+            if not any(key in kind for key in settled):
+                found.setdefault(kind, []).extend(map(split.masks.path, indices))
+    faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in found.items()]
+    return "; ".join(sorted(faults)[:3])
+
+
+def _without_class(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
+    """Return which values have no class; empty if all have."""
+    values = [value for value in range(256) if any(split.values[value] for split in splits)]
+    if not (unknown := [value for value in values if splits[0].table[value] == NO_CLASS]):
+        return ""
+    masks = ((split, index) for split in splits for index in range(len(split)))
+    path = next(one.masks.path(index) for one, index in masks if unknown[0] in {n % 256 for n in one.look(index)[6:]})
+    by_one = "set `first: 1` if classes begin at 1, " if unknown == [len(classes)] else ""
+    return (
+        f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes: "
+        f"{shortened(unknown, 10)} (the first in {path}); {by_one}correct `classes`, map them by `values` or ignore "
+        "them by `void`; if they are numbers of instances, export the class of each pixel instead"
+    )
+
+
+def _without_pixels(classes: Sequence[str], split: MaskSplit, pixels: NDArray[Any]) -> str:
+    """Return which classes have no pixel in a split, and the values that occur; empty if these are no others' values:
+    at least two classes occur, and there are not as many values as classes.
+    """
+    values = np.flatnonzero(split.values).tolist()
+    absent = [classes[label] for label in np.flatnonzero(pixels == 0)]
+    if not absent or (np.count_nonzero(pixels) > 1 and len(values) != len(classes)):
+        return ""
+    ignored = shortened([value for value in values if split.table[value] == IGNORED])
+    pairs = ", ".join(map("{}: {}".format, values, classes)) if len(values) == len(classes) else "value: class"
+    return (
+        f"{len(absent)} of {len(classes)} classes have no pixel in the {split.name} masks: {shortened(absent)}; they "
+        f"hold {shortened(values, 10)} (ignored: {ignored}); if these are the classes, set `values: {{{pairs}}}`, "
+        "else remove the classes from `classes`"
+    )

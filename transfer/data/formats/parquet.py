@@ -1,6 +1,6 @@
 """Classification sets as Parquet files, as `datasets` saves them, or in the cache of the Hugging Face hub.
 
-The published sets may be such, too (`with_storage_variants`): their YAML maps `hub` to where the hub has them:
+The published sets may be such, too (`read_stored`): their YAML maps `hub` to where the hub has them:
 `id`, `revision` (null: none is pinned), `config`, `train`, `val`, `image`, `label`, as format `hf` means them.
 
 Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
@@ -180,36 +180,31 @@ Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
 
 
-def with_storage_variants(read: Reader) -> Reader:
-    """Return a reader that looks for the published layout, then for Parquet files, then into the hub's cache.
+def read_stored(read: Reader, spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Look for the published layout, which `read` reads, then for Parquet files, then into the hub's cache.
 
     The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
-    the published layout does not count as found. Without `hub` in the YAML file there is only the published layout,
-    which `read` reads. A set with the key `train_images` has one split, which is divided, see `divide_by_tfds_order`.
+    the published layout does not count as found. Without `hub` in the YAML file there is only the published layout.
+    A set with the key `train_images` has one split, which is divided, see `divide_by_tfds_order`.
     """
-
-    def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-        try:
-            return read(spec, data)
-        except DatasetNotFound as error:
-            if spec.options.get("hub") is None:
-                raise
-            absent = str(error)
-        check_keys(spec.options["hub"], KEYS, f"{spec.name}: `hub`")
-        hub = dict.fromkeys(KEYS) | spec.options["hub"]
-        layout = _published_parquet(spec, hub, data) or _published_on_hub(spec, hub)
-        if layout is None:
-            pin = f" --revision {hub['revision']}" if hub["revision"] else ""
-            raise DatasetNotFound(
-                f"{absent}\nor as Parquet files ({', '.join(form.format('train') for form in PARQUET)}) in one of "
-                f"these folders\nor in the cache of the Hugging Face hub ({cache_of(hub['id'])}): where there is a "
-                f"network, fetch it with\n  `hf download --repo-type dataset {hub['id']}{pin}`"
-            )
-        if "train_images" not in spec.options or layout.train is None:
-            return layout
-        return divide_by_tfds_order(spec, layout)
-
-    return reader
+    try:
+        return read(spec, data)
+    except DatasetNotFound as error:
+        if spec.options.get("hub") is None:
+            raise
+        absent = str(error)
+    check_keys(spec.options["hub"], KEYS, f"{spec.name}: `hub`")
+    hub = dict.fromkeys(KEYS) | spec.options["hub"]
+    layout = _published_parquet(spec, hub, data) or _published_on_hub(spec, hub)
+    if layout is None:
+        pin = f" --revision {hub['revision']}" if hub["revision"] else ""
+        raise DatasetNotFound(
+            f"{absent}\nor as Parquet files ({', '.join(form.format('train') for form in PARQUET)}) in one of "
+            f"these folders\nor in the cache of the Hugging Face hub ({cache_of(hub['id'])}): where there is a "
+            f"network, fetch it with\n  `hf download --repo-type dataset {hub['id']}{pin}`"
+        )
+    divided = "train_images" in spec.options and layout.train is not None
+    return divide_by_tfds_order(spec, layout) if divided else layout
 
 
 def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None) -> FoundLayout | None:

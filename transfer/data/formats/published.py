@@ -25,7 +25,7 @@ from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
 from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec, find_root
-from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
+from transfer.data.splits.manifest import CONTENT_BYTES
 from transfer.data.splits.split import Pixels, pixel_digest
 
 LABELLED = "cars_test_annos_withlabels.mat"
@@ -159,15 +159,7 @@ def _cifar_split(name: str, paths: Sequence[Path], kind: str) -> PixelSplit:
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     stamp = "\n".join(f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
     source = Source(tuple(map(str, paths)), tuple(len(part) for _, part in batches), stamp)
-    return PixelSplit(
-        name=name,
-        labels=labels,
-        names=PackedNames(f"{name}/{row:06d}" for row in range(len(labels))),
-        sizes=np.full(len(labels), BYTES, dtype=np.int64),
-        images=images,
-        rows=np.arange(len(labels)),
-        source=source,
-    )
+    return PixelSplit.of(name, labels, np.full(len(labels), BYTES), source, images=images)
 
 
 def _read_batch(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,13 @@ class SourceSplit(Split):
     rows: NDArray[Any]
     """int64 [M]: the place of each image in the files of `source`."""
     source: Source
+
+    @classmethod
+    def of(cls, name: str, labels: NDArray[Any], sizes: NDArray[Any], source: Source, **more: Any) -> Self:
+        """Return the images of all rows of a source, which are named by their numbers; `more` are fields."""
+        rows, names = np.arange(len(labels)), PackedNames(f"{name}/{row:06d}" for row in range(len(labels)))
+        labels, sizes = labels.astype(np.int64), sizes.astype(np.int64)
+        return cls(name=name, labels=labels, names=names, sizes=sizes, rows=rows, source=source, **more)
 
     def place(self, index: int) -> str:
         """Return file and row."""
@@ -231,21 +238,12 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
         content, paths = (pc.struct_field(stored, field) for field in ("bytes", "path"))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UserError(f"{rows.source.files[0]}: column {column!r} holds no images: {first_line(error)}") from None
-    count = len(labels)
-    if content.null_count == count:
+    if content.null_count == len(labels):
         rows.check_values(paths, column)
         return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
     rows.check_values(content, column)
-    return RowSplit(
-        name=split,
-        labels=labels.astype(np.int64),
-        names=PackedNames(f"{split}/{row:06d}" for row in range(count)),
-        sizes=pc.binary_length(content).to_numpy().astype(np.int64),
-        table=table,
-        column=column,
-        rows=np.arange(count),
-        source=rows.source,
-    )
+    sizes = pc.binary_length(content).to_numpy()
+    return RowSplit.of(split, labels, sizes, rows.source, table=table, column=column)
 
 
 def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> FileSplit:
