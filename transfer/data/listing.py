@@ -14,7 +14,6 @@ FOLDERS = re.compile(
     r"[.@].*|__MACOSX|#recycle|#snapshot|[$]recycle[.]bin|System Volume Information|lost[+]found|_?thumbnails", re.I
 )
 """How the names of files begin, and names of folders, that systems, disk stations and programs of pictures leave."""
-INITIALS = {name[0] for name in FILES}
 LINK = " -> "
 """Stands between a link that is left out and where it leads."""
 
@@ -41,7 +40,7 @@ def listed(folder: str | Path, most: int | None = None) -> tuple[list[str], list
                 left.append(f"{name}{LINK}{os.readlink(entry.path)}")  # noqa: PTH115
                 continue
             if not is_folder:
-                (left if name[0] in INITIALS and name.startswith(FILES) else files).append(name)
+                (left if name.startswith(FILES) else files).append(name)
             elif FOLDERS.fullmatch(name):
                 left.append(f"{name}/")
             elif entry.is_symlink() and _leads_back(entry.path):

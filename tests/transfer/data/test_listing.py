@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.data.layouts import spec, write_folders, write_images
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
-from transfer.data.listing import holds_images, listed, scan_images
+from transfer.data.listing import listed, scan_images
 
 FOLDERS = ("@eaDir/0.jpg", ".thumbnails", "__MACOSX", ".dropbox.cache/x", "#recycle", "$RECYCLE.BIN", "thumbnails")
 FILES = ("._0.jpg", ".0.jpg", "SYNOPHOTO_THUMB_XL.jpg", "Thumbs.db", "desktop.ini")
@@ -52,14 +52,6 @@ def test_a_folder_of_two_classes_is_refused(tmp_path):
         UserError, match=re.escape("train: classes have a folder in common by a link: cat and dog; remove the link")
     ):
         open_classification(spec("image_folder", root), None)
-
-
-def test_links_without_images_end(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for other in ("a", "b"):
-            (tmp_path / name / f"to {other}").symlink_to(tmp_path / other)
-    assert not holds_images(tmp_path)
 
 
 def test_a_link_to_itself_is_left_out(tmp_path):

@@ -26,34 +26,27 @@ def epoch_batches(epoch):
     return pk_batches(IDENTITIES, p=2, k=2, seed=3, epoch=epoch)
 
 
-def run(loader, epoch=0, index=0):
-    stream = loader.stream(epoch, index, 3)
+def run(images, epoch=0, index=0, **given):
+    stream = RunLoader(images, epoch_batches, collate=collate_boxes, **given).stream(epoch, index, 3)
     return [(place, images.tolist(), labels.tolist()) for place, ((images, *_), labels) in stream]
 
 
 def test_batches_do_not_depend_on_workers(images):
-    assert run(RunLoader(images, epoch_batches, collate=collate_boxes)) == run(
-        RunLoader(images, epoch_batches, collate=collate_boxes, workers=2)
-    )
+    assert run(images) == run(images, workers=2)
 
 
 def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images):
-    loader = RunLoader(images, epoch_batches, collate=collate_boxes)
-    whole = run(loader)
+    whole = run(images)
     lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
     assert len(whole) == sum(lengths)
-    assert run(loader, 1, 1) == whole[lengths[0] + 1 :]
-    assert run(loader, 2, 0) == whole[lengths[0] + lengths[1] :]
+    assert run(images, 1, 1) == whole[lengths[0] + 1 :]
+    assert run(images, 2, 0) == whole[lengths[0] + lengths[1] :]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_ranks_share_every_micro_batch(images, parts):
-    whole = run(RunLoader(images, epoch_batches, collate=collate_boxes))
-    ranks = [
-        run(RunLoader(images, epoch_batches, collate=collate_boxes, parts=parts, ranks=Ranks(rank, 2, rank, 2)))
-        for rank in (0, 1)
-    ]
-    for (place, batch, _), *shares in zip(whole, *ranks):
+    ranks = [run(images, parts=parts, ranks=Ranks(rank, 2, rank, 2)) for rank in (0, 1)]
+    for (place, batch, _), *shares in zip(run(images), *ranks):
         assert all(share[0] == place for share in shares)
         size = len(batch) // (2 * parts)
         micro = (share[1][size * part : size * (part + 1)] for part in range(parts) for share in shares)
@@ -65,7 +58,7 @@ def test_a_file_that_breaks_during_the_run_is_named(images, workers):
     for index in range(len(images)):
         Path(images.split.place(index)).write_bytes(b"no image")
     with pytest.raises(UserError) as caught:
-        run(RunLoader(images, epoch_batches, collate=collate_boxes, workers=workers))
+        run(images, workers=workers)
     assert str(caught.value).startswith(str(Path(images.split.place(0)).parent))
     assert "Traceback" not in str(caught.value)
 
