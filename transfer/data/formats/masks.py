@@ -179,7 +179,7 @@ def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str)
     notes = []
     for place, (found, others, _) in scans.items():
         read = [part.names for split in splits for part in (split, split.masks) if part.folder == root / place]
-        lone = sorted({*found}.difference(*read)) if len(found) > len(read[0]) or len(read) > 1 else []
+        lone = sorted({*found}.difference(*read))
         lines = [f"{len(lone)} skipped, {reason}: {shortened(lone, 3)}"] if lone else []
         notes += [f"{place}: {line}" for line in lines + passed_over(others)]
     return notes
@@ -246,8 +246,7 @@ def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: in
         if missing := [stem for stem in stems if stem not in of_stem]:
             lacking = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
             raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
-        hidden = {*found} - {*of_stem.values()} if len(of_stem) < len(found) else ()
-        of_hidden = {file.rpartition(".")[0]: file for file in hidden}
+        of_hidden = {stem: file for file in found if of_stem[stem := file.rpartition(".")[0]] != file}
         if alike := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
             raise UserError(f"{root / place}: {shortened(alike, 3)} share a name; remove or rename all but one")
     images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
