@@ -36,9 +36,7 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         UserError: a file is missing or corrupt, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
-    return layout_from_rows(
-        spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files, storage="parquet"
-    )
+    return layout_from_rows(spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files)
 
 
 def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Path, ...] | None:
@@ -147,7 +145,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         name: Rows(table, Source((f"{hub} {name}",), (len(table),), f"{origin}\0{name}"))
         for name, table in tables.items()
     }
-    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, storage="hub", origin=origin)
+    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, origin)
 
 
 def _snapshot(name: str, hub: str, revision: str) -> Path:
@@ -224,7 +222,7 @@ def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None
     keys = {name: hub[name] for name in ("train", "val") if hub[name] in names}
     keys |= {name: hub[name] for name in ("image", "label") if hub[name] in features}
     options = replace(spec, options=keys)
-    return layout_from_rows(options, folder, lambda name: find(folder, name), read_files, storage="parquet")
+    return layout_from_rows(options, folder, lambda name: find(folder, name), read_files)
 
 
 def _published_on_hub(spec: DatasetSpec, hub: dict[str, Any]) -> FoundLayout | None:

@@ -15,7 +15,6 @@ from transfer.core.errors import UserError, first_line, shortened
 from transfer.core.files import listed_path, with_home
 from transfer.data.formats.folders import (
     FoundLayout,
-    StorageVariant,
     choose_splits,
     class_difference,
     in_order,
@@ -263,8 +262,6 @@ def layout_from_rows(
     place: object,
     find: Callable[[str], Part | None],
     read: Callable[[Part], Rows],
-    *,
-    storage: StorageVariant,
     origin: str = "",
 ) -> FoundLayout:
     """Return the splits that `choose_splits` finds.
@@ -273,7 +270,7 @@ def layout_from_rows(
         spec: with the keys `train`, `val`, `image`, `label`.
         place, find: see `choose_splits`.
         read: gives the rows of a part.
-        storage, origin: see `FoundLayout`.
+        origin: of rows in the hub's cache, see `FoundLayout`.
 
     Raises:
         UserError: columns or labels do not serve, or the classes of the splits differ.
@@ -285,7 +282,7 @@ def layout_from_rows(
     if "train" in labels and labels["train"].absent:
         raise UserError(f"{spec.name}: train has {labels['train'].absent}")
     classes, numbers, more = shared_classes(spec.name, labels)
-    layout = FoundLayout(classes=classes, storage=storage, origin=origin, notes=notes + more)
+    layout = FoundLayout(classes=classes, storage="hub" if origin else "parquet", origin=origin, notes=notes + more)
     for name, part in parts.items():
         layout = layout.with_split(read_images(name, read(part), numbers[name], text_option(spec, "image")))
     return layout
