@@ -29,8 +29,8 @@ ROOMS = (
         "transfer/predict",
         "transfer/doctor",
     ),
-    *("transfer/testing", "transfer/verify", "transfer/report/tables", "transfer/evaluation", "transfer/comparison"),
-    *("transfer/experiments", "transfer/records", "transfer/cli"),
+    *("transfer/testing", "transfer/verify", "transfer/report/tables", "transfer/measure", "transfer/evaluation"),
+    *("transfer/comparison", "transfer/experiments", "transfer/records", "transfer/cli"),
     # tasks
     *(f"tasks/{name}" for name in TASKS),
     *("tasks/detect/coco", "tasks/ranking"),

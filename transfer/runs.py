@@ -293,7 +293,7 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
         UsageError: no run has the field, or one of the values.
     """
     from transfer.comparison.pairing import match
-    from transfer.doctor.speed_pairs import cost_ratios
+    from transfer.measure.steps import cost_ratios
     from transfer.report.tables.costs import ratio_table
 
     variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)

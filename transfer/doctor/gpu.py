@@ -40,7 +40,6 @@ from transfer.core.process import ALONE
 from transfer.core.settings import as_flags, config_names
 from transfer.doctor.options import GpuOptions, SpeedOptions
 from transfer.doctor.speed import Timed, drawn_data, read_training
-from transfer.doctor.speed_pairs import Step, in_turns
 from transfer.engine.context import peak_mib
 from transfer.engine.device import DTYPES, autocast, choose_device, choose_precision, device_name, driver
 from transfer.engine.step import Stepper, Taken
@@ -48,6 +47,7 @@ from transfer.evaluation.environment import source_state
 from transfer.evaluation.evaluate import evaluate_each
 from transfer.evaluation.evaluator import make_context
 from transfer.evaluation.weights_export import pretraining_task
+from transfer.measure.steps import Step, in_turns
 from transfer.run import checked_inputs
 from transfer.task import load_task
 

@@ -34,6 +34,7 @@ from transfer.engine.cost import remember_speed
 from transfer.engine.device import device_name
 from transfer.engine.loop import fit
 from transfer.evaluation.evaluator import make_context
+from transfer.measure.steps import BATCH
 from transfer.task import load_task
 
 WARM_UP = 3
@@ -109,7 +110,6 @@ def measured(
 SIDES, FILES = (500, 375), 48
 """Pixels and number of the drawn files: the average size of ImageNet's images."""
 CLASSES = 1000
-BATCH = {"cuda": 128, "cpu": 16}
 
 
 def main(options: SpeedOptions) -> int:

@@ -125,7 +125,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     request.pivot |= request.cost or (bool(request.scores) and not request.per_class)
     request.cost |= isinstance(options, kinds.CostOptions)
     if request.measure_cost:
-        from transfer.doctor.speed_pairs import cost_ratios
+        from transfer.measure.steps import cost_ratios
 
         request.ratios = cost_ratios()
     for folder in options.runs:

@@ -8,6 +8,7 @@ from transfer.comparison.compare_arms import Comparison
 from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
+from transfer.measure.ratios import CostRatios
 from transfer.records.run_set import RunSet
 from transfer.report.figures.scores import cost_plot, forest_plot
 from transfer.report.figures.training import heat_map, similarity_plot, training_curves
@@ -19,7 +20,7 @@ from transfer.report.summary.sentences import answer, map_sentence
 from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
-from transfer.report.tables.costs import CostRatios, cost_table
+from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import class_table, each_run, over_datasets, summary
 from transfer.report.tables.stability_map import AXES, largest_stable, stability_map

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transfer.experiments.grid import SweepJob
     from transfer.experiments.sweep_file import SweepFile
     from transfer.launch import Launcher
-    from transfer.report.tables.costs import CostRatios
+    from transfer.measure.ratios import CostRatios
     from transfer.sweep.cost_estimate import Devices
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
@@ -236,8 +236,8 @@ def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":
     """Return the costs measured earlier for the sweep; with the local launcher, missing ones are measured."""
-    from transfer.doctor.speed_pairs import cost_ratios
-    from transfer.report.tables.costs import CostRatios
+    from transfer.measure.ratios import CostRatios
+    from transfer.measure.steps import cost_ratios
 
     ratios = cost_ratios(options.device) if options.launcher == "local" else CostRatios()
     ratios.read(out)

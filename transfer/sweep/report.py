@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
 from transfer.experiments.sweep_file import SweepFile
+from transfer.measure.ratios import CostRatios
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.formats import as_text
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.sections import ReportRequest, sections
-from transfer.report.tables.costs import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import terminal

@@ -52,7 +52,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
                 "effect": shown.effect,
                 "verdict": result.verdict_text,
                 "n": shown.n or None,
-                "hours": hours_of(result.records, runs) or None,
+                "hours": hours_of(result.records, runs),
                 "comparison": shown.name,
                 "comparisons": of if of > 1 else None,
                 "unit": shown.unit or None,

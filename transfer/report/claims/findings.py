@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transfer.experiments.claims import UNDERTRAINED, Claim
+from transfer.records.hours import total_hours
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.costs import hours
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
@@ -121,10 +121,10 @@ class Result:
         return any(one.effect and one.verdict != NO_VERDICT for one in self.findings)
 
 
-def hours_of(records: Mapping[str, Record], runs: RunSet) -> float:
-    """Return the hours of runs, by id, and of the trainings that their weights come from, each once."""
+def hours_of(records: Mapping[str, Record], runs: RunSet) -> str | None:
+    """Return the hours of runs, by id, and of the trainings that their weights come from, by kind."""
     parents = [parent for record in records.values() for parent in runs.evidence.lineage(record)]
-    return sum(map(hours, {**records, **{parent.run_id: parent for parent in parents}}.values()))
+    return total_hours([*records.values(), *parents])
 
 
 def verdict_counts(results: Sequence[Result | Finding]) -> str:

@@ -6,8 +6,8 @@ verdicts are made.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
@@ -21,11 +21,11 @@ from transfer.experiments.published_rows import PublishedTable, Value, read_pape
 from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Arm, Evidence
+from transfer.records.hours import total_hours
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
-from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, Scores
@@ -171,8 +171,8 @@ def _cell_row(
         "interval": "none" if problem else None,
         "verdict": None if mark else verdict,
         "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
-        "device_hours": _hours(runs.records),
-        "pretraining_hours": _hours(pretrainings.values()) if pretrainings else None,
+        "device_hours": total_hours(runs.records),
+        "pretraining_hours": total_hours(pretrainings.values()) if pretrainings else None,
         REASONS: runs.reasons,
         "runs": tuple(record.run_id for record in runs.records),
     }
@@ -239,7 +239,7 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
     return {
         "own": f"blocked: {_failures(broken, total)}",
         "verdict": verdict if judge and total == len(broken) else None,
-        "pretraining_hours": _hours(broken),
+        "pretraining_hours": total_hours(broken),
         REASONS: reasons,
         "runs": tuple(record.run_id for record in broken),
     }
@@ -262,16 +262,6 @@ def _failures(broken: Sequence[Record], total: int) -> str:
     """Return the numbers of failed training runs, by status, out of a total: "diverged 1/3"."""
     counts = Counter(str(record.status) for record in broken)
     return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
-
-
-def _hours(records: Iterable[Record]) -> str | None:
-    """Return the total device hours of some runs by kind of device; None where a run has none recorded."""
-    kinds: defaultdict[str, float] = defaultdict(float)
-    for record in records:
-        kinds[kind_of_hours(record)] += hours(record)
-    if any(map(math.isnan, kinds.values())):
-        return None
-    return " + ".join(f"{took:.3g} {kind}" for kind, took in kinds.items())
 
 
 def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = MARGIN) -> str:

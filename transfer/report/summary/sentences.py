@@ -9,6 +9,7 @@ from statistics import fmean
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
 from transfer.core.errors import count, shortened
+from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.fields import value_label
 from transfer.records.grouping import nearness_to_pretraining
@@ -16,7 +17,6 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import compared_names
 from transfer.report.tables.comparison import verdict_number
-from transfer.report.tables.costs import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
 from transfer.report.tables.table import is_missing, is_number
 from transfer.statistics.intervals import Estimate

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean
+from transfer.measure.ratios import image_size
 from transfer.records.fields import NAMED_BY_VALUE, is_baseline, parts_label, value_label
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import chance_level, interval, significant
-from transfer.report.tables.costs import image_size, mean_costs
+from transfer.report.tables.costs import mean_costs
 from transfer.report.tables.scores import image_notes
 from transfer.report.tables.table import Column, MeanInterval, Note, Row, Table, comparability_text
 from transfer.statistics.intervals import mean_and_deviation

@@ -285,10 +285,14 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
     assert judged(tmp_path, runs[3:], runs[3:], a="stem=conv").verdict == NO_VERDICT
 
 
-def test_hours_count_each_run_and_its_pretraining_once(tmp_path: Path) -> None:
+def test_hours_count_each_run_and_its_pretraining_once_by_kind_of_device(tmp_path: Path) -> None:
     cost = {"device_hours": 0.5}
     parents = [made(tmp_path, "conv", seed=seed, export=f"sha256:{seed}", cost=cost) for seed in range(2)]
     settings = [{"lr": lr, "weights_id": f"sha256:{k}"} for k in range(2) for lr in (0.1, 0.2)]
     runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
     result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
-    assert hours_of(result.records, RunSet.of([*parents, *runs])) == pytest.approx(3)
+    records = result.records
+    assert hours_of(records, RunSet.of([*parents, *runs])) == "3 core"
+    first = next(iter(records))
+    records |= {first: replace(records[first], environment={"device_type": "cuda"})}
+    assert hours_of(records, RunSet.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")

@@ -11,17 +11,10 @@ import pytest
 from backbones.spec import resolve
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from tests.transfer.report.tables.test_comparison import made as of_stem
+from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
 from transfer.records.record import Record
 from transfer.report.__main__ import main
-from transfer.report.tables.costs import (
-    UNMEASURED,
-    CostRatio,
-    CostRatios,
-    Ratio,
-    cost_table,
-    pareto,
-    step_images,
-)
+from transfer.report.tables.costs import cost_table, pareto
 
 CPU = {"precision": "bf16", "device_type": "cpu", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device_type": "cuda", "threads": 8, "workers": 16}

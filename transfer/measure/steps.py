@@ -16,14 +16,15 @@ from backbones.backbone import create
 from backbones.spec import BackboneSpec
 from transfer.core.options import from_plain
 from transfer.core.process import ALONE
-from transfer.doctor.speed import BATCH
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
+from transfer.measure.ratios import CostRatio, CostRatios, Ratio, image_size, step_images
 from transfer.records.record import Record
-from transfer.report.tables.costs import CostRatio, CostRatios, Ratio, image_size, step_images
 from transfer.task import load_task
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5
 """Time of the training steps, and of the forward passes, of a pair of runs; less for runs of --smoke."""
+BATCH = {"cuda": 128, "cpu": 16}
+"""Most images in a step, by type of device."""
 ROUNDS, FEWEST = 12, 4
 """Rounds A B B A; fewer where `SECONDS` end before, but no fewer than the second number."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from backbones.spec import resolve
 from tests.transfer.records.recorded import made, run_set
-from transfer.doctor.speed_pairs import FEWEST, ROUNDS, in_turns, measure_pair
+from transfer.measure.steps import FEWEST, ROUNDS, in_turns, measure_pair
 from transfer.records.record import Record
 from transfer.runs import RunSet, measure_cost
 
