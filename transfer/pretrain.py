@@ -25,9 +25,7 @@ exported), 143 stopped by a signal (checkpoint saved)."""
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     from transfer.cli.entry import exit_on_user_error
-    from transfer.core.process import end_with_parent
 
-    end_with_parent()
     return exit_on_user_error(_main, argv, usage=USAGE, listed=("recipes", "backbones", "datasets"))
 
 

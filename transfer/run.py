@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transfer.cli.command import Command, read_command
 from transfer.cli.layers import flag_values
 from transfer.cli.recipe import Recipe, task_recipe
-from transfer.core.errors import UsageError, errors_together, has_kept, kept, print_safe, shortened
+from transfer.core.errors import Stopped, UsageError, errors_together, has_kept, kept, print_safe, shortened
 from transfer.core.exports import seed_exports
 from transfer.core.process import ranks_from_environment
 
@@ -35,9 +35,7 @@ Exit status: 0 scores obtained or reused, 1 error, 2 wrong arguments, 3 training
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     from transfer.cli.entry import exit_on_user_error
-    from transfer.core.process import end_with_parent
 
-    end_with_parent()
     return exit_on_user_error(_main, argv, usage=USAGE, listed=("tasks", "backbones", "datasets"))
 
 
@@ -120,7 +118,12 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "li
         inputs = [_checked_inputs(one, task) for one in commands]
     if say and ranks_from_environment().first:
         lines = commands[0].choices(inputs[0].spec, task.from_scratch)
-        for line in [*lines, *([pairing(commands)] if len(commands) > 1 else [])]:
+        if len(commands) > 1:
+            pairs = [
+                f"{one.backbone.weights[0]} with task seed {' '.join(map(str, one.run.seeds))}" for one in commands
+            ]
+            lines.append(f"{len(commands)} weights: {', '.join(pairs)}")
+        for line in lines:
             print_safe(line, file=sys.stderr)
     return list(zip(commands, inputs, strict=True))
 
@@ -157,7 +160,6 @@ def execute(
 
         print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
         commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
-    from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
     from transfer.report.tables.text import run_table
 
@@ -188,12 +190,6 @@ def each_weights(command: Command, from_scratch: bool) -> list[Command]:
         replace(command, backbone=replace(command.backbone, weights=(one,)), run=replace(command.run, seeds=own))
         for one, own in zip(weights, paired, strict=True)
     ]
-
-
-def pairing(commands: list[Command]) -> str:
-    """Return the line that says which seeds are used with which weights."""
-    pairs = [f"{one.backbone.weights[0]} with task seed {' '.join(map(str, one.run.seeds))}" for one in commands]
-    return f"{len(commands)} weights: {', '.join(pairs)}"
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from backbones.ffn import FFNS
 from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
 from tests.interactions.places import Places
-from transfer.cli.command import read_command
+from tests.support import command
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, RunOptions
-from transfer.cli.recipe import pretraining_recipe, task_recipe
+from transfer.cli.recipe import pretraining_recipe
 from transfer.core.options import Execution, Needs, Other, noted
 from transfer.core.settings import config_names
 from transfer.task import load_task
@@ -86,9 +86,8 @@ def with_words(words: Sequence[str], more: Sequence[str]) -> list[str]:
 
 def values_of(work: str, words: Sequence[str]) -> dict[str, Any]:
     """The value of every option of a command. Raises UsageError."""
-    recipe = (task_recipe if program(work) == "run" else pretraining_recipe)(work)
-    command = read_command(recipe, kinds(work)[0], [*words[1:]], kinds(work)[2])
-    return vars(command.run) | vars(command.backbone) | command.recipe_backbone | vars(command.options)
+    given = command(work, *words[1:])
+    return vars(given.run) | vars(given.backbone) | given.recipe_backbone | vars(given.options)
 
 
 def choices(work: str) -> dict[str, Any]:

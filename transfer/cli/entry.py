@@ -14,7 +14,7 @@ from transfer.core.errors import print_safe, unknown
 from transfer.core.exports import shipped_names
 from transfer.core.files import with_home
 from transfer.core.machine_errors import in_one_line
-from transfer.core.process import INTERRUPTED
+from transfer.core.process import INTERRUPTED, end_with_parent
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 
 KINDS: dict[str, Callable[[], Iterable[str]]] = {
@@ -59,7 +59,7 @@ def versions() -> str:
 def exit_on_user_error(
     main: Callable[[list[str]], int], argv: list[str] | None, *, usage: str = "", listed: tuple[str, ...] = ()
 ) -> int:
-    """Run the body of a command; any error becomes one line on stderr and an exit status.
+    """Run the body of a command; any error becomes one line on stderr and an exit status. See `end_with_parent`.
 
     Args:
         main: the body, which returns the exit status.
@@ -67,6 +67,7 @@ def exit_on_user_error(
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
         listed: the kinds of names that `--list` shows, see `KINDS`; by default all.
     """
+    end_with_parent()
     status = _status(main, sys.argv[1:] if argv is None else argv, usage, listed)
     if getattr(sys.modules.get("torch.distributed"), "is_initialized", bool)():
         with suppress(OSError, ValueError):

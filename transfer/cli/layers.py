@@ -53,25 +53,30 @@ def layer_values(path: Path) -> dict[str, Any]:
 
 def config_files(argv: list[str]) -> list[Path]:
     """Return the YAML files of `--config`: a user's own, or those of configs/schedules by name. Raises UsageError."""
-    files, shipped = list[Path](), config_names("schedules")
-    for name in flag_values(argv, "--config"):
-        own = Path(name).suffix or Path(name).exists()
-        if not own and name not in shipped:
-            raise unknown("schedule", name, shipped, "; --config takes a YAML file, too")
-        files.append(Path(name) if own else CONFIGS / "schedules" / f"{name}.yaml")
-    return files
+    return [
+        Path(name)
+        if Path(name).suffix or Path(name).exists()
+        else shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
+        for name in flag_values(argv, "--config")
+    ]
 
 
 def config_path(room: str, kind: str, name: str) -> Path:
-    """Return the path of a shipped file of a folder of `configs/` by its name, or of a user's YAML file.
+    """Return the path of a user's YAML file, or of a shipped file as `shipped_path` does."""
+    return Path(name) if Path(name).suffix in (".yaml", ".yml") else shipped_path(room, kind, name, "; or a YAML file")
+
+
+def shipped_path(room: str, kind: str, name: str, more: str = "") -> Path:
+    """Return the path of a file of a folder of `configs/` by its name.
+
+    Args:
+        kind: what it names. more: what else can be named.
 
     Raises:
-        UsageError: no shipped file has the name; `kind` says what it names.
+        UsageError: no shipped file has the name; the message has the nearest.
     """
-    if Path(name).suffix in (".yaml", ".yml"):
-        return Path(name)
     if name not in config_names(room):
-        raise unknown(kind, name, config_names(room), "; or a YAML file")
+        raise unknown(kind, name, config_names(room), more)
     return CONFIGS / room / f"{name}.yaml"
 
 

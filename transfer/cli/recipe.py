@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import backbones
-from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags
+from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags, shipped_path
 from transfer.core.errors import UsageError, errors_naming, unknown
 from transfer.core.options import Span, noted
-from transfer.core.settings import CONFIGS, as_flags, config_names, read_value, read_yaml
+from transfer.core.settings import CONFIGS, as_flags, read_value, read_yaml
 from transfer.core.user_code import is_in_file, locate
 
 BASE = "recipe"
@@ -72,9 +72,8 @@ def _named_recipe(name: str, room: str, program: str, kinds: tuple[str, str], mo
         return _with_base(Recipe(part, f"{program} {part}", path, file.with_suffix(".smoke.yaml")), room)
     if name.endswith(".py"):
         raise UsageError(f"{name}: name the {kinds[1]} in this file, as in {name}:{kinds[1].upper()}")
-    if name not in config_names(room):
-        raise unknown(kinds[0], name, config_names(room), f"; {more}")
-    return Recipe(name, f"{program} {name}", CONFIGS / room / f"{name}.yaml", CONFIGS / "smoke" / f"{name}.yaml")
+    path = shipped_path(room, kinds[0], name, f"; {more}")
+    return Recipe(name, f"{program} {name}", path, CONFIGS / "smoke" / path.name)
 
 
 def _with_base(recipe: Recipe, room: str) -> Recipe:
@@ -82,11 +81,9 @@ def _with_base(recipe: Recipe, room: str) -> Recipe:
     name = layer_values(recipe.path).get(BASE)
     if name is None:
         return recipe
-    if name not in config_names(room):
-        with errors_naming(str(recipe.path)):
-            raise unknown(BASE, str(name), config_names(room))
-    smoke = recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / f"{name}.yaml"
-    return replace(recipe, base=CONFIGS / room / f"{name}.yaml", smoke=smoke)
+    with errors_naming(str(recipe.path)):
+        base = shipped_path(room, BASE, str(name))
+    return replace(recipe, base=base, smoke=recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / base.name)
 
 
 def pretraining_recipe(name: str) -> Recipe:

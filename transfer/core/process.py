@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,40 +48,12 @@ class Threads:
         return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
 
 
-def choose_threads(
-    given: int | None,
-    cores: int,
-    reason: str,
-    *,
-    under_torchrun: bool = False,
-    environment: Mapping[str, str] = os.environ,
-) -> Threads:
-    """Return the threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
-
-    Args:
-        cores: the cores of this rank, less its loader processes.
-        reason: a phrase that says what limits the cores.
-        under_torchrun: whether torchrun may have set OMP_NUM_THREADS: it sets 1 where nobody else has set it, so that
-            a 1 says nothing then.
-    """
-    if given is not None:
-        return Threads(given, "--threads", requested=True)
-    variable = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if variable.isdecimal() and int(variable) > 0 and not (under_torchrun and int(variable) == 1):
-        return Threads(int(variable), "OMP_NUM_THREADS", requested=True)
-    return Threads(max(cores, 1), reason)
-
-
 def usable_cores() -> int:
     """Return the cores that this process may use beside other processes of its kind; see `core_limit`."""
     return core_limit()[0]
 
 
-def core_limit(
-    environment: Mapping[str, str] = os.environ,
-    groups: Path = Path("/proc/self/cgroup"),
-    root: Path = Path("/sys/fs/cgroup"),
-) -> tuple[int, str]:
+def core_limit() -> tuple[int, str]:
     """Return the cores that this process may use, and a phrase that says what limits them.
 
     They are those of its affinity, no more than the quota of its control group, and shared with the other tests or
@@ -89,28 +61,29 @@ def core_limit(
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     reason = count(cores, "core")
-    quota = cgroup_quota(groups, root)
+    quota = cgroup_quota()
     if quota < cores:
         cores, reason = max(1, int(quota)), f"a quota of {quota:g} cores"
     for name, kind in SHARED_BY.items():
-        sharing = environment.get(name, "")
+        sharing = os.environ.get(name, "")
         if sharing.isdecimal() and int(sharing) > 1:
             cores, reason = max(1, cores // int(sharing)), f"{reason}, shared by {sharing} {kind}"
     return cores, reason
 
 
-def cgroup_quota(groups: Path, root: Path) -> float:
-    """Return the least quota of the control groups (v2) that this process is in, in cores; infinite without one.
+GROUPS = Path("/proc/self/cgroup")
+"""Has lines `number:controllers:path`; v2's has no controllers."""
+GROUPS_ROOT = Path("/sys/fs/cgroup")
+"""Where the groups are mounted. In a container the path may be that of the host, of which only the container's own end
+is mounted, as the root."""
 
-    Args:
-        groups: lines `number:controllers:path`; v2's has no controllers.
-        root: where the groups are mounted. In a container the path may be that of the host, of which only the
-            container's own end is mounted, as the root.
-    """
+
+def cgroup_quota() -> float:
+    """Return the least quota of the control groups (v2) that this process is in, in cores; infinite without one."""
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
-        lines = groups.read_text(encoding="utf-8").splitlines()
-        own = [root / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
+        lines = GROUPS.read_text(encoding="utf-8").splitlines()
+        own = [GROUPS_ROOT / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
         for group in [folder for path in own for folder in (path, *path.parents)]:
             with contextlib.suppress(OSError, ValueError):  # without a file, or with "max"
                 limit, period = map(float, (group / "cpu.max").read_text(encoding="utf-8").split())
@@ -118,7 +91,7 @@ def cgroup_quota(groups: Path, root: Path) -> float:
     return min(quotas)
 
 
-def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
+def wait_asleep() -> None:
     """Make OpenMP's threads sleep while they wait, unless the environment says otherwise. Call it before importing
     torch.
 
@@ -126,8 +99,8 @@ def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
     two threads as with one. Asleep, the processor time stays within 1.1 of a free machine's; on a free one a step
     of ViT-S took 1.1 to 1.2 times as long.
     """
-    if not any(name in environment for name in WAITING):
-        environment["OMP_WAIT_POLICY"] = "passive"
+    if not any(name in os.environ for name in WAITING):
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 PARENT = "TRANSFER_END_WITH"

@@ -1,6 +1,7 @@
 """Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
 
 import math
+import os
 import resource
 import signal
 import sys
@@ -19,7 +20,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
-from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, signals_answered, usable_cores
+from transfer.core.process import ALONE, Ranks, Threads, core_limit, signals_answered, usable_cores
 from transfer.data.loading.loader import RunLoader, shuffled_batches, total_steps
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
@@ -255,15 +256,21 @@ def auto_workers(device: torch.device, ranks: Ranks) -> int:
 
 
 def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
-    """Return torch's threads for a rank: the number asked for, else its share of the cores, on a CPU less the loader's
-    processes. See `transfer.core.process`.
+    """Return torch's threads for a rank: `--threads`, else OMP_NUM_THREADS (its first number), else its share of the
+    cores, on a CPU less the loader's processes. See `transfer.core.process`.
     """
+    if given is not None:
+        return Threads(given, "--threads", requested=True)
+    variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    # torchrun sets it to 1 where nobody else has set it
+    if variable.isdecimal() and int(variable) > (ranks.world > 1):
+        return Threads(int(variable), "OMP_NUM_THREADS", requested=True)
     cores, reason = core_limit()
     if ranks.local_world > 1:
         cores, reason = cores // ranks.local_world, f"{reason}, shared by {ranks.local_world} ranks"
     if device.type != "cuda" and workers:
         cores, reason = cores - workers, f"{reason}, without {workers} of the loader"
-    return choose_threads(given, cores, reason, under_torchrun=ranks.world > 1)
+    return Threads(max(cores, 1), reason)
 
 
 def peak_mib(device: torch.device) -> float:

@@ -86,8 +86,7 @@ class _Run:
         self.asked = False  # to stop
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
-        self.last_save = time.monotonic()
-        self.resumed: list[str] = []
+        self.last_save = self.clock = time.monotonic()
 
     def restore(self) -> None:
         """Restore the saved state, if there is one."""
@@ -106,9 +105,8 @@ class _Run:
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
-        self.resumed = list(state["resumed"])
-        context.notes += self.resumed
-        context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
+        context.notes += state["resumed"]
+        context.details |= {"resumed": state["resumed"]} if state["resumed"] else {}
         self.history = History(self.folder, state["history_lines"])
         here = _circumstances(context)
         for name, then in state["circumstances"].items():
@@ -118,9 +116,8 @@ class _Run:
 
     def note(self, text: str) -> None:
         """Note what is unlike an uninterrupted training, in the record and in the state, as it may be stopped again."""
-        self.resumed.append(text)
         self.context.note(text)
-        self.context.details["resumed"] = list(self.resumed)
+        self.context.details.setdefault("resumed", []).append(text)
 
     def save(self) -> None:
         """Write history and state to the disk, in this order: a state is never ahead of its history."""
@@ -143,22 +140,23 @@ class _Run:
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
             "circumstances": _circumstances(self.context),
-            "resumed": self.resumed,
+            "resumed": self.context.details.get("resumed", []),
         }
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""
-        verdict, clock = None, self.validate(validate, time.monotonic())
+        verdict, self.clock = None, time.monotonic()
+        self.validate(validate)
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 self.step(place, batch)
                 # a moment that all ranks share: one that read a signal or a verdict before others would leave them
                 verdict = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
-                clock = self._charge(clock)
+                self._charge("train_seconds")
                 bar.total = place.total or steps_taken(place.length, self.options.epochs)
                 if not verdict:
-                    clock = self.validate(validate, clock)
+                    self.validate(validate)
                 bar.set_postfix_str(
                     f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}", False
                 )
@@ -166,7 +164,7 @@ class _Run:
                     break
                 if self.asked:
                     self.stop()
-                if not self.begun and clock - self.last_save >= self.context.checkpoint_seconds:
+                if not self.begun and self.clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
         verdict = verdict or self.settle()
         self.done = True
@@ -177,11 +175,11 @@ class _Run:
         self.outcome = verdict or self.monitor.final(self.progress.step)
         self.save()
 
-    def validate(self, validate: Validate | None, clock: float) -> float:
+    def validate(self, validate: Validate | None) -> None:
         """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
         epoch = self.progress.unscored
         if validate is None or epoch is None:
-            return clock
+            return
         self.stepper.share_buffers()
         try:
             scores = validate(epoch)
@@ -196,9 +194,7 @@ class _Run:
             numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
             self.context.tracker.log(self.progress.step, numbers)
         self.progress.unscored = None
-        now = time.monotonic()
-        self.context.cost.eval_seconds += now - clock
-        return now
+        self._charge("eval_seconds")
 
     def step(self, place: StreamPosition, batch: Batch) -> None:
         """Begin one step."""
@@ -237,10 +233,10 @@ class _Run:
         self.context.say(f"stopped by a signal after step {self.progress.step}; rerun the command to resume")
         raise Stopped
 
-    def _charge(self, clock: float) -> float:
-        now = time.monotonic()
-        self.context.cost.train_seconds += now - clock
-        return now
+    def _charge(self, part: str) -> None:
+        """Add the time since the last charge to a part of the cost."""
+        before, self.clock = self.clock, time.monotonic()
+        vars(self.context.cost)[part] += self.clock - before
 
     def _timed(self, stream: Iterator[tuple[StreamPosition, Batch]]) -> Iterator[tuple[StreamPosition, Batch]]:
         """Yield from the stream, and charge the time spent waiting for it to the cost."""

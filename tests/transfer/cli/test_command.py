@@ -7,20 +7,19 @@ import pytest
 from backbones.spec import resolve
 from backbones.weights.locate import find_weights
 from tasks.reid.task import ReidOptions
+from tests.support import command
 from transfer import pretrain, run
 from transfer.__main__ import main as whole
-from transfer.cli.command import Command, read_command
+from transfer.cli.command import Command
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.recipe import task_recipe
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, noted
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.run import main
-from transfer.task import load_task
 
 
 def read(*words: str) -> Command:
-    return read_command(task_recipe("reid"), ReidOptions, ["--backbone", "tiny", *words])
+    return command("reid", "--backbone", "tiny", *words)
 
 
 def test_the_recipe_is_complete_and_the_only_source_of_values() -> None:
@@ -93,7 +92,7 @@ def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words", "said"),
+    ("program", "words", "said"),
     [
         (run, "reid", "--backbone is missing"),
         (run, "reid --backbone tiny --stem 3Conv+1Prj", "Proj"),
@@ -109,7 +108,7 @@ def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_exit_with_2_and_a_hint(
-    command: ModuleType,
+    program: ModuleType,
     words: str,
     said: str,
     tmp_path: Path,
@@ -117,18 +116,18 @@ def test_wrong_words_exit_with_2_and_a_hint(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command.main(words.split()) == 2
+    assert program.main(words.split()) == 2
     printed = "".join(capfd.readouterr())
     assert said in printed
     assert "Traceback" not in printed
     assert not list(tmp_path.glob("runs/*/"))
 
 
-@pytest.mark.parametrize("command", [run, pretrain])
-def test_usage_is_printed_on_request_and_without_words(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("program", [run, pretrain])
+def test_usage_is_printed_on_request_and_without_words(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     for words, status in (([], 2), (["-h"], 0), (["--help"], 0)):
-        assert command.main(words) == status
-        assert capsys.readouterr().out == command.USAGE + "\n"
+        assert program.main(words) == status
+        assert capsys.readouterr().out == program.USAGE + "\n"
 
 
 def test_the_home_folder_in_flags_and_files(
@@ -216,11 +215,11 @@ def test_the_package_says_what_there_is(words: list[str], said: str, capfd: pyte
 
 
 def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--backbone", "tiny", "--config", "detect_1x"]
-    options = read_command(task_recipe("detect"), load_task("detect").options, words).options
+    words = ["detect", "--backbone", "tiny", "--config", "detect_1x"]
+    options = command(*words).options
     assert (options.epochs, options.batch_size, options.resize_mode) == (12, 16, "resize")
     with pytest.raises(UsageError, match=r"detect_2x.*did you mean.*detect_1x"):
-        read_command(task_recipe("detect"), load_task("detect").options, [*words, "detect_2x"])
+        command(*words, "detect_2x")
 
 
 def test_an_unexpected_error_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:

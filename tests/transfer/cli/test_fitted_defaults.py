@@ -10,9 +10,8 @@ from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
-from transfer.cli.command import Command, read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
+from tests.support import command
+from transfer.cli.command import Command
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
 from transfer.engine.schedule import Schedule
@@ -24,13 +23,17 @@ STEPS = 40
 
 
 def read(name: str, *words: str) -> Command:
-    argv = ["--backbone", "tiny", *words]
+    made = command(name, "--backbone", "tiny", *words)
     if name in config_names("tasks"):
-        command = read_command(task_recipe(name), load_task(name).options, argv)
-        command.fit_backbone(command.resolved(from_scratch=False), load_task(name))
-        return command
-    recipe = pretraining_recipe(name)
-    return read_command(recipe, load_task(method_of(recipe)).options, argv, PretrainRunOptions)
+        made.fit_backbone(made.resolved(from_scratch=False), load_task(name))
+    return made
+
+
+def check_fitted(found: Command, expected: dict[str, Any], told: str) -> None:
+    """Fail unless a command has these options, and says so, if `told` is no empty text."""
+    assert {key: getattr(found.options, key) for key in expected} == expected
+    assert told in " ".join(found.fitted)
+    assert bool(told) == bool(found.fitted)
 
 
 def largest_rate(options: Any) -> float:
@@ -64,10 +67,7 @@ def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int)
     ],
 )
 def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: dict[str, Any], told: str) -> None:
-    command = read(name, *words.split())
-    assert {key: getattr(command.options, key) for key in expected} == expected
-    assert told in " ".join(command.fitted)
-    assert bool(told) == bool(command.fitted)
+    check_fitted(read(name, *words.split()), expected, told)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,7 @@ def test_defaults_that_fit_the_backbone(
     name: str, words: str, expected: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
     export(create("tiny", img_size=48, weights="random"), tmp_path / "e")
-    command = read(name, *words.replace("EXPORT", str(tmp_path / "e")).split())
-    assert {key: getattr(command.options, key) for key in expected} == expected
-    assert told in " ".join(command.fitted)
-    assert bool(told) == bool(command.fitted)
+    check_fitted(read(name, *words.replace("EXPORT", str(tmp_path / "e")).split()), expected, told)
 
 
 @pytest.mark.parametrize(

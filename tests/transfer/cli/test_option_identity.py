@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from backbones.spec import resolve
+from tests.support import command
 from tests.transfer.records.test_store import record
-from transfer.cli.command import Command, read_command
-from transfer.cli.options import LaunchOptions, PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe, task_recipe
+from transfer.cli.command import Command
+from transfer.cli.options import LaunchOptions
+from transfer.cli.recipe import task_recipe
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, Execution, Needs, Other, noted
 from transfer.core.settings import config_names
@@ -27,7 +28,6 @@ from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.per_process import per_process
 from transfer.records.protocol import configurations, digest
 from transfer.records.record import Record
-from transfer.task import load_task
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*(name for name in config_names("tasks") if task_recipe(name).smoke.is_file()), *RECIPES)
@@ -38,22 +38,18 @@ CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
 @cache
 def base(work: str, *more: str) -> Command:
     """The smoke command of a task or method."""
-    words = ["--backbone", "tiny", "--smoke", *more]
-    if work in RECIPES:
-        method = load_task(work)
-        return read_command(pretraining_recipe(RECIPES[work]), method.options, words, PretrainRunOptions)
-    return read_command(task_recipe(work), load_task(work).options, words)
+    return command(RECIPES.get(work, work), "--backbone", "tiny", "--smoke", *more)
 
 
 def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, device: str = "cpu", **given: Any) -> Record:
     """The record that a command with other values, unchecked, would leave."""
-    command = copy.deepcopy(base(work))
-    command.options = copy.copy(command.options if options is None else options)
+    made = copy.deepcopy(base(work))
+    made.options = copy.copy(made.options if options is None else options)
     for name, value in given.items():
-        setattr(command.options, name, value)
+        setattr(made.options, name, value)
     task: Any = SimpleNamespace(name=work, version=1, file="", content=lambda data, options: {})
     data = SimpleNamespace(name="toy", version="1", digest="d" * 64, skipped=0)
-    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32", device)
+    planned = PlannedRun(made, task, ResolvedInputs(spec, "random"), ("toy",), data, 0, "fp32", "fp32", device)
     return record(
         planned.run_key,
         task=work,
@@ -190,8 +186,8 @@ REFUSED = {
 @pytest.mark.parametrize("task", REFUSED)
 def test_flags_that_do_not_act_are_refused(task: str) -> None:
     def checked(*words: str) -> None:
-        command = read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--smoke", *words])
-        command.check_flags(command.resolved(from_scratch=False))
+        given = command(task, "--backbone", "tiny", "--smoke", *words)
+        given.check_flags(given.resolved(from_scratch=False))
 
     for line in REFUSED[task]:
         flag = next(word for word in reversed(line.split()) if word.startswith("--"))
@@ -203,10 +199,9 @@ def test_flags_that_do_not_act_are_refused(task: str) -> None:
 def test_values_of_a_layer_are_not_refused(tmp_path: Path) -> None:
     layer = tmp_path / "mine.yaml"
     layer.write_text("sam_rho: 3.0\nlength: train\n")
-    words = ["--backbone", "tiny", "--smoke", "--config", str(layer)]
-    command = read_command(task_recipe("reid"), load_task("reid").options, words)
-    command.check_flags(command.resolved(from_scratch=False))
-    assert command.options.sam_rho == 3.0
+    given = command("reid", "--backbone", "tiny", "--smoke", "--config", str(layer))
+    given.check_flags(given.resolved(from_scratch=False))
+    assert given.options.sam_rho == 3.0
 
 
 def test_every_condition_names_an_option_beside_it() -> None:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from transfer.cli.command import read_command, weights_of_run
-from transfer.cli.recipe import task_recipe
+from tests.support import command
+from transfer.cli.command import weights_of_run
 from transfer.core.errors import MissingInput, UserError
 from transfer.run import each_weights
-from transfer.task import load_task
 
 
 def run_folder(out: Path, status: str = "completed", *files: str, **options: str) -> Path:
@@ -71,7 +70,5 @@ def test_several_weights(
     for seed in (0, 2, 10):
         (tmp_path / f"weights/vit_tiny/seed{seed}").mkdir(parents=True)
         (tmp_path / f"weights/vit_tiny/seed{seed}/config.json").write_text('{"architecture": "vit_tiny"}')
-    recipe = task_recipe("knn")
-    command = read_command(recipe, load_task("knn").options, ["--dataset", "toy_digits", *words.split()])
-    commands = each_weights(command, from_scratch=False)
+    commands = each_weights(command("knn", "--dataset", "toy_digits", *words.split()), from_scratch=False)
     assert [(*one.backbone.weights, one.run.seeds) for one in commands] == expected

@@ -5,55 +5,61 @@ import pytest
 import torch
 
 from tests.support import context
-from transfer.core.process import SIDE_BY_SIDE, SMALL, Ranks, Threads, choose_threads, core_limit, wait_asleep
+from transfer.core import process
+from transfer.core.process import ALONE, SIDE_BY_SIDE, SMALL, Ranks, Threads, core_limit, wait_asleep
 from transfer.engine.context import auto_threads
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-NO_GROUPS = Path("/nowhere")
+TWO = Ranks(0, 2, 0, 2)
 
 
-def test_what_is_asked_for_comes_first() -> None:
-    spelt = {"OMP_NUM_THREADS": "3,2"}
-    assert choose_threads(5, 8, "8 cores", environment=spelt) == Threads(5, "--threads", True)
-    assert choose_threads(None, 8, "8 cores", environment=spelt) == Threads(3, "OMP_NUM_THREADS", True)
-    for nothing in ({}, {"OMP_NUM_THREADS": ""}, {"OMP_NUM_THREADS": "many"}, {"OMP_NUM_THREADS": "0"}):
-        assert choose_threads(None, 8, "8 cores", environment=nothing) == Threads(8, "8 cores")
-
-
-def test_a_1_that_torchrun_has_set_says_nothing() -> None:
-    """torchrun sets OMP_NUM_THREADS to 1 where it is not set."""
-    one = {"OMP_NUM_THREADS": "1"}
-    assert choose_threads(None, 8, "", under_torchrun=True, environment=one).count == 8
-    assert choose_threads(None, 8, "", under_torchrun=True, environment={"OMP_NUM_THREADS": "2"}).count == 2
-    assert choose_threads(None, 8, "", environment=one).count == 1
-
-
-def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _sixteen_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a process without a quota, beside no other tests."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    assert core_limit({"PYTEST_XDIST_WORKER_COUNT": "4"}, NO_GROUPS) == (4, "16 cores, shared by 4 tests")
-    both = {"PYTEST_XDIST_WORKER_COUNT": "2", SIDE_BY_SIDE: "3"}
-    assert core_limit(both, NO_GROUPS)[0] == 2
-    assert core_limit({SIDE_BY_SIDE: "40"}, NO_GROUPS)[0] == 1
+    monkeypatch.setattr(process, "GROUPS", tmp_path / "cgroup")
+    for name in (*process.SHARED_BY, *process.WAITING, "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+ASKED = [
+    (5, "3,2", ALONE, Threads(5, "--threads", True)),
+    (None, "3,2", ALONE, Threads(3, "OMP_NUM_THREADS", True)),
+    *((None, nothing, ALONE, Threads(16, "16 cores")) for nothing in ("", "many", "0")),
+    (None, "1", ALONE, Threads(1, "OMP_NUM_THREADS", True)),
+    (None, "1", TWO, Threads(8, "16 cores, shared by 2 ranks")),  # torchrun sets it where it is not set
+    (None, "2", TWO, Threads(2, "OMP_NUM_THREADS", True)),
+]
+
+
+@pytest.mark.parametrize(("given", "variable", "ranks", "threads"), ASKED)
+def test_what_is_asked_for_comes_first(given, variable, ranks, threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert auto_threads(given, CPU, ranks, workers=0) == threads
+
+
+def test_ranks_and_loader_processes_take_their_share() -> None:
+    assert auto_threads(None, CPU, TWO, workers=2) == Threads(6, "16 cores, shared by 2 ranks, without 2 of the loader")
+    assert auto_threads(None, GPU, TWO, workers=2).count == 8
+    assert auto_threads(None, CPU, ALONE, workers=16).count == 1
+
+
+@pytest.mark.parametrize(("tests", "cells", "cores"), [("4", "", 4), ("2", "3", 2), ("", "40", 1)])
+def test_tests_and_cells_side_by_side_share_the_cores(tests, cells, cores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", tests)
+    monkeypatch.setenv(SIDE_BY_SIDE, cells)
+    limit, reason = core_limit()
+    assert limit == cores
+    assert ("shared by 4 tests" in reason, "shared by 3 cells" in reason) == (tests == "4", cells == "3")
 
 
 def test_the_least_quota_of_nested_groups_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    groups = tmp_path / "cgroup"
-    groups.write_text("0::/pod/box/inner\n")
+    process.GROUPS.write_text("0::/pod/box/inner\n")
+    monkeypatch.setattr(process, "GROUPS_ROOT", tmp_path)
     for group, quota in (("pod", "250000 100000"), ("pod/box", "max 100000"), ("pod/box/inner", "600000 100000")):
-        (tmp_path / "fs" / group).mkdir(parents=True)
-        (tmp_path / "fs" / group / "cpu.max").write_text(quota)
-    assert core_limit({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")
-
-
-def test_ranks_and_loader_processes_take_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transfer.engine.context.core_limit", lambda: (16, "16 cores"))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    two = Ranks(0, 2, 0, 2)
-    chosen = auto_threads(None, CPU, two, workers=2)
-    assert (chosen.count, chosen.reason) == (6, "16 cores, shared by 2 ranks, without 2 of the loader")
-    assert auto_threads(None, GPU, two, workers=2).count == 8
-    assert auto_threads(7, CPU, two, workers=2).count == 7
+        (tmp_path / group).mkdir(parents=True)
+        (tmp_path / group / "cpu.max").write_text(quota)
+    assert core_limit() == (2, "a quota of 2.5 cores")
 
 
 def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
@@ -79,11 +85,8 @@ def test_the_number_is_set_recorded_and_said_where_it_is_another(capsys: pytest.
     assert said.count("threads: ") == said.count("threads: 1 (") == 1, "2 is said before"
 
 
-def test_waiting_threads_sleep_unless_something_else_is_said() -> None:
-    free: dict[str, str] = {}
-    wait_asleep(free)
-    assert free == {"OMP_WAIT_POLICY": "passive"}
-    for said in ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "10"}, {"KMP_BLOCKTIME": "0"}):
-        kept = dict(said)
-        wait_asleep(kept)
-        assert kept == said
+@pytest.mark.parametrize("said", ["", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_waiting_threads_sleep_unless_something_else_is_said(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {said: "10"})
+    wait_asleep()
+    assert os.environ == {said: "10"} | ({} if said else {"OMP_WAIT_POLICY": "passive"})
