@@ -3,7 +3,9 @@
 Importing this package costs nothing; `resolve`, `create` and `Backbone` load what they need when first used (PEP 562).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from transfer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone, create
@@ -11,13 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Backbone", "BackboneSpec", "create", "resolve"]
 
-_HOMES = dict.fromkeys(("Backbone", "create"), "backbones.backbone")
-_HOMES |= dict.fromkeys(("BackboneSpec", "resolve"), "backbones.spec")
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module 'backbones' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__, {"backbones.backbone": ("Backbone", "create"), "backbones.spec": ("BackboneSpec", "resolve")}
+)

@@ -1,11 +1,11 @@
 """What tests read of the run that a command left in a folder: its record, its history, its scores by sample."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from transfer.engine import checkpoint
 from transfer.engine.outcome import RULE
 from transfer.records.record import Record
 
@@ -23,7 +23,7 @@ def record(out: Path) -> Record:
 
 def history(out: Path) -> list[dict[str, Any]]:
     """The lines of the only history in a folder of runs."""
-    return [json.loads(line) for line in next(out.glob("*/history.jsonl")).read_text().splitlines()]
+    return checkpoint.history(next(out.glob("*/history.jsonl")).parent)
 
 
 def outcomes(out: Path) -> dict[str, np.ndarray]:

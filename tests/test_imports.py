@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from transfer.core.settings import config_names
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
 
@@ -48,15 +46,6 @@ BETWEEN_ROOMS = ("transfer", "transfer/data", "backbones", "tasks")
 FRAMEWORK = ("core", "statistics", "data", "engine")
 """Rooms of `transfer` that `tasks` and `backbones` stand on, beside `transfer.task`."""
 
-LIGHT = (
-    *("transfer", "transfer.api", "transfer.run", "transfer.pretrain", "transfer.evaluation.preflight"),
-    *("transfer.evaluation.weights_export", "transfer.report.tables.text", "transfer.predict.__main__"),
-    *("backbones.stems", "backbones.pretrain.supervised.method", "backbones.pretrain.dino.method"),
-    *(f"tasks.{name}.task" for name in config_names("tasks")),
-    "tasks.ranking.ties",
-)
-"""What help texts, wrong options and finished records are answered with; importing it imports no heavy library."""
-HEAVY = {"torch", "timm", "torchvision", "safetensors", "sklearn", "scipy", "pandas", "mmdet", "mmengine"}
 MOST_FILES = 16
 
 
@@ -196,15 +185,3 @@ def test_what_is_printed_shows_control_characters() -> None:
 def test_oracles_know_nothing_of_the_suite() -> None:
     ours = re.compile(r"^ *(from|import) (backbones|tasks|transfer)", re.MULTILINE)
     assert not [path for path in (ROOT / "tests" / "oracles").glob("*.py") if ours.search(path.read_text())]
-
-
-@pytest.mark.parametrize("name", LIGHT)
-def test_what_answers_at_once_imports_no_heavy_library(name: str) -> None:
-    waiting, seen = [name], set[str]()
-    while waiting:
-        module = waiting.pop()
-        names = imported(module, at_once=True)
-        heavy = {other.partition(".")[0] for other in names} & HEAVY
-        assert not heavy, f"{name} imports {module}, which imports {heavy}"
-        seen.add(module)
-        waiting += {inner for other in names if (inner := of_suite(other)) and inner not in seen}

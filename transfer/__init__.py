@@ -23,6 +23,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  # in a checkout, where pip has no
     raise _refusal(f"Python {sys.version.split()[0]} is too old: use 3.11 or newer")
 
 from transfer.core import __version__ as __version__  # noqa: E402
+from transfer.core.lazy import lazy_names  # noqa: E402
 from transfer.core.process import wait_asleep  # noqa: E402
 
 
@@ -67,6 +68,7 @@ _MODULES = {
     "transfer.api": ("RunsFailed", "evaluate"),
 }
 """Module -> names of the interface; besides `pretrain`, a module that can be called, and the package `testing`."""
+_part = lazy_names(__name__, _MODULES)
 __all__ = [
     "MachineError", "MissingInput", "Run", "RunSet", "RunsFailed", "UsageError", "UserError",
     "compare", "evaluate", "load", "measure_cost", "pretrain", "testing",
@@ -75,12 +77,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a part of the interface when it is first asked for."""
-    if name in ("pretrain", "testing"):
-        return importlib.import_module(f"transfer.{name}")
-    for module, names in _MODULES.items():
-        if name in names:
-            return globals().setdefault(name, getattr(importlib.import_module(module), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"transfer.{name}") if name in ("pretrain", "testing") else _part(name)
 
 
 def __dir__() -> list[str]:

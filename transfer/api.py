@@ -3,7 +3,6 @@
 A name of `_PARTS` is imported from its module when it is first asked for, so importing this imports no torch.
 """
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOpti
 from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError
+from transfer.core.lazy import lazy_names
 from transfer.runs import RunSet, runs_of
 from transfer.task import Metric, Task
 
@@ -62,12 +62,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import a part when it is first asked for."""
-    for module, names in _PARTS.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _PARTS)
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from tests.interactions.generator import base_words, drawn, program, values_of, with_words
 from tests.interactions.places import Places
 from tests.processes import run_by_ranks
+from transfer.engine.checkpoint import history
 from transfer.experiments.grid import _flags as flags
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
@@ -107,10 +108,8 @@ class Bench:
 
 def result(folder: Path) -> dict[str, Any]:
     """All that a run came to, for comparison: what each step said, outcomes, weights."""
-    from tests.interactions.invariants import lines_of
-
     record = Record.read(folder / RECORD)
-    steps = [tuple(sorted(line.items())) for line in lines_of(folder) if "loss" in line]
+    steps = [tuple(sorted(line.items())) for line in history(folder, "loss")]
     arrays = {name: (values.shape, values.tobytes()) for name, values in outcomes_of(folder).items()}
     return {"outcome": record.outcome, "steps": steps, "outcomes": arrays, "weights": record.export}
 

@@ -2,15 +2,13 @@
 
 import contextlib
 import io
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.interactions.commands import Ran
-from transfer.engine.checkpoint import HISTORY, STATE
+from transfer.engine.checkpoint import STATE, history
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import ERROR, LOCK, RECORD
@@ -75,14 +73,8 @@ def _of_scores(record: Record, status: int) -> list[str]:
     return found
 
 
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    """The history of a run."""
-    path = folder / HISTORY
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def _of_history(folder: Path, record: Record) -> list[str]:
-    steps = [line for line in lines_of(folder) if "loss" in line]
+    steps = history(folder, "loss")
     numbers = [line["step"] for line in steps]
     found = ["the steps of the history are not 1, 2, 3, ..."] * (numbers != list(range(1, len(steps) + 1)))
     if record.training_failed:

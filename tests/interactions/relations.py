@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.interactions.commands import Bench, Ran, outcomes_of, result
 from tests.interactions.generator import kinds, program, with_words
-from tests.interactions.invariants import lines_of
 from tests.support import stopped_after
+from transfer.engine.checkpoint import history
 from transfer.records.store import OPTIONS, RECORD
 
 Problems = list[str]
@@ -90,7 +90,7 @@ def _near(one: Ran, two: Ran, what: str) -> Problems:
 
 
 def _steps(one: Path, two: Path) -> Iterator[str]:
-    lines = [[line for line in lines_of(folder) if "loss" in line] for folder in (one, two)]
+    lines = [history(folder, "loss") for folder in (one, two)]
     a, b = (np.array([[line["loss"], line["grad_norm"]] for line in part]) for part in lines)
     if a.shape != b.shape:
         yield "another number of steps"

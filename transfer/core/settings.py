@@ -235,7 +235,8 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
     reason = " ".join(texts[1 : ends[0]] if ends else texts)
     flag = next((word for word in re.findall(r"--[\w-]+", reason) if word in kinds), "")
     if reason.startswith(("Error parsing --", "invalid choice")):
-        got = " ".join(re.findall(r"'([^']*)'", re.findall(r"\['.*?'\]|'[^']*'", reason)[0]))
+        quoted = re.findall(r"""\[['"].*?['"]\]|'[^']*'|"[^"]*\"""", reason)[0]
+        got = " ".join(text for _, text in re.findall(r"""(['"])(.*?)\1""", quoted))
         if count := re.search(r"expected argument count (\d+)", reason):
             return flag, f"{flag} needs {count[1]} values, got {got!r}"
         choices, wanted = choices_of(kinds[flag]), value_name(kinds[flag])

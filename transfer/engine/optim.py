@@ -170,16 +170,6 @@ def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
     return norm
 
 
-@contextmanager
-def preserve_buffers(module: nn.Module) -> Iterator[None]:
-    """Restore buffers (batch-norm statistics, running centers) on exit to what they were on entry."""
-    kept = flat_values(module.buffers())
-    try:
-        yield
-    finally:
-        restore(module.buffers(), kept)
-
-
 def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
     groups: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:

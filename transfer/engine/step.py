@@ -16,7 +16,7 @@ from transfer.core.seeding import seed_torch
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner
-from transfer.engine.optim import build_optimizer, flat_values, freeze_others, perturbed, preserve_buffers, restore
+from transfer.engine.optim import build_optimizer, flat_values, freeze_others, perturbed, restore
 from transfer.engine.options import FitOptions
 from transfer.engine.schedule import Schedule
 
@@ -196,10 +196,11 @@ class Stepper:
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
-        adaptive = options.sam == "asam"
-        with preserve_buffers(self.learner), perturbed(self.parameters, options.sam_rho, adaptive=adaptive) as norm:
+        kept = flat_values(self.learner.buffers())  # as the first pass leaves them
+        with perturbed(self.parameters, options.sam_rho, adaptive=options.sam == "asam") as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
             self._backward(number, parts, weight=1 + 0 * norm)
+        restore(self.learner.buffers(), kept)
         return {**stats, "sam_norm": norm}
 
     def _backward(

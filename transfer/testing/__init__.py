@@ -6,20 +6,15 @@ here, and no record is written. Importing this room imports no torch.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Literal
+from typing import Literal
 from unittest import SkipTest
+
+from transfer.core.lazy import lazy_names
 
 __all__ = ["BackboneCheck", "CheckFailed", "CheckSkipped", "Report", "Result", "backbone_checks", "check_backbone"]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what runs the checks when it is first asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("transfer.testing.check"), name)
-
-
+__getattr__ = lazy_names(__name__, {"transfer.testing.check": ("backbone_checks", "check_backbone")})
 State = Literal["passed", "failed", "skipped"]
 _MARKS: dict[State, str] = {"passed": "passed ", "failed": "FAILED ", "skipped": "skipped"}
 

@@ -96,6 +96,7 @@ def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
     [
         (run, "reid", "--backbone is missing"),
         (run, "reid --backbone tiny --stem 3Conv+1Prj", "Proj"),
+        (run, "reid --backbone tiny --seeds it's", '--seeds must be INT ..., got "it\'s"'),
         (run, "reid --backbone tiny --workers 100000", "--workers 100000: must be between 0 and 1024"),
         (run, "reid --backbone tiny --attention relu --alpha nan", "--alpha nan"),
         (run, "reid --smoke --backbone vgg11 --weights random", "--drop-path 0"),

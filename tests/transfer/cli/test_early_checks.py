@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import files_in
+from transfer.core.settings import config_names
 
 WITHOUT_TORCH = """
 import sys
@@ -16,11 +17,11 @@ class Refuse:
         assert name != "torch", "torch is imported"
 
 sys.meta_path.insert(0, Refuse())
-from transfer import pretrain, run
-status = {"run": run, "pretrain": pretrain}[sys.argv[1]].main(sys.argv[2:])
+from transfer.__main__ import main
+status = main(sys.argv[1:])
 """
 LIGHT = f"""{WITHOUT_TORCH}
-assert not {{"timm", "pandas", "datasets"}} & {{*sys.modules}}
+assert not {{"timm", "pandas", "datasets", "torchvision", "safetensors", "sklearn", "scipy"}} & {{*sys.modules}}
 sys.exit(status)
 """
 
@@ -44,6 +45,9 @@ def test_wrong_names_are_answered_without_torch(command: str, message: str, tmp_
     assert result.stderr.startswith(("run reid: b", "run my_task.py:TASK: b", "pretrain deit: b", "error: unknown"))
 
 
-@pytest.mark.parametrize("command", ["run --help", "run --list", "pretrain --list"])
+HELP = ("run", *(f"run {name}" for name in config_names("tasks")), "pretrain deit", "pretrain dino", "predict")
+
+
+@pytest.mark.parametrize("command", ["run --list", "pretrain --list", *(f"{words} --help" for words in HELP)])
 def test_help_and_lists_import_nothing_heavy(command: str) -> None:
     subprocess.run([sys.executable, "-c", LIGHT, *command.split()], check=True)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.support import context, fit_options, loader, stopped_after, tensors
-from tests.transfer.engine.test_loop import history
 from tests.transfer.engine.test_skipped_steps import Averaged
 from transfer.core.errors import Stopped
-from transfer.engine.checkpoint import STATE
+from transfer.engine.checkpoint import STATE, history
 from transfer.engine.learner import Batch
 from transfer.engine.loop import _Run, fit
 from transfer.engine.outcome import Outcome

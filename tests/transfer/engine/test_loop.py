@@ -14,7 +14,7 @@ from tests.support import Classifier, Points, context, fit_options, loader, tens
 from tests.transfer.core.test_files import files_of_at_most
 from transfer.core.errors import Stopped, UserError
 from transfer.data.loading.loader import pk_batches
-from transfer.engine.checkpoint import STATE, History
+from transfer.engine.checkpoint import STATE, History, history
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch
 from transfer.engine.loop import fit
@@ -43,10 +43,6 @@ def stop(folder: Path, at: int) -> None:
     """Train in `folder` until a signal in a step."""
     with (here := context(folder)).signals(), pytest.raises(Stopped):
         fit(Interrupted(at), loader(), fit_options(), here)
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 def finish(folder: Path, stops: list[int], options: dict[str, Any]) -> Context:
