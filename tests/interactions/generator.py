@@ -103,6 +103,11 @@ def other_value(name: str, hint: Any, now: Any, rng: random.Random, places: Plac
     """Another value of an option than it has now."""
     if name in (named := _named(places)):
         return rng.choice([value for value in named[name] if value != now])
+    return other_of_type(hint, now, rng)
+
+
+def other_of_type(hint: Any, now: Any, rng: random.Random) -> Any:
+    """Another value of a type than a value."""
     options = typing.get_args(hint)
     if typing.get_origin(hint) is Literal:
         return rng.choice([value for value in options if value != now and value not in SLOW])
@@ -110,11 +115,11 @@ def other_value(name: str, hint: Any, now: Any, rng: random.Random, places: Plac
     if typing.get_origin(hint) is tuple:
         if not now:
             return ("*weight",) if str in inner else (1,)
-        return tuple(other_value(name, inner[0], value, rng, places) for value in now)
+        return tuple(other_of_type(inner[0], value, rng) for value in now)
     if inner:  # of a union
         if now is not None and type(None) in options and rng.random() < 0.5:
             return None
-        return other_value(name, rng.choice(inner), now, rng, places)
+        return other_of_type(rng.choice(inner), now, rng)
     if hint is bool:
         return not now
     if hint is int:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 import typing
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass, replace
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from backbones.spec import resolve
+from tests.interactions.generator import other_of_type
 from tests.support import command
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command
@@ -68,21 +70,12 @@ def same(one: Record, other: Record) -> tuple[bool, bool]:
     return one.run_key == other.run_key, digest(one) == digest(other)
 
 
-def other_value(hint: Any, now: Any) -> Any:
-    """Another value of a type than it has now."""
-    if typing.get_origin(hint) is Literal:
-        return next(value for value in typing.get_args(hint) if value != now)
-    inner = [kind for kind in typing.get_args(hint) if kind not in (type(None), Ellipsis)]
-    if typing.get_origin(hint) is tuple:
-        kept = [value for value in now or () if value != now[0]]
-        return (other_value(inner[0], now[0] if now else None), *kept)
-    if inner:
-        return other_value(inner[0], now)
-    if hint is bool:
-        return not now
-    if hint in (int, float):
-        return (now or 0) + (1 if hint is int else 0.25)
-    return {str: "other", Path: Path(__file__).parent}[hint]
+def other_value(name: str, options: Any) -> Any:
+    """Another value of an option than it has now."""
+    hint = typing.get_type_hints(type(options))[name]
+    if Path in (hint, *typing.get_args(hint)):
+        return Path(__file__).parent
+    return other_of_type(hint, getattr(options, name), random.Random(0))
 
 
 def meeting(condition: Needs, options: Any) -> Any:
@@ -91,7 +84,7 @@ def meeting(condition: Needs, options: Any) -> Any:
     if condition.holds(now):
         return now
     if wanted is True or isinstance(wanted, Other):
-        return other_value(typing.get_type_hints(type(options))[condition.option], now)
+        return other_value(condition.option, options)
     return () if wanted is False else wanted[0] if isinstance(wanted, tuple) else wanted
 
 
@@ -117,7 +110,7 @@ def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> No
     hints, needs = typing.get_type_hints(type(options)), noted(type(options), Needs)
     for name in (field.name for field in fields(options) if field.name not in RESOLVED):
         beside = dict(acting(name, options))
-        changed = {name: other_value(hints[name], getattr(options, name))}
+        changed = {name: other_value(name, options)}
         found, aside = same(made(work, **beside), made(work, **beside, **changed)), name in execution
         assert found == (aside, aside or (work, name) == ("linear", "sync_bn")), f"{work}: {name}"
         if name in needs and needs[name].option != "epochs":

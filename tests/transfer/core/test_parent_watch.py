@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,14 +11,8 @@ from transfer.core import process
 from transfer.core.process import PARENT, end_with_parent
 
 
-@pytest.fixture
-def other() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        yield process
-        process.kill()
-
-
-def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_comes_when_the_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = subprocess.Popen(["sleep", "60"])
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     monkeypatch.setattr(process, "SECONDS", 0.01)
@@ -32,5 +25,7 @@ def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monke
         other.kill()  # it has ended before its status is asked for
         wait_for(lambda: got, seconds=20)
     finally:
+        other.kill()
+        other.wait()
         signal.signal(signal.SIGTERM, before)
     assert got == [signal.SIGTERM]
