@@ -16,7 +16,6 @@ from transfer.doctor.speed import SpeedOptions
 from transfer.predict import __main__ as predict
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
-from transfer.testing import check_backbone
 from transfer.verify import __main__ as verify
 
 MAINS: dict[str, Callable[[list[str]], int]] = {
@@ -92,16 +91,6 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
         assert MAINS[module](arguments) == 0
     helps = capfd.readouterr().out
     assert not {flag for flag in flags if not re.search(rf"{flag}\b", helps)}
-
-
-@pytest.mark.parametrize("part", ["stem=my_stem.py:Stem", "attention=my_attention.py:Linear", "ffn=my_ffn.py:GatedFFN",
-                                  "attention=my_attention.py:linear"])  # fmt: skip
-def test_an_example_of_a_component_passes_the_conformance_test(part: str, tmp_path: Path) -> None:
-    field, _, name = part.partition("=")
-    for file, text in USERS_FILES.items():
-        (tmp_path / file).write_text(text)
-    given = {"only": ("builds", "maps", "batch_independence"), field: f"{tmp_path}/{name}"}
-    check_backbone("tiny", **given).raise_if_failed()
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.command import Command, read_command
 from transfer.cli.layers import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
-from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
+from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError
 from transfer.core.lazy import lazy_names
@@ -98,9 +98,7 @@ def evaluate(
 
     recipe = task_recipe(task)
     loaded = load_task(recipe.name)
-    groups = (RunOptions, BackboneOptions, loaded.options, LaunchOptions)
-    arguments = keyword_arguments("evaluate", _with_backbone(backbone, name, options), groups)
-    command = read_command(recipe, loaded.options, arguments, called="evaluate()")
+    command = _command("evaluate", recipe, loaded, _with_backbone(backbone, name, options), RunOptions)
     return _execute(command, loaded, progress)
 
 
@@ -125,9 +123,7 @@ def pretrain(
     read = pretraining_recipe(str(recipe))
     method = load_task(method_of(read))
     options = _with_backbone(backbone, name, options) | ({"name": name} if name else {})
-    groups = (PretrainRunOptions, BackboneOptions, method.options, LaunchOptions)
-    arguments = keyword_arguments("pretrain", options, groups)
-    command = read_command(read, method.options, arguments, PretrainRunOptions, called="pretrain()")
+    command = _command("pretrain", read, method, options, PretrainRunOptions)
     runs = _execute(command, pretraining_task(command, method, read.name), progress, check_planned_target)
     if ranks_from_environment(command.run.sequence_parallel).first:
         for run in runs:
@@ -142,6 +138,12 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
     called = name or str(getattr(backbone, "__name__", type(backbone).__name__))
     live_modules.register(called, backbone)
     return {"backbone": f"{live_modules.PREFIX}{called}", **options}
+
+
+def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any], run: type[RunOptions]) -> Command:
+    groups = (run, BackboneOptions, task.options, LaunchOptions)
+    arguments = keyword_arguments(function, options, groups)
+    return read_command(recipe, task.options, arguments, run, called=f"{function}()")
 
 
 def _execute(

@@ -7,6 +7,7 @@ Kinds: bytes (a file is cut or changed, then read), kill (a command is killed or
 again).
 """
 
+import argparse
 import os
 import random
 import signal
@@ -15,43 +16,19 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from tests.faults.damaged import DamagedFiles
 from tests.faults.killed import Killed
 from tests.faults.trial import Kind, NotHeldError
-from transfer.core.errors import UsageError
-from transfer.core.settings import Positional, parse
 
 KINDS = {"bytes": DamagedFiles, "kill": Killed}
 SHARES = {"bytes": 1.0, "kill": 3.0}
 """How the kinds share the time: a trial takes milliseconds in one, a minute in another."""
 
 
-@dataclass(kw_only=True)
-class FaultOptions:
-    """Bring about faults, and count those that did no harm."""
-
-    kinds: Positional[tuple[str, ...]] = ()
-    """Kinds of faults; by default all."""
-    seconds: float = 60.0
-    """The time for all kinds together, without their preparation. Each has one trial at least."""
-    seed: int = 0
-    """The seed that all trials are drawn from."""
-    only: int | None = None
-    """The number of a single trial to repeat."""
-
-    def __post_init__(self) -> None:
-        for kind in self.kinds:
-            if kind not in KINDS:
-                raise UsageError(f"there is no kind '{kind}' (kinds: {', '.join(KINDS)})")
-        if self.only is not None and len(self.kinds) != 1:
-            raise UsageError("--only repeats a trial of one kind; name it")
-
-
-def tried(name: str, options: FaultOptions, seconds: float) -> int:
+def tried(name: str, options: argparse.Namespace, seconds: float) -> int:
     """Bring about the faults of one kind for so long; print failures at once, then the counts; return the failures."""
     held, failed, end = Counter[str](), 0, 0.0
     with tempfile.TemporaryDirectory(prefix=f"faults-{name}-") as scratch:
@@ -78,7 +55,14 @@ def tried(name: str, options: FaultOptions, seconds: float) -> int:
 
 def main(argv: list[str]) -> int:
     """Print how many faults of each kind were tried and failed; return 1 when one failed."""
-    options = parse(FaultOptions, argv, prog="python -m tests.faults")
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}; by default all")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for all kinds; each has one trial at least")
+    parser.add_argument("--seed", type=int, default=0, help="that all trials are drawn from")
+    parser.add_argument("--only", type=int, help="the number of a single trial, of one kind, to repeat")
+    options = parser.parse_args(argv)
+    if not KINDS.keys() >= {*options.kinds} or (options.only is not None and len(options.kinds) != 1):
+        parser.error(f"name kinds of {', '.join(KINDS)}; one of them for --only")
     names = options.kinds or tuple(KINDS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background
     whole = sum(SHARES[name] for name in names)
@@ -88,7 +72,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,7 @@ from backbones.ffn import FFNS
 from backbones.stems import STEMS
 from tests.interactions.__main__ import WIDTH, tried
 from tests.interactions.commands import Bench, Ran
-from tests.interactions.generator import base_words, choices, drawn, rows, values_of, works
+from tests.interactions.generator import base_words, choices, rows, works
 from tests.interactions.invariants import broken, of_run
 from tests.interactions.places import Places
 from tests.interactions.relations import RELATIONS
@@ -38,13 +38,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_options_put_together(work: str, relation: str, bench: Bench) -> None:
     rng = random.Random(f"{work} {relation}")
     assert tried(bench, work, next(rows(sorted(choices(work)), WIDTH, rng)), rng, relation)[0] == []
-
-
-@pytest.mark.parametrize("work", ["reid", "detect", "dino"])
-def test_a_drawn_value_is_another_one(work: str, bench: Bench) -> None:
-    values = values_of(work, base_words(work, bench.places))
-    for name in choices(work):
-        assert drawn(work, name, values, random.Random(0), bench.places)[name] != values.get(name), name
 
 
 def history(folder: Path, change: Callable[[list[str]], list[str]]) -> None:

@@ -28,22 +28,17 @@ def read_options(schema: type[T], argv: list[str], program: str) -> T:
 
 
 def print_help(program: str, groups: Mapping[str, type[Any]], values: Mapping[str, Any], argv: list[str]) -> None:
-    """Print the help that the arguments ask for, if they do, and leave by SystemExit."""
-    if {"-h", "--help", "--help-all"} & {*argv}:
-        print(help_page(program, groups, values, everything="--help-all" in argv))
-        raise SystemExit(0)
+    """Print the help of a command that the arguments ask for, if they do, and leave by SystemExit.
 
-
-def help_page(program: str, groups: Mapping[str, type[Any]], values: Mapping[str, Any], *, everything: bool) -> str:
-    """Return the help of a command.
+    It shows all options, by the classes that declare them, or the `Common` ones and a user's, those of execution last.
 
     Args:
         program: the command, as `python -m transfer.run reid`.
         groups: its dataclasses of options.
         values: defaults by option, in the place of those of the fields.
-        everything: whether all options are shown, by the classes that declare them, or the `Common` ones and a user's,
-            those of execution last.
     """
+    if not {"-h", "--help", "--help-all"} & {*argv}:
+        return
     titles, common, execution = defaultdict[str, dict[str, str]](dict), list[str](), set[str]()
     usage = [f"usage: {program}"]
     for dataclass in groups.values():
@@ -61,13 +56,14 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Mapping[str
     entries = {name: entry for of_title in titles.values() for name, entry in of_title.items()}
     usage += [*(["--backbone NAME"] if "backbone" in entries else []), "[options]"]
     parts = [" ".join(usage)]
-    if everything or len(entries) <= MOST:
+    if "--help-all" in argv or len(entries) <= MOST:
         parts += ["\n".join([f"{title}:", *of_title.values()]) for title, of_title in titles.items()]
     else:
         parts.append("\n".join(entries[name] for name in sorted(common, key=execution.__contains__)))
         rest = len(entries) - len(common)
         parts.append(f"--help-all shows the other {rest} options. docs/guide has a page for each task.")
-    return "\n\n".join([*parts, "--debug shows the traceback of an error."])
+    print("\n\n".join([*parts, "--debug shows the traceback of an error."]))
+    raise SystemExit(0)
 
 
 def _owner(option: str, dataclass: type[Any]) -> type[Any]:

@@ -119,9 +119,9 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-def print_safe(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+def print_safe(text: object = "", *, file: TextIO | None = None, flush: bool = False) -> None:
     """Print a text, and make the control characters visible that untrusted names may hold; a terminal obeys them."""
-    print(visible_lines(str(text)), file=file, end=end, flush=flush)
+    print(visible_lines(str(text)), file=file, flush=flush)
 
 
 class Stopped(BaseException):

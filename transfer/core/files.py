@@ -195,19 +195,18 @@ def check_writable(folder: Path, flag: str) -> None:
         raise UserError(f"{flag} {folder}: cannot be written ({error.strerror}); choose another folder") from None
 
 
-def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False, span: tuple[int, int] = (0, 0)) -> bool:
+def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False) -> bool:
     """Lock an open file for this process alone, until it is closed; return False when another process holds it.
 
     Args:
         file: opened for writing. path: its path, and flag: the option that names its folder, for errors.
         wait: until the other process is done.
-        span: (length, start) in bytes; by default the whole file.
 
     Raises:
         UserError: the file system keeps no locks.
     """
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), *span)
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES) and not wait:
             return False

@@ -279,11 +279,6 @@ def is_positional(hint: Any) -> bool:
     return Positional in getattr(hint, "__metadata__", ())
 
 
-def flag(name: str) -> Any:
-    """Return the annotation (for `Annotated`) that names the flag of a field whose name Python does not allow."""
-    return tyro.conf.arg(name=name)
-
-
 def flat_schema(**groups: type[Any]) -> type[Any]:
     """Return a dataclass with one field per group of options, whose flags carry no group's name.
 

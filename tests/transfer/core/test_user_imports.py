@@ -69,32 +69,20 @@ def test_an_export_has_their_copies_and_prefers_them(stem: Path, tmp_path: Path)
         create("tiny", stem=f"{stem}:Stem", weights=str(folder))
 
 
-MAIN = "import my_helper\n\n\ndef f():\n    return my_helper.VALUE\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_helper_that_was_edited_is_imported_anew_whatever_its_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_helper", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    (tmp_path / "mine.py").write_text(MAIN)
-    (tmp_path / "my_helper.py").write_text("VALUE = 1\n")
-    return tmp_path
-
-
-def replace(path: Path, content: str) -> None:
-    """Write as many other bytes, with the same time."""
-    state = path.stat()
-    assert state.st_size == len(content)
-    path.write_text(content)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-
-
-def test_a_helper_that_was_edited_is_imported_anew_whatever_its_bytecode(folder: Path) -> None:
-    before = user_code.load(f"{folder}/mine.py:f")
-    assert [*folder.glob("__pycache__/my_helper.*")]
-    replace(folder / "my_helper.py", "VALUE = 2\n")
-    after = user_code.load(f"{folder}/mine.py:f")
+    (tmp_path / "mine.py").write_text("import my_helper\n\n\ndef f():\n    return my_helper.VALUE\n")
+    helper = tmp_path / "my_helper.py"
+    helper.write_text("VALUE = 1\n")
+    before, state = user_code.load(f"{tmp_path}/mine.py:f"), helper.stat()
+    assert [*tmp_path.glob("__pycache__/my_helper.*")]
+    helper.write_text("VALUE = 2\n")  # as many other bytes, with the same time
+    os.utime(helper, ns=(state.st_atime_ns, state.st_mtime_ns))
+    after = user_code.load(f"{tmp_path}/mine.py:f")
     assert (before(), after()) == (1, 2)
-    assert user_code.load(f"{folder}/mine.py:f") is after
-    assert user_code.loaded_digest(f"{folder}/mine.py:f") == user_code.digest(f"{folder}/mine.py:f")
+    assert user_code.load(f"{tmp_path}/mine.py:f") is after
+    assert user_code.loaded_digest(f"{tmp_path}/mine.py:f") == user_code.digest(f"{tmp_path}/mine.py:f")

@@ -16,12 +16,6 @@ class Images(Dataset[Tensor]):
         return torch.full((3, 2, 2), float(index))
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 11, 64])
-def test_rows_are_in_order_and_complete(batch_size: int) -> None:
-    rows = extract(lambda images: images.mean((2, 3)), Images(), context(), batch_size=batch_size, label="x")
-    assert rows.tolist() == [[float(i)] * 3 for i in range(11)]
-
-
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 0.02)])
 def test_features_are_fp32_from_the_precision_of_scoring_not_of_training(precision: str, tolerance: float) -> None:
     images, weight = torch.rand(4, 3), torch.rand(3, 8)

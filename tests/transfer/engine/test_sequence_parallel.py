@@ -93,17 +93,16 @@ class OneRank(Shards):
         ("volo_d1", {"weights": "random"}, "only plain ViTs"),
         ("vit_tiny_patch16_224", {"weights": "random"}, "only plain ViTs whose attention is of this suite"),
         ("tiny", {"ffn": "conv1d_bn"}, "batch norm within the blocks"),
+        ("tiny", {"attention": "mine.py:first"}, "depends on other queries"),
     ],
 )
-def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str) -> None:
+def test_models_that_cannot_share(
+    name: str, given: dict[str, Any], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def first(q, k, v):\n    return v\n")
     with pytest.raises(UsageError, match=match):
         share_tokens(create(name, **given).model, OneRank(2))
-
-
-def test_a_users_attention_cannot_share(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def first(q, k, v):\n    return v\n")
-    with pytest.raises(UsageError, match="depends on other queries"):
-        share_tokens(create("tiny", attention=f"{tmp_path}/mine.py:first").model, OneRank(2))
 
 
 def test_more_ranks_than_tokens() -> None:
