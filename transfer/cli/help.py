@@ -92,10 +92,10 @@ def meanings(dataclass: type[Any]) -> Mapping[str, str]:
 
 def _entry(option: str, kind: Any, meaning: str, default: Any) -> str:
     """Return the lines of an option: its flag, and beside it the first sentence of its meaning with the default."""
-    name = option.strip("_")
-    flag = f"  {name.upper()}" if is_positional(kind) else f"  --{name.replace('_', '-')} {value_name(kind)}".rstrip()
+    name = option.replace("_", "-")
+    flag = f"  {option.upper()}" if is_positional(kind) else f"  --{name} {value_name(kind)}".rstrip()
     sentence = first_sentence(meaning)
-    stated = f"on; --no-{name.replace('_', '-')} turns it off" if default is True else _default(default)
+    stated = f"on; --no-{name} turns it off" if default is True else _default(default)
     if stated and "by default" not in sentence.lower():
         sentence += f" [{textwrap.shorten(stated, 60, placeholder='...')}]"
     lines = textwrap.wrap(sentence, COLUMNS - _INDENT, break_on_hyphens=False, break_long_words=False)

@@ -205,7 +205,7 @@ def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
         if dataclasses.is_dataclass(hint):
             kinds |= _kinds_of_flags(typing.cast(type[Any], hint))
         else:
-            kinds[f"--{name.strip('_').replace('_', '-')}"] = hint
+            kinds[f"--{name.replace('_', '-')}"] = hint
     return kinds
 
 

@@ -48,7 +48,7 @@ def printed(main: Main, words: list[str], capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("name", PAGES)
 def test_all_options_are_listed_once_and_common_ones_first(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     main, words, kinds = PAGES[name]
-    options = {item.name.strip("_"): meanings(kind)[item.name] for kind in kinds for item in fields(kind)}
+    options = {item.name: meanings(kind)[item.name] for kind in kinds for item in fields(kind)}
     text = printed(main, [*words, "--help-all"], capsys)
     shown = re.findall(r"^  (?:--)?([a-zA-Z0-9-]+)", text, flags=re.MULTILINE)
     assert sorted(map(str.lower, shown)) == sorted(option.replace("_", "-") for option in options)
