@@ -10,9 +10,19 @@ from typing import Any
 
 from transfer.comparison.selection import Exports, Selection
 from transfer.core.errors import count
-from transfer.records.comparability import setting_fields, short_value
-from transfer.records.fields import content_label, order, parts_of, value_label, value_of
-from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, displayed_fields, pretraining
+from transfer.records.fields import (
+    content_label,
+    differing,
+    fewest,
+    order,
+    parts_of,
+    short_value,
+    told_apart,
+    value_label,
+    value_of,
+    values_label,
+)
+from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, displayed_fields, pretraining
 from transfer.records.record import Record, digest_of
 from transfer.records.store import Run
 
@@ -31,10 +41,6 @@ class Exclusion:
 
     label: str
     text: str
-
-
-def _with_values(fields: Mapping[str, tuple[object, ...]], between: str, after: str) -> str:
-    return after.join(f"{name} ({between.join(map(value_label, values))})" for name, values in fields.items())
 
 
 @dataclass
@@ -142,7 +148,7 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
         if not parts and sum(map(bool, by_label[label])) > 1:
             matching.exclusions.append(nearest := _nearest(by_label[label], names))
             refused.add(nearest.label)
-        shown = setting_fields([content for content, _ in parts])
+        shown = _setting_fields([content for content, _ in parts])
         for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
             matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
             matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
@@ -185,13 +191,30 @@ def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
     """Return the differing fields in which variants must agree, and those of components without a common value."""
     everyone = [one for of_arm in candidates for one in of_arm]
     names: tuple[list[str], list[str]] = [], []
-    for name in dict.fromkeys(name for one in everyone for name in one.content):
+    for name in differing((one.content for one in everyone), missing=None):
         values = [{repr(one.content.get(name)) for one in of_arm if one.acting([name])} for of_arm in candidates]
         acting = [of_arm for of_arm in values if of_arm]
-        if len(set().union(*acting)) > 1:
-            is_part = any(name in one.parts for one in everyone)
-            names[is_part and len(acting) > 1 and not set.intersection(*acting)].append(name)
+        is_part = any(name in one.parts for one in everyone)
+        names[is_part and len(acting) > 1 and not set.intersection(*acting)].append(name)
     return names
+
+
+def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Return the fields that tell settings apart; a field that a setting does not have has no effect in it.
+
+    Pretrainings of several methods differ in most options; of these the ones are named that differ within a method.
+    What describes the contents of data is named only where settings differ in nothing else.
+    """
+    method = f"{PRETRAINING}task"
+    of_method: dict[Any, list[Mapping[str, Any]]] = {}
+    for content in contents:
+        of_method.setdefault(content.get(method), []).append(content)
+    within = {method}.union(*(differing(alike, missing=NO_EFFECT) for alike in of_method.values()))
+    known = differing(contents, missing=NO_EFFECT)
+    names = [name for name in known if name in within or not name.startswith(PRETRAINING)]
+    of_data = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]
+    names = fewest(contents, names, of_data)
+    return names if told_apart(contents, names) == len(contents) else list(differing(contents))
 
 
 def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[str, Any], list[list[_Candidate]]]]:
@@ -224,17 +247,17 @@ def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
         pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*distinct))
         clashes.append(min(pairs, key=lambda pair: len(pair[2])))
     one, other, fields = max(clashes, key=lambda pair: len(pair[2]))
-    differing = _with_values(fields, " vs. ", ", ") or "no field"
+    differences = values_label(fields, " vs. ") or "no field"
     how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
-    text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differing}; {how}"
+    text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differences}; {how}"
     return Exclusion(task_label(one), text)
 
 
 def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
     one, other, of_a, of_b = a.run.record, b.run.record, a.acting(names), b.acting(names)
-    differing = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
-    return {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in differing}
+    names = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
+    return {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in names}
 
 
 def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
@@ -253,13 +276,13 @@ def _describe(
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
     for variant, of_arm in zip(variants, part, strict=True):
-        if mixed := differences([one.acting(unshared) for one in of_arm]):
+        if mixed := differing(one.acting(unshared) for one in of_arm):
             first = of_arm[0].run.record
             shown = {name: tuple(short_value(first, name, one) for one in values) for name, values in mixed.items()}
             # of several backbones or pretrainings the mean would be meaningless
             name, (value, *_) = next(iter(shown.items()))
             choice = f"--compare '{variant.text},{name}={value_label(value)}' OTHER, or compare these values"
-            differ = f"not compared: runs of '{variant.text}' differ in {_with_values(shown, ', ', '; ')}"
+            differ = f"not compared: runs of '{variant.text}' differ in {values_label(shown, after='; ')}"
             return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})

@@ -1,17 +1,15 @@
 """Groups the rows of a table whose numbers may be compared. Imports neither torch nor pandas."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transfer.records import protocol
-from transfer.records.fields import content_label
+from transfer.records.fields import differing, short_value
 from transfer.records.record import Record
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.
 _SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
-_SHORT = 8  # hex digits of a digest
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
         rows_of_task.setdefault(record.task, []).append(row)
     for rows in rows_of_task.values():
         contents = _comparable([records[row] for row in rows], without)
-        names = sorted(protocol.distinguishing_fields(contents))
+        names = sorted(differing(contents))
         for row, content in zip(rows, contents, strict=True) if names else ():
             values = [short_value(records[row], name, content.get(name, protocol.NOT_RECORDED)) for name in names]
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
@@ -63,46 +61,12 @@ def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dic
     The contents of a dataset differ only if rows of the same name and version have several contents.
     """
     contents = [protocol.displayed_fields(record, without) for record in records]
-    names = dict.fromkeys(name for content in contents for name in content)
-    for name in (name for name in names if name.startswith(protocol.OF_DATA)):
-        several: dict[tuple[Any, Any], set[Any]] = {}
-        for content in contents:
-            several.setdefault((content.get("dataset"), content.get("dataset_version")), set()).add(content.get(name))
-        for content in contents:
-            if name not in _SHOWN and len(several[content.get("dataset"), content.get("dataset_version")]) == 1:
-                content[name] = "the same"
+    of_data = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
+    of_dataset: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for content in contents:
+        of_dataset.setdefault((content.get("dataset"), content.get("dataset_version")), []).append(content)
+    for namesakes in of_dataset.values():
+        same = of_data - differing(namesakes).keys()
+        for content in namesakes:
+            content |= dict.fromkeys(same, "the same")
     return [{name: value for name, value in content.items() if name not in _SHOWN} for content in contents]
-
-
-def short_value(record: Record, name: str, value: Any) -> Any:
-    """Return the value of a field; for a file its name and the start of its digest."""
-    if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
-        file = Path(str(record.options.get(name) or "")).name
-        return f"{file} {hexadecimal[:_SHORT]}".strip()
-    return value
-
-
-def setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the fields that tell settings apart; a field that a setting does not have has no effect in it.
-
-    Pretrainings of several methods differ in most options; of these the ones are named that differ within a method.
-    What describes the contents of data is named only where settings differ in nothing else.
-    """
-    every = dict.fromkeys(name for content in contents for name in content)
-    filled = [{name: content.get(name, protocol.NO_EFFECT) for name in every} for content in contents]
-    method = f"{protocol.PRETRAINING}task"
-    of_methods = [[one for one in filled if one.get(method) == name] for name in {one.get(method) for one in filled}]
-    within = {name for of_method in of_methods for name in protocol.distinguishing_fields(of_method)} | {method}
-    names = [
-        name
-        for name in protocol.distinguishing_fields(filled)
-        if name in within or not name.startswith(protocol.PRETRAINING)
-    ]
-
-    def suffices(chosen: Sequence[str]) -> bool:
-        return len({content_label(content, chosen) for content in filled}) == len(filled)
-
-    for name in [name for name in names if name.removeprefix(protocol.PRETRAINING).startswith(protocol.OF_DATA)]:
-        fewer = [other for other in names if other != name]
-        names = fewer if suffices(fewer) else names
-    return names if suffices(names) else list(protocol.differences(filled))

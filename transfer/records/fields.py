@@ -1,27 +1,29 @@
-"""Fields of records by name, for the axes of maps and plots, and labels of their values for readers of tables.
+"""Fields of records by name, for the axes of maps and plots; what differs among rows, and what it is called.
+
+Rows are flat: names of fields with values, `NO_EFFECT` for one that does not act, as in
+`transfer.records.protocol.displayed_fields`.
 
 Imports neither torch nor pandas.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from backbones.stems import STEMS
-from transfer.cli.options import BackboneOptions
 from transfer.core.errors import unknown
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
-from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
+from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS
 from transfer.records.record import Record
 
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 """How a record names a custom part: by the content of its file, before its class."""
 
-NAMED_BY_VALUE = ("stem", "attention", "ffn", "name")
-"""Parts of a backbone that readers know by their value alone."""
+NAMED_BY_VALUE = ("stem", "attention", "ffn", "backbone", "name")
+"""Parts of a backbone that readers know by their value alone; `backbone` and `name` are its name."""
 
 
 def value_label(value: Any) -> str:
@@ -36,6 +38,14 @@ def value_label(value: Any) -> str:
     return text.rpartition(":")[2] if ".py:" in text or _BY_CONTENT.match(text) else text
 
 
+def short_value(record: Record, name: str, value: Any) -> Any:
+    """Return the value of a field; for a file its name and the start of its digest."""
+    if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
+        file = Path(str(record.options.get(name) or "")).name
+        return f"{file} {hexadecimal[:8]}".strip()
+    return value
+
+
 def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return some fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
     values = {name: content.get(name, NOT_RECORDED) for name in names}
@@ -46,19 +56,51 @@ def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:
     """Return the parts of a backbone as text: "LapStem, relu, qk_norm, depth 4"."""
     texts = []
     for name, value in parts.items():
-        label = value_label(value)
         if isinstance(value, bool):
             texts.append(name if value else f"no {name}")
-        elif name in NAMED_BY_VALUE and value != NOT_RECORDED:
-            texts.append(label.rpartition(":")[2])
         elif value != NO_EFFECT:
-            texts.append(f"{name} {label}")
+            alone = name in NAMED_BY_VALUE and value != NOT_RECORDED
+            texts.append(value_label(value) if alone else f"{name} {value_label(value)}")
     return between.join(texts)
+
+
+def values_label(fields: Mapping[str, Iterable[Any]], between: str = ", ", after: str = ", ") -> str:
+    """Return fields with several values each as text: "lr (0.05, 0.1), epochs (20, 30)"."""
+    return after.join(f"{name} ({between.join(map(value_label, values))})" for name, values in fields.items())
+
+
+def differing(rows: Iterable[Mapping[str, Any]], missing: Any = NOT_RECORDED) -> dict[str, list[Any]]:
+    """Return the fields that differ between rows, with their values in order of appearance.
+
+    A field that is the same wherever it has an effect is left out: it is another field that takes the effect away.
+
+    Args:
+        rows: the rows.
+        missing: the value of a field that a row lacks.
+    """
+    rows, found = list(rows), {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = list({repr(value): value for value in (row.get(name, missing) for row in rows)}.values())
+        if len(values) > 1 + (NO_EFFECT in values):
+            found[name] = values
+    return found
+
+
+def told_apart(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> int:
+    """Return how many rows readers can tell apart by some fields."""
+    return len({tuple(value_label(row.get(name, NO_EFFECT)) for name in names) for row in rows})
+
+
+def fewest(rows: Sequence[Mapping[str, Any]], names: Sequence[str], dispensable: Iterable[str]) -> Sequence[str]:
+    """Return fields without those of the `dispensable` ones by which no further rows are told apart."""
+    for name in dispensable:
+        fewer = [other for other in names if other != name]
+        names = fewer if told_apart(rows, fewer) == told_apart(rows, names) else names
+    return names
 
 
 BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
-PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
 
 
 def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:

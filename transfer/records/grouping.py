@@ -5,22 +5,18 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from transfer.cli.options import BackboneOptions
 from transfer.core.errors import count
 from transfer.records.comparability import Comparability, comparabilities
-from transfer.records.fields import NAMED_BY_VALUE, content_label, parts_label, value_label
+from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, value_label
 from transfer.records.per_process import trains
 from transfer.records.protocol import (
     NOT_RECORDED,
+    PARTS,
     backbone_of,
     configurations,
-    differences,
     displayed_fields,
-    distinct,
-    distinguishing_fields,
     in_pretraining,
     lineage,
     processes,
@@ -28,7 +24,7 @@ from transfer.records.protocol import (
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
-_SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_embed_interp"}
+_SET = {*PARTS} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
@@ -213,9 +209,9 @@ def differing_parts(
         contents.setdefault(group.first.task, []).append(backbone_of(group.first))
     hidden = {"name", "drop_path", *without}
     hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
-    differing = {*chosen}.union(*(differences(distinct(of_task)) for of_task in contents.values()))
-    differing |= {*NAMED_BY_VALUE}.intersection(differences([one for of_task in contents.values() for one in of_task]))
-    values = {name: _shown_values(groups, name) for name in backbone_of(groups[0].first) if name in differing - hidden}
+    told = {*chosen}.union(*map(differing, contents.values()))
+    told |= {*NAMED_BY_VALUE}.intersection(differing(one for of_task in contents.values() for one in of_task))
+    values = {name: _shown_values(groups, name) for name in backbone_of(groups[0].first) if name in told - hidden}
     return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
 
@@ -242,7 +238,7 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
         if chain := lineage(group.first, exports):
             by_label.setdefault(group.pretraining, []).append((group, _trainings(chain, in_pretraining(without, {}))))
     for namesakes in by_label.values():
-        names = list(distinguishing_fields(content for _, content in namesakes))
+        names = differing(content for _, content in namesakes)
         for group, content in namesakes if names else ():
             group.pretraining += f", {content_label(content, names)}"
     if not by_label and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:

@@ -26,7 +26,8 @@ OF_DATA = "dataset_"
 """Prefix of the fields that describe the contents of a dataset."""
 # The value of each field of the backbone while it does not act.
 _IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
-_PARTS = tuple(item.name for item in fields(BackboneOptions))
+PARTS = tuple(item.name for item in fields(BackboneOptions))
+"""The options that say which backbone is meant."""
 
 
 def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         **({} if (world := processes(record, without)) is None else {"world_size": world}),
         **_options(record, without),
     }
-    return {name: value for name, value in content.items() if name not in without} if without else content
+    return _without(content, without)
 
 
 @lru_cache
@@ -83,7 +84,7 @@ def not_of_task(task: str) -> frozenset[str]:
 
 def _left_out(task: str) -> frozenset[str]:
     """Return the options that change no score, or that other entries of a record describe."""
-    return not_of_task(task).union(RESOLVED, _PARTS)
+    return not_of_task(task).union(RESOLVED, PARTS)
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
     needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
-    found = {*idle_options(needs, _without({**_without(record.options, _PARTS), **fields}, without))}
+    found = {*idle_options(needs, _without({**_without(record.options, PARTS), **fields}, without))}
     options, backbone = (_without(values, without) for values in (record.options, record.backbone))
     return found if synchronises(record.task, options, backbone, _world(record)) else found | {"sync_bn"}
 
@@ -124,11 +125,6 @@ def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
     return kept
 
 
-def digest(record: Record, without: Collection[str] = ()) -> str:
-    """Return the sha256 of `protocol` in hex, which depends neither on Python's version nor on the options' order."""
-    return digest_of(protocol(record, without))
-
-
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """Return `protocol` for readers, in which options without effect have the value `NO_EFFECT`."""
     content = protocol(record, without)
@@ -139,31 +135,6 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
     left_out = _left_out(record.task).union(without, content)
     ignored = (name for name in record.options if name not in left_out)
     return content | dict.fromkeys(ignored, NO_EFFECT)
-
-
-def distinguishing_fields(contents: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the fields that differ between contents of `displayed_fields`, with their values in order of appearance.
-
-    A field that is the same wherever it has an effect is left out: it is another field that takes the effect away.
-    """
-    fields = differences(distinct(contents))
-    return {name: values for name, values in fields.items() if len(values) > 1 + (NO_EFFECT in values)}
-
-
-def distinct(contents: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return each content once."""
-    return list({digest_of(content): content for content in contents}.values())
-
-
-def differences(contents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the keys whose values differ between mappings, each with its values in order of appearance."""
-    names = dict.fromkeys(name for content in contents for name in content)
-    differing = {}
-    for name in names:
-        values = {repr(value): value for value in (content.get(name, NOT_RECORDED) for content in contents)}
-        if len(values) > 1:
-            differing[name] = list(values.values())
-    return differing
 
 
 def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from transfer.engine.outcome import RULE
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.per_process import per_process
-from transfer.records.protocol import configurations, digest
+from transfer.records.protocol import configurations, protocol
 from transfer.records.record import Record
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
@@ -67,7 +67,7 @@ def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, devic
 
 def same(one: Record, other: Record) -> tuple[bool, bool]:
     """Whether two records are of one identity, and of one protocol."""
-    return one.run_key == other.run_key, digest(one) == digest(other)
+    return one.run_key == other.run_key, protocol(one) == protocol(other)
 
 
 def other_value(name: str, options: Any) -> Any:

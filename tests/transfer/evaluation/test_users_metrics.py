@@ -9,7 +9,7 @@ import transfer
 from tests.documents import files_in
 from tests.runs import outcomes, record
 from transfer.core.user_modules import file_digest
-from transfer.records.protocol import digest
+from transfer.records.protocol import protocol
 from transfer.report.__main__ import main as report
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
@@ -47,7 +47,7 @@ def test_the_metrics_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[st
     assert made.scores["first_match"] == pytest.approx(ranks[arrays["hits"] > 0].mean())
     assert made.scores["mrr"] == pytest.approx((1 / ranks[arrays["hits"] > 0]).mean())
     assert made.user_code["metric mrr"]["file"] == f"{folder}/my_metric.py:mrr"
-    assert digest(made) != digest(plain)
+    assert protocol(made) != protocol(plain)
     words = ["--compare", "stem=conv", "stem=patchify", "--format", "markdown"]
     assert report(["runs", "--smoke", "--dirty", *words]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "| mrr " in line or "| first_match" in line]

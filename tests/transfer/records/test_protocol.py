@@ -3,22 +3,22 @@ from typing import Any
 import pytest
 
 from tests.transfer.records.recorded import made, trained
+from transfer.records.fields import differing as differing_among
 from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,
     by_export,
     configurations,
-    digest,
     displayed_fields,
-    distinguishing_fields,
     lineage,
     pretraining,
+    protocol,
 )
 from transfer.records.record import Record
 
 
 def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str, list[Any]]:
-    return distinguishing_fields(displayed_fields(record, without) for record in records)
+    return differing_among(displayed_fields(record, without) for record in records)
 
 
 @pytest.mark.parametrize(
@@ -38,20 +38,20 @@ def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str,
     ],
 )
 def test_every_field_of_the_protocol_counts(given: dict[str, Any], field: str | None) -> None:
-    assert digest(made(**given)) != digest(made())
+    assert protocol(made(**given)) != protocol(made())
     assert field is None or list(differing([made(), made(**given)])) == [field]
 
 
 def test_backbone_weights_and_seed_do_not_count() -> None:
     for given in ({"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}):
-        assert digest(made(**given)) == digest(made())
+        assert protocol(made(**given)) == protocol(made())
 
 
 def test_files_that_options_name_count_by_content() -> None:
     one, same, other = (made(run_key_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
     for record, path in ((one, "/a/fpn.yaml"), (same, "/b/copy.yaml"), (other, "/a/fpn.yaml")):
         record.options["detector"] = path
-    assert digest(one) == digest(same)
+    assert protocol(one) == protocol(same)
     assert list(differing([one, other])) == ["detector"]
 
 
@@ -69,10 +69,10 @@ def test_what_another_option_takes_the_effect_from_tells_nothing() -> None:
 
 
 def test_what_is_varied_on_purpose_can_be_left_out() -> None:
-    assert digest(made(lr=0.1), ["lr"]) == digest(made(), ["lr"])
+    assert protocol(made(lr=0.1), ["lr"]) == protocol(made(), ["lr"])
     # without a warm-up its start has no effect, with one it has
     none, some = made(warmup_epochs=0.0), made()
-    assert digest(none, ["warmup_epochs"]) == digest(some, ["warmup_epochs"])
+    assert protocol(none, ["warmup_epochs"]) == protocol(some, ["warmup_epochs"])
 
 
 def test_backbones_are_compared_by_what_they_are() -> None:

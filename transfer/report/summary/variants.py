@@ -7,12 +7,10 @@ import re
 from typing import Any
 
 from transfer.comparison.compare_arms import Comparison
-from transfer.records.fields import BASELINE, value_label, value_of
+from transfer.records.fields import BASELINE, NAMED_BY_VALUE, differing, parts_label, value_of
 from transfer.records.run_set import RunSet
 from transfer.report.tables.pivot import names_of_runs
 
-PARTS = ("stem", "attention", "ffn", "backbone")
-"""Fields whose value alone is the name."""
 MOST_PAIRS = 5
 """Pairs that a page compares by itself; further ones are compared on demand."""
 MOST_RUNS = 500
@@ -67,7 +65,7 @@ def compared_names(comparison: Comparison, runs: RunSet) -> list[str]:
     chosen = zip(matched, comparison.variants, strict=True)
     names = [{of_runs.get(run.record.run_id, "") for run in own or variant.runs} for own, variant in chosen]
     single = [*dict.fromkeys(min(found) for found in names if len(found) == 1)]
-    by_parts = all(field in PARTS for fields in _differing(texts) for field in fields)
+    by_parts = all(field in NAMED_BY_VALUE for fields in _differing(texts) for field in fields)
     return single if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
 
 
@@ -76,7 +74,8 @@ def names_of(selectors: list[str]) -> list[str]:
 
     Equally named parts of different files get the first digits of their files' digests.
     """
-    names = [_joined(one or _fields(text)) for one, text in zip(_differing(selectors), selectors, strict=True)]
+    differing_fields = zip(_differing(selectors), selectors, strict=True)
+    names = [parts_label(one or _fields(text), " + ") for one, text in differing_fields]
     if len({*names}) == len(names):
         return names
     digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
@@ -86,21 +85,18 @@ def names_of(selectors: list[str]) -> list[str]:
 def versus(comparison: Comparison, runs: RunSet) -> str:
     """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
     names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
-    told = {*_differing(texts)[0], *(part for part in PARTS if names != names_of(texts))}
+    told = {*_differing(texts)[0], *(part for part in NAMED_BY_VALUE if names != names_of(texts))}
     rest = {name: value for name, value in _fields(texts[0]).items() if name not in told}
-    return " vs. ".join(names) + f" ({_joined(rest)})" * bool(rest)
+    return " vs. ".join(names) + f" ({parts_label(rest, ' + ')})" * bool(rest)
 
 
 def _differing(selectors: list[str]) -> list[dict[str, str]]:
     """Return the fields of each selector in which it differs from another one."""
     known = [_fields(text) for text in selectors]
-    return [{name: of[name] for name in of if any(one.get(name) != of[name] for one in known)} for of in known]
+    names = differing(known)
+    return [{name: value for name, value in of.items() if name in names} for of in known]
 
 
 def _fields(selector: str) -> dict[str, str]:
     parts = (part.partition("=") for part in re.split(r",(?=[\w.]+=)", selector))
     return {name if equal else "backbone": value if equal else name for name, equal, value in parts}
-
-
-def _joined(fields: dict[str, str]) -> str:
-    return " + ".join(f"{'' if name in PARTS else name} {value_label(value)}".strip() for name, value in fields.items())

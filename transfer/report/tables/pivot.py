@@ -3,13 +3,11 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.measure.ratios import image_size
-from transfer.records.fields import NAMED_BY_VALUE, is_baseline, parts_label, value_label
+from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
-from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import chance_level, interval, significant
 from transfer.report.tables.costs import mean_costs
@@ -91,9 +89,7 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
         return []
     parts = [part | {"name": group.name} for part, group in zip(differing_parts(groups, UNSHOWN), groups, strict=True)]
     used = sorted(parts[0], key=lambda name: [*NAMED_BY_VALUE, name].index(name))
-    for name in reversed(used):
-        fewer = [other for other in used if other != name]
-        used = fewer if _count(parts, fewer) == _count(parts, used) else used
+    used = fewest(parts, used, reversed(used))
     labels = (parts_label({name: part.get(name) for name in used}, " + ") for part in parts)
     return [label or group.name for label, group in zip(labels, groups, strict=True)]
 
@@ -102,10 +98,6 @@ def names_of_runs(runs: RunSet) -> dict[str, str]:
     """Return the short name of the variant of each run, by its id."""
     named = zip(variant_names(runs.groups), runs.groups, strict=True)
     return {record.run_id: name for name, group in named for record in group.records}
-
-
-def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
-    return len({tuple(value_label(part.get(name)) for name in fields) for part in parts})
 
 
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
@@ -202,8 +194,7 @@ def _notes(column: _Column) -> list[Note]:
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
     told = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
     notes = [Note(mark, column.heading) for mark in (told, *marks) if mark]
-    fields = distinguishing_fields([dict(group.protocol.fields) for group in groups if group.protocol])
-    if fields:
-        told = ", ".join(f"{name} ({', '.join(map(value_label, values))})" for name, values in fields.items())
+    if fields := differing(dict(group.protocol.fields) for group in groups if group.protocol):
+        told = values_label(fields)
         notes.append(Note(f"variants differ in {told}; compare only variants with equal values", column.heading))
     return notes
