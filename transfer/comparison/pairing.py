@@ -10,6 +10,7 @@ from typing import Any
 
 from transfer.comparison.selection import Exports, Selection
 from transfer.core.errors import count
+from transfer.core.grouped import grouped_by
 from transfer.records.fields import (
     content_label,
     differing,
@@ -164,11 +165,8 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
     """Yield a reason for every run that is in no match, so that none is dropped silently."""
     used = {run.folder for matched in matches for runs in matched.variants for run in runs}
     for variant in variants:
-        unused: dict[str, list[Run]] = {}
-        for run in variant.runs:
-            if run.folder not in used:
-                unused.setdefault(task_label(run.record), []).append(run)
-        for label, runs in unused.items():
+        unused = [run for run in variant.runs if run.folder not in used]
+        for label, runs in grouped_by(unused, lambda run: task_label(run.record)).items():
             failed = sum(run.record.training_failed for run in runs)
             rest = f", {failed} of which failed" if failed else ""
             yield Exclusion(label, f"{count(len(runs), 'run')} of '{variant.text}' not in the table{rest}")
@@ -199,17 +197,15 @@ def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
     return names
 
 
-def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the fields that tell settings apart; a field that a setting does not have has no effect in it.
 
     Pretrainings of several methods differ in most options; of these the ones are named that differ within a method.
     What describes the contents of data is named only where settings differ in nothing else.
     """
     method = f"{PRETRAINING}task"
-    of_method: dict[Any, list[Mapping[str, Any]]] = {}
-    for content in contents:
-        of_method.setdefault(content.get(method), []).append(content)
-    within = {method}.union(*(differing(alike, missing=NO_EFFECT) for alike in of_method.values()))
+    of_method = grouped_by(contents, lambda content: content.get(method)).values()
+    within = {method}.union(*(differing(alike, missing=NO_EFFECT) for alike in of_method))
     known = differing(contents, missing=NO_EFFECT)
     names = [name for name in known if name in within or not name.startswith(PRETRAINING)]
     of_data = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]

@@ -91,7 +91,7 @@ def told_apart(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> int:
     return len({tuple(value_label(row.get(name, NO_EFFECT)) for name in names) for row in rows})
 
 
-def fewest(rows: Sequence[Mapping[str, Any]], names: Sequence[str], dispensable: Iterable[str]) -> Sequence[str]:
+def fewest(rows: Sequence[Mapping[str, Any]], names: list[str], dispensable: Iterable[str]) -> list[str]:
     """Return fields without those of the `dispensable` ones by which no further rows are told apart."""
     for name in dispensable:
         fewer = [other for other in names if other != name]

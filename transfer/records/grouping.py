@@ -1,18 +1,22 @@
 """Groups records into the rows of a table, one per configuration, and labels the rows by what differs between them.
 
+Rows of one `Comparability` have numbers that may be compared.
+
 Imports neither torch nor pandas.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from transfer.core.errors import count
-from transfer.records.comparability import Comparability, comparabilities
-from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, value_label
+from transfer.core.grouped import grouped_by
+from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, short_value, value_label
 from transfer.records.per_process import trains
 from transfer.records.protocol import (
     NOT_RECORDED,
+    OF_DATA,
     PARTS,
     backbone_of,
     configurations,
@@ -20,6 +24,7 @@ from transfer.records.protocol import (
     in_pretraining,
     lineage,
     processes,
+    protocol,
 )
 from transfer.records.record import Record
 
@@ -31,6 +36,21 @@ OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
 UNTRAINED = "none (random weights)"
 """The pretraining of randomly initialized backbones."""
+
+
+# Fields of the protocol that a row shows in its columns `task` and `dataset`.
+_SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """The group of rows whose numbers may be compared: equal in every field of the protocol.
+
+    Attributes:
+        fields: the protocol's fields that differ between the groups of the task, with this group's values.
+    """
+
+    fields: tuple[tuple[str, Any], ...]
 
 
 @dataclass
@@ -67,10 +87,9 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         without: names of options and fields of the backbone that do not separate rows, such as the axes of a map.
     """
     groups, distinguishing = [], machines_of_tasks(records)
-    of_configuration: dict[str, list[Record]] = {}
-    for record, key in zip(records, configurations(records, exports, without), strict=True):
-        of_configuration.setdefault(key, []).append(record)
-    for members in of_configuration.values():
+    keys = zip(configurations(records, exports, without), records, strict=True)
+    for of_configuration in grouped_by(keys, itemgetter(0)).values():
+        members = [record for _, record in of_configuration]
         chain = lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
@@ -78,9 +97,20 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
-    for group, protocol in zip(groups, comparabilities([group.first for group in groups], without), strict=True):
-        group.protocol = protocol
+    for of_task in grouped_by(groups, lambda group: group.first.task).values():
+        _tell_protocols_apart(of_task, without)
     return groups
+
+
+def shown_fields(record: Record) -> tuple[Any, ...]:
+    """Return the fields of the protocol that a row shows in its columns; with these and its `Comparability` equal, the
+    numbers of two rows may be compared.
+
+    A digest of the protocol cannot say it: an option that affects a single stem, as `sync_bn` affects one with BN,
+    would separate the stems that are to be compared.
+    """
+    content = protocol(record)
+    return tuple(content.get(name) for name in _SHOWN)
 
 
 def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
@@ -118,10 +148,11 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
 
 def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     """Return, for each task, the labels of `machines` that are not the same for all of its runs."""
-    of_task: dict[str, list[set[str]]] = {}
-    for record in records:
-        of_task.setdefault(record.task, []).append({*machines([record], in_protocol=True)})
-    return {task: set().union(*marks) - set(marks[0]).intersection(*marks) for task, marks in of_task.items()}
+    found = {}
+    for task, runs in grouped_by(records, lambda record: record.task).items():
+        marks = [{*machines([run], in_protocol=True)} for run in runs]
+        found[task] = set().union(*marks) - marks[0].intersection(*marks)
+    return found
 
 
 def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:
@@ -186,10 +217,7 @@ def origin_label(record: Record, chain: Sequence[Record]) -> str:
 
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:
     """Add to a backbone's name the fields that differ between rows of that name in a task, or that a command set."""
-    by_name: dict[str, list[Group]] = {}
-    for group in groups:
-        by_name.setdefault(group.backbone, []).append(group)
-    for namesakes in by_name.values():
+    for namesakes in grouped_by(groups, lambda group: group.backbone).values():
         chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
         for group, values in zip(namesakes, differing_parts(namesakes, without, chosen), strict=True):
             group.backbone = ", ".join(filter(None, (group.backbone, parts_label(values))))
@@ -204,13 +232,12 @@ def differing_parts(
     The name is excluded. Stochastic depth is an option of the task, and the image size of pretraining matters only
     to `length: train`.
     """
-    contents: dict[str, list[dict[str, Any]]] = {}
-    for group in groups:
-        contents.setdefault(group.first.task, []).append(backbone_of(group.first))
+    contents = [(group.first.task, backbone_of(group.first)) for group in groups]
     hidden = {"name", "drop_path", *without}
     hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
-    told = {*chosen}.union(*map(differing, contents.values()))
-    told |= {*NAMED_BY_VALUE}.intersection(differing(one for of_task in contents.values() for one in of_task))
+    told = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
+    for of_task in grouped_by(contents, itemgetter(0)).values():
+        told |= differing(content for _, content in of_task).keys()
     values = {name: _shown_values(groups, name) for name in backbone_of(groups[0].first) if name in told - hidden}
     return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
@@ -233,15 +260,13 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
 
     If all rows start from the same pretrained weights, they get no label.
     """
-    by_label: dict[str, list[tuple[Group, dict[str, Any]]]] = {}
-    for group in groups:
-        if chain := lineage(group.first, exports):
-            by_label.setdefault(group.pretraining, []).append((group, _trainings(chain, in_pretraining(without, {}))))
-    for namesakes in by_label.values():
-        names = differing(content for _, content in namesakes)
-        for group, content in namesakes if names else ():
+    chains = [(group, chain) for group in groups if (chain := lineage(group.first, exports))]
+    for namesakes in grouped_by(chains, lambda one: one[0].pretraining).values():
+        contents = [_trainings(chain, in_pretraining(without, {})) for _, chain in namesakes]
+        names = differing(contents)
+        for (group, _), content in zip(namesakes, contents, strict=True) if names else ():
             group.pretraining += f", {content_label(content, names)}"
-    if not by_label and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:
+    if not chains and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:
         for group in groups:
             group.pretraining = ""
 
@@ -254,3 +279,22 @@ def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, A
     for number, record in enumerate(chain[1:], 2):
         values |= {f"{name} of run {number}": value for name, value in displayed_fields(record).items()}
     return values
+
+
+def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> None:
+    """Write the group whose numbers may be compared into the rows of a task, unless all are of one.
+
+    The contents of a dataset differ only if rows of the same name and version have several contents.
+    """
+    contents = [displayed_fields(group.first, without) for group in groups]
+    of_data = {name for content in contents for name in content if name.startswith(OF_DATA)}
+    datasets = grouped_by(contents, lambda content: (content.get("dataset"), content.get("dataset_version")))
+    for namesakes in datasets.values():
+        same = of_data - differing(namesakes).keys()
+        for content in namesakes:
+            content |= dict.fromkeys(same, "the same")
+    names = sorted(differing(contents).keys() - {*_SHOWN})
+    for group, content in zip(groups, contents, strict=True) if names else ():
+        values = [short_value(group.first, name, content.get(name, NOT_RECORDED)) for name in names]
+        plain = (tuple(value) if isinstance(value, list) else value for value in values)
+        group.protocol = Comparability(tuple(zip(names, plain, strict=True)))

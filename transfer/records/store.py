@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.exports import EXPORT, why_no_weights
 from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
+from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
@@ -190,11 +191,8 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     def precedence(run: Run) -> tuple[bool, str, bool]:
         return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
-    by_run_key: dict[str, list[Run]] = {}
-    for run in runs:
-        by_run_key.setdefault(run.record.run_key, []).append(run)
     kept, disputes = [], []
-    for copies in by_run_key.values():
+    for copies in grouped_by(runs, lambda run: run.record.run_key).values():
         first, *others = sorted(copies, key=precedence)
         kept.append(first)
         disputes += [

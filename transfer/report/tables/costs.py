@@ -11,9 +11,8 @@ from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns
 from transfer.measure.ratios import RATIOS, UNMEASURED, CostRatios, Ratio
-from transfer.records.comparability import shown_fields
 from transfer.records.evidence import Arm, Evidence
-from transfer.records.grouping import Group
+from transfer.records.grouping import Group, shown_fields
 from transfer.records.hours import hours, kind_of_hours
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet

@@ -11,8 +11,8 @@ from functools import singledispatch
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
-from transfer.records.comparability import Comparability
 from transfer.records.fields import content_label, value_label
+from transfer.records.grouping import Comparability
 from transfer.statistics.intervals import wilson
 from transfer.statistics.verdicts import Breakdowns
 

@@ -16,7 +16,7 @@ from tests.transfer.comparison.test_paired_outcomes import coco_run, drawn_coco
 from tests.transfer.records.recorded import broken, made, run_set, scored, trained
 from transfer.core.errors import UserError
 from transfer.data.coco.scoring import COCO
-from transfer.records.comparability import Comparability
+from transfer.records.grouping import Comparability
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
