@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import shortened
-from transfer.core.user_code import is_in_file
+from transfer.records.protocol import known_task
 from transfer.records.record import Record
-from transfer.task import Outcomes, Task, load_task
+from transfer.task import Outcomes
 
 OUTCOMES = "outcomes.npz"
 RESAMPLED = "resampled_"
@@ -68,17 +68,9 @@ def check(record: Record, outcomes: Outcomes) -> None:
     for name in record.scores:
         values_of(record, name, outcomes)
     with scoring():
-        aggregated = _task(record).aggregated(list(record.scores), outcomes)
+        aggregated = known_task(record.task).aggregated(list(record.scores), outcomes)
     for name, score in aggregated.items():
         check_score(record, name, score)
-
-
-def _task(record: Record) -> Task:
-    """Return the task that made a record; for a user's the common rules: no file is run that a record alone names."""
-    try:
-        return Task() if is_in_file(record.task) else load_task(record.task)
-    except (ImportError, AttributeError):
-        return Task()
 
 
 def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
@@ -89,7 +81,7 @@ def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | N
         ScoreMismatch: the mean is not the record's score.
     """
     with scoring():
-        values = _task(record).per_sample(name, outcomes)
+        values = known_task(record.task).per_sample(name, outcomes)
         if values is None:
             return None
         if values.shape != outcomes["sample"].shape:

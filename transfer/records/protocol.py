@@ -13,10 +13,11 @@ from backbones.stems import find_stem
 from transfer.cli.options import BackboneOptions, PretrainRunOptions
 from transfer.core.errors import UserError
 from transfer.core.options import Execution, Needs, idle_options, noted
-from transfer.core.user_code import is_user_part
+from transfer.core.user_code import is_in_file, is_user_part
 from transfer.engine.options import RESOLVED, FitOptions
 from transfer.records.per_process import per_process, synchronises
 from transfer.records.record import Record, digest_of
+from transfer.task import Task, load_task
 
 NOT_RECORDED = "not recorded"
 NO_EFFECT = "no effect"
@@ -66,14 +67,17 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 @lru_cache
+def known_task(name: str) -> Task:
+    """Return the task that made a record; for a user's the common rules: no file is run that a record alone names."""
+    try:
+        return Task() if is_in_file(name) else load_task(name)
+    except (ImportError, AttributeError):
+        return Task()
+
+
 def _options_of(task: str) -> type[Any]:
     """Return the dataclass of a task's options; of a user's task that of training."""
-    from transfer.task import load_task
-
-    try:
-        return load_task(task).options
-    except ModuleNotFoundError:
-        return FitOptions
+    return getattr(known_task(task), "options", FitOptions)
 
 
 @lru_cache

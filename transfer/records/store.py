@@ -17,7 +17,7 @@ from transfer.core.files import lock, remove, scraps_in, write_arrays, write_ato
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
+from transfer.records.record import Record, RunKey, file_checksums, with_checksum
 
 RECORD, OPTIONS, ERROR, LOCK = "record.json", "options.yaml", "error.txt", "lock"
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
@@ -141,13 +141,9 @@ class Store:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
         runs, problems = [], []
         for folder in self.folders():
-            path = folder / RECORD
             try:
-                runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                problems.append(str(unreadable(path, error)))
+                if has_record(folder):
+                    runs.append(Run(folder, Record.read(folder / RECORD)))
             except UserError as error:
                 problems.append(str(error))
         kept, disputes = merged(runs)

@@ -14,7 +14,7 @@ from transfer.core.exports import EXPORT
 from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.protocol import named_by_content
-from transfer.records.record import Record, RunKey, file_checksums
+from transfer.records.record import Record, RunKey, file_checksums, is_modified
 from transfer.records.store import NOT_LISTED, RECORD
 from transfer.task import PRETRAIN, load_task
 
@@ -173,21 +173,17 @@ def verify(folder: Path, name: str = "") -> Verdict:
     verdict = Verdict(folder, name or str(folder))
     try:
         record = verdict.record = Record.read(folder / RECORD, edited=True)
-    except UserError as error:
-        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
-        return verdict
-    try:
-        Record.read(folder / RECORD)
-    except UserError:
-        verdict.wrong.append(f"{RECORD}: edited after it was written")
-    try:
+        if is_modified((folder / RECORD).read_bytes()):
+            verdict.wrong.append(f"{RECORD}: edited after it was written")
         wrong, verdict.notes = check_files(folder, record)
         if folder.resolve().name != record.run_id:
             wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
         wrong += check_key(record)
         of_scores, notes = check_scores(folder, record)
+        verdict.wrong += [*wrong, *of_scores]
+        verdict.notes += notes
+    except UserError as error:  # there is no record
+        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
     except OSError as error:  # no permission, a failing disk
-        wrong, of_scores, notes = [first_line(error).replace(str(folder), verdict.name)], [], []
-    verdict.wrong += [*wrong, *of_scores]
-    verdict.notes += notes
+        verdict.wrong.append(first_line(error).replace(str(folder), verdict.name))
     return verdict
