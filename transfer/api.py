@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transfer.engine.loop import fit
     from transfer.engine.optim import parameter_groups
     from transfer.engine.outcome import Signs
-    from transfer.evaluation.planned_run import PlannedRun, RunFailed
+    from transfer.evaluation.planned_run import RunFailed
     from transfer.evaluation.users_metrics import metric
 
     BackboneArgument = str | Path | nn.Module | Callable[[], nn.Module]
@@ -117,14 +117,14 @@ def pretrain(
         As `evaluate`.
     """
     from transfer.core.process import ranks_from_environment
-    from transfer.evaluation.weights_export import check_planned_target, pretraining_task, publish_export
+    from transfer.evaluation.weights_export import pretraining_task, publish_export
     from transfer.task import load_task
 
     read = pretraining_recipe(str(recipe))
     method = load_task(method_of(read))
     options = _with_backbone(backbone, name, options) | ({"name": name} if name else {})
     command = _command("pretrain", read, method, options, PretrainRunOptions)
-    runs = _execute(command, pretraining_task(command, method, read.name), progress, check_planned_target)
+    runs = _execute(command, pretraining_task(command, method, read.name), progress)
     if ranks_from_environment(command.run.sequence_parallel).first:
         for run in runs:
             publish_export(run.record, command.run, method.options)
@@ -146,9 +146,7 @@ def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any],
     return read_command(recipe, task.options, arguments, run, called=f"{function}()")
 
 
-def _execute(
-    command: Command, task: Task, progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
-) -> RunSet:
+def _execute(command: Command, task: Task, progress: bool) -> RunSet:
     from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
     from transfer.run import checked_inputs
@@ -157,7 +155,7 @@ def _execute(
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
     commands = checked_inputs(command, task, say=progress)
     try:
-        evaluation = evaluate_each(commands, task, check_run, progress=progress)
+        evaluation = evaluate_each(commands, task, progress=progress)
     except Stopped:
         raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call resumes from it") from None
     runs = runs_of(evaluation.records, command.run.out)

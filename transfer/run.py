@@ -12,9 +12,6 @@ from transfer.core.exports import seed_exports
 from transfer.core.process import ranks_from_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from transfer.evaluation.planned_run import PlannedRun
     from transfer.evaluation.preflight import ResolvedInputs
     from transfer.records.record import Record
     from transfer.task import Task
@@ -85,10 +82,10 @@ def carry_out(module: str, words: list[str], commands: "list[tuple[Command, Reso
         from transfer.launch.single_job import launch
 
         return launch(module, words, command)
-    from transfer.evaluation.weights_export import check_planned_target, publish_export
+    from transfer.evaluation.weights_export import publish_export
     from transfer.records import command_result
 
-    status, records = execute(commands, task, check_planned_target if task.from_scratch else None)
+    status, records = execute(commands, task)
     for record in records if task.from_scratch else ():
         if folder := publish_export(record, command.run, task.options):
             print_safe(f"weights: {folder}", file=sys.stderr)
@@ -140,16 +137,11 @@ def _checked_inputs(command: "Command", task: "Task") -> "ResolvedInputs":
     return ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
 
 
-def execute(
-    commands: "list[tuple[Command, ResolvedInputs]]",
-    task: "Task",
-    check_run: "Callable[[PlannedRun], None] | None" = None,
-) -> "tuple[int, list[Record]]":
+def execute(commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> "tuple[int, list[Record]]":
     """Execute commands and print the table of their records, or with `--dry-run` how they differ from the recipe.
 
     Args:
         commands: of `checked_inputs`.
-        check_run: see `transfer.evaluation.evaluate.evaluate`.
 
     Returns:
         The exit status, and the records, which only the first rank has.
@@ -164,7 +156,7 @@ def execute(
     from transfer.report.tables.text import run_table
 
     try:
-        evaluation = evaluate_each(commands, task, check_run)
+        evaluation = evaluate_each(commands, task)
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:

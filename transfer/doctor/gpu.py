@@ -261,6 +261,7 @@ def _smoke(name: str, options: GpuOptions, folder: Path) -> str:
         given["weights"] = next(folder.glob("pretrain-supervised-*-tiny-*"), "random")
     recipe = task_recipe(name) if name in TASKS else pretraining_recipe(name)
     task = load_task(name if name in TASKS else method_of(recipe))
+    given |= {} if name in TASKS else {"export_dir": folder}
     given |= {"epochs": 1} if "epochs" in task.options.__dataclass_fields__ else {}
     of_run = RunOptions if name in TASKS else PretrainRunOptions
     command = read_command(recipe, task.options, ["--smoke", *as_flags(given)], of_run)

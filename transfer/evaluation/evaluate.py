@@ -10,19 +10,13 @@ from transfer.core.errors import UsageError, UserError, print_safe, shortened
 from transfer.core.exports import EXPORT
 from transfer.data.spec import resolve_dataset
 from transfer.data.splits.integrity import overlap_notes
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, reuse
+from transfer.evaluation.planned_run import Evaluation, reuse
 from transfer.evaluation.preflight import ResolvedInputs, find_inputs, open_dataset
 from transfer.records.record import Record
 from transfer.task import Task
 
 
-def evaluate_each(
-    commands: list[tuple[Command, ResolvedInputs]],
-    task: Task,
-    check_run: Callable[[PlannedRun], None] | None = None,
-    *,
-    progress: bool = True,
-) -> Evaluation:
+def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *, progress: bool = True) -> Evaluation:
     """Evaluate commands, one after the other, and then what each run trained on the datasets of `--test-dataset`, and
     with `--joint` on each of its own, without training.
 
@@ -30,7 +24,7 @@ def evaluate_each(
 
     Args:
         commands: each with its inputs.
-        check_run, progress: as of `evaluate`.
+        progress: whether bars and lines about the runs go to stderr.
 
     Raises:
         UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing of that
@@ -40,14 +34,14 @@ def evaluate_each(
     for command, inputs in commands:
         names = (*command.run.dataset * command.joined, *getattr(command.options, "test_dataset", ()))
         if names:
-            _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
-        trained = evaluate(command, task, inputs, check_run, progress=progress)
+            _check(command, task, names, _printer(progress))
+        trained = evaluate(command, task, inputs, progress)
         result.add(trained)
         for record in trained.records if names else []:
             if not record.training_failed:
                 scoring = _scoring(command, record, names)
                 found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
-                result.add(evaluate(scoring, task, found, progress=progress))
+                result.add(evaluate(scoring, task, found, progress))
     return result
 
 
@@ -82,28 +76,23 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     return replace(command, run=run, backbone=backbone, options=options, fitted=())
 
 
-def evaluate(
-    command: Command,
-    task: Task,
-    inputs: ResolvedInputs,
-    check_run: Callable[[PlannedRun], None] | None = None,
-    *,
-    progress: bool = True,
-) -> Evaluation:
+def _printer(progress: bool) -> Callable[[str], None]:
+    return partial(print_safe, file=sys.stderr) if progress else lambda text: None
+
+
+def evaluate(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
     """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:
         inputs: what the command needs, found without its data.
-        check_run: is called with every planned run before the first one starts, and may raise.
         progress: whether bars and lines about the runs go to stderr.
 
     Raises:
         UserError: something is missing; raised before anything runs, with all that is missing in one message.
         Stopped: a signal arrived; the state of the run is saved.
     """
-    say = partial(print_safe, file=sys.stderr) if progress else lambda text: None
-    if not command.run.dry_run and (finished := reuse(command, task, inputs, check_run, say)):
+    if not command.run.dry_run and (finished := reuse(command, task, inputs, _printer(progress))):
         return finished
     from transfer.evaluation.evaluator import evaluate_runs
 
-    return evaluate_runs(command, task, check_run, inputs, progress=progress)
+    return evaluate_runs(command, task, inputs, progress)

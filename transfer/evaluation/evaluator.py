@@ -3,7 +3,7 @@
 import contextlib
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,14 +73,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
     )
 
 
-def evaluate_runs(
-    command: Command,
-    task: Task,
-    check_run: Callable[[PlannedRun], None] | None,
-    inputs: ResolvedInputs,
-    *,
-    progress: bool,
-) -> Evaluation:
+def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
     """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate`.
 
     Args:
@@ -95,11 +88,7 @@ def evaluate_runs(
     check_inputs(command, task, context, inputs)
     result = Evaluation([], [], context.ranks.first)
     settled = (context.precision, context.eval_precision, context.device.type)
-    runs = planned_runs(command, task, inputs, settled)
-    if check_run:
-        for planned in runs:
-            check_run(planned)
-    for planned in runs:
+    for planned in planned_runs(command, task, inputs, settled):
         if command.run.dry_run:
             plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
             context.say("\n  ".join([_state(planned, store), *plan, *planned.command.fitted]))
@@ -162,16 +151,13 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
 def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     """Return the run's existing record or a new one; the first rank decides for all ranks."""
     run_id, run_key = planned.run_id, planned.run_key
-
-    def waiting() -> None:
-        context.say(f"{run_id}: another process runs it; waiting for its record")
-
+    waiting = f"{run_id}: another process runs it; waiting for its record"
     with contextlib.ExitStack() as stack:
         record: Record | None = None
         if context.ranks.first:
             record = store.find(run_id, run_key)
             if record is None:
-                stack.enter_context(store.lock(run_id, waiting))
+                stack.enter_context(store.lock(run_id, lambda: context.say(waiting)))
                 record = store.find(run_id, run_key)
         record = dist.broadcast_object(record)
         if record is None:

@@ -14,6 +14,8 @@ from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.core import user_code
 from transfer.core.errors import UserError, count, shortened
+from transfer.core.exports import WEIGHTS, pretraining_facts
+from transfer.core.files import check_writable
 from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
 from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
@@ -24,6 +26,7 @@ from transfer.engine.outcome import rule_of
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
+from transfer.evaluation.weights_export import check_target, target_of
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.record import Record, RunKey
@@ -132,6 +135,17 @@ class PlannedRun:
         if hasattr(self.dataset, "check_unchanged"):  # that of a user's task may have none
             self.dataset.check_unchanged()
 
+    def check_target(self) -> None:
+        """Raise UserError when the weights of a pretraining are not in WEIGHTS/NAME and could not get there."""
+        run = self.command.run
+        assert isinstance(run, PretrainRunOptions)
+        target = target_of(run, self.inputs.spec.name, self.seed)
+        if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == self.run_key.digest:
+            return
+        check_writable(run.export_dir, "--export-dir")
+        if not run.replace:
+            check_target(target, self.run_key.digest, self.options, self.task.options)
+
     @property
     def run_id(self) -> str:
         """The name of the run's folder."""
@@ -197,6 +211,9 @@ def planned_runs(
     """Return a run for each dataset and seed; `settled` is what `settled_without_torch` returns.
 
     What identifies them is settled now: files may be replaced before the last one begins.
+
+    Raises:
+        UserError: what a pretraining is to leave has no place, see `PlannedRun.check_target`.
     """
     runs = [
         PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *settled)
@@ -205,6 +222,8 @@ def planned_runs(
     ]
     for planned in runs:
         _ = planned.run_key
+        if task.from_scratch:
+            planned.check_target()
     return runs
 
 
@@ -243,13 +262,7 @@ class Evaluation:
         return 3 if any(record.training_failed for record in self.records) else 0
 
 
-def reuse(
-    command: Command,
-    task: Task,
-    inputs: ResolvedInputs,
-    check_run: Callable[[PlannedRun], None] | None,
-    say: Callable[[str], None],
-) -> Evaluation | None:
+def reuse(command: Command, task: Task, inputs: ResolvedInputs, say: Callable[[str], None]) -> Evaluation | None:
     """Return the finished records of all runs of a command, without torch where that can be.
 
     Nothing is said or raised unless all runs have records: the evaluator continues with the inputs.
@@ -257,7 +270,6 @@ def reuse(
     Args:
         task: its facts suffice.
         inputs: get the opened datasets.
-        check_run: see `transfer.evaluation.evaluate.evaluate`.
         say: gets the lines for the user.
 
     Returns:
@@ -275,8 +287,6 @@ def reuse(
         records = [store.find(planned.run_id, planned.run_key) for planned in runs]
         if None in records:
             return None
-        for planned in runs if check_run else ():
-            check_run(planned)  # type: ignore[misc]
     except UserError:
         return None  # the evaluator raises it, with all else that is wrong
     inputs.deliver(say, say)

@@ -96,21 +96,17 @@ def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
         if any(any(path.glob("*")) for path in (*named, *under)):
             return
         if "hub" in spec.options:
-            _check_hub(spec, data)
+            from transfer.data.classification import READERS
+            from transfer.data.formats.parquet import cached_revisions
+
+            if not cached_revisions(spec.options["hub"]["id"]):
+                READERS[spec.format](spec, data)  # which says what is missing
             return
         base = data_folder(data)
         files = [file for key in ("train_annotations", "val_annotations") if (file := spec.options.get(key))]
         if base and any(base.glob("*")) and (not files or any((base / file).exists() for file in files)):
             return
     find_root(spec, data)
-
-
-def _check_hub(spec: DatasetSpec, data: Path | None) -> None:
-    from transfer.data.classification import READERS
-    from transfer.data.formats.parquet import cached_revisions
-
-    if not cached_revisions(spec.options["hub"]["id"]):
-        READERS[spec.format](spec, data)  # which says what is missing
 
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:

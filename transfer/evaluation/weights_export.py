@@ -13,7 +13,6 @@ from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_expor
 from transfer.core.files import check_writable, folder_replacement, lock, write_error
 from transfer.core.options import Execution, differences, noted
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
-from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
 from transfer.task import Task
 
@@ -47,21 +46,8 @@ def pretraining_task(command: Command, method: Task, recipe: str) -> Pretraining
     return task
 
 
-def check_planned_target(planned: PlannedRun) -> None:
-    """Raise UserError when the weights of a planned pretraining are not in WEIGHTS/NAME and could not get there."""
-    run = planned.command.run
-    assert isinstance(run, PretrainRunOptions)
-    target = target_of(run, planned.inputs.spec.name, planned.seed)
-    if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == planned.run_key.digest:
-        return
-    check_writable(run.export_dir, "--export-dir")
-    if not run.replace:
-        check_target(target, planned.run_key.digest, planned.options, planned.task.options)
-
-
 def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
     """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder; None when the training failed.
-
 
     Args:
         run: the options of the command, those of a pretraining.
