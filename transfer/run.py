@@ -159,13 +159,14 @@ def execute(commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> "
         evaluation = evaluate_each(commands, task)
     except Stopped:
         return Stopped.exit_status, []
-    if evaluation.records and evaluation.first_rank:
-        print_safe(run_table(evaluation.records, command.run.out))
-        for record in evaluation.records:
+    records = evaluation.records if ranks_from_environment().first else []
+    if records:
+        print_safe(run_table(records, command.run.out))
+        for record in records:
             if record.reason and (record.not_judged or record.training_failed):
                 ended = "not checked for failure" if record.not_judged else record.status.replace("_", " ")
                 print_safe(f"{record.run_id}: {ended}: {record.reason}", file=sys.stderr)
-    return evaluation.exit_status, evaluation.records if evaluation.first_rank else []
+    return evaluation.exit_status, records
 
 
 def each_weights(command: Command, from_scratch: bool) -> list[Command]:

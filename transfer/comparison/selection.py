@@ -5,7 +5,7 @@ two fields. Imports no torch.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,16 @@ def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
     return variants
 
 
+def fields_of(text: str) -> dict[str, str]:
+    """Return the values of the fields that a selector names."""
+    if "=" not in text:
+        return {"backbone": text}
+    parts = (part.partition("=") for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text))
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
 def _by_fields(text: str, runs: RunSet) -> Selection:
-    values = {}
-    for part in re.split(r",(?=[A-Za-z_][\w.]*=)", text):
-        name, _, value = part.partition("=")
-        values[name.strip()] = value.strip()
+    values = fields_of(text)
     check_fields(values, runs.records, runs.exports)
     remaining = list(runs)
     for name, value in values.items():
@@ -153,9 +158,8 @@ def axis(text: str, runs: RunSet) -> Axis:
 
 def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
     """Return the runs of the four corners: the first value of f with each value of g, then the second."""
-    return [_corner([(f[0], value_f), (g[0], value_g)], runs) for value_f in f[1] for value_g in g[1]]
-
-
-def _corner(values: list[tuple[str, str]], runs: RunSet) -> Selection:
-    chosen = [run for run in runs if all(has_value(run.record, name, text, runs.exports) for name, text in values)]
-    return Selection(", ".join(f"{name} {text}" for name, text in values), chosen, tuple(name for name, _ in values))
+    found = []
+    for values in product(*([(name, value) for value in both] for name, both in (f, g))):
+        chosen = [run for run in runs if all(has_value(run.record, *one, runs.exports) for one in values)]
+        found.append(Selection(", ".join(map(" ".join, values)), chosen, (f[0], g[0])))
+    return found

@@ -30,7 +30,7 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing of that
             command has run then.
     """
-    result = Evaluation([], [], first_rank=True)
+    result = Evaluation()
     for command, inputs in commands:
         names = (*command.run.dataset * command.joined, *getattr(command.options, "test_dataset", ()))
         if names:

@@ -86,7 +86,7 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
         start_server(task.module)  # it imports for seconds, while the model is built
     dist.start(context.ranks, context.device)
     check_inputs(command, task, context, inputs)
-    result = Evaluation([], [], context.ranks.first)
+    result = Evaluation()
     settled = (context.precision, context.eval_precision, context.device.type)
     for planned in planned_runs(command, task, inputs, settled):
         if command.run.dry_run:

@@ -4,7 +4,7 @@ Imports no torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,7 @@ class PlannedRun:
         """Everything that changes a score, without options of how the run is executed."""
         run, dataset = self.command.run, self.dataset
         options, kind = plain(self.command.options), type(self.command.options)
-        for name, value in vars(self.command.options).items():
-            if isinstance(value, Path):
-                options[name] = _content_digest(value)
+        options |= {name: _content_digest(path) for name, path in self._paths.items()}
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
         not_counted = {*idle_options(noted(kind, Needs), options)} if untrained else set()
         not_counted |= {name for name, added in noted(kind, Added).items() if options[name] == added.recorded}
@@ -127,11 +125,15 @@ class PlannedRun:
             }
         )
 
+    @property
+    def _paths(self) -> dict[str, Path]:
+        """The files and folders that options name."""
+        return {name: value for name, value in vars(self.command.options).items() if isinstance(value, Path)}
+
     def check_files(self) -> None:
         """Raise Replaced for an image, or a file that an option names, which has changed since the run was planned."""
-        named = (named_files(value) for value in vars(self.command.options).values() if isinstance(value, Path))
-        for files in named:
-            files.check()
+        for path in self._paths.values():
+            named_files(path).check()
         if hasattr(self.dataset, "check_unchanged"):  # that of a user's task may have none
             self.dataset.check_unchanged()
 
@@ -164,10 +166,9 @@ class PlannedRun:
         if self.task.file and "method" in options:
             options["method"] = self.task.file
         options["metric"] = [own.file for own in self.metrics]
+        options |= {name: str(path.resolve()) for name, path in self._paths.items()}
         for name, value in vars(command.options).items():
-            if isinstance(value, Path):
-                options[name] = str(value.resolve())
-            elif isinstance(value, str) and value.endswith((".yaml", ".yml")):
+            if isinstance(value, str) and value.endswith((".yaml", ".yml")):
                 options[name] = _absolute_path(value)
         options |= {"data": str(Path(options["data"]).resolve()) if options["data"] else None}
         del options["result_file"]  # of the command as a whole
@@ -244,15 +245,13 @@ class RunFailed:
 class Evaluation:
     """The result of a command: the records in order, and the runs that failed."""
 
-    records: list[Record]
-    failures: list[RunFailed]
-    first_rank: bool
+    records: list[Record] = field(default_factory=list)
+    failures: list[RunFailed] = field(default_factory=list)
 
     def add(self, other: "Evaluation") -> None:
         """Add the result of another command of this process."""
         self.records += other.records
         self.failures += other.failures
-        self.first_rank = other.first_rank
 
     @property
     def exit_status(self) -> int:
@@ -290,7 +289,7 @@ def reuse(command: Command, task: Task, inputs: ResolvedInputs, say: Callable[[s
     except UserError:
         return None  # the evaluator raises it, with all else that is wrong
     inputs.deliver(say, say)
-    result = Evaluation([record for record in records if record], [], first_rank=True)
+    result = Evaluation([record for record in records if record])
     for planned, record in zip(runs, result.records, strict=True):
         for line in reuse_messages(record, planned, store, 1):
             say(line)

@@ -132,17 +132,17 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
         records: the runs.
         in_protocol: name the processes also where their number belongs to the protocol.
     """
-    labels: dict[str, None] = {}
+    labels = set[str]()
     for record in records:
         environment = record.environment
-        torch = str((environment.get("versions") or {}).get("torch") or "").split(".")[:2]
-        labels |= dict.fromkeys([f"torch {'.'.join(torch)}"] if torch[0] else [])
-        shown = trains(record.options) and (in_protocol or not processes(record))
-        if shown and (world := environment.get("world_size")):
-            labels[count(world, "process", "es")] = None
-        on_cpu = trains(record.options) and environment.get("device_type") == "cpu"
-        if on_cpu and (threads := environment.get("threads")):
-            labels[count(threads, "thread")] = None
+        if torch := (environment.get("versions") or {}).get("torch"):
+            labels.add(f"torch {'.'.join(str(torch).split('.')[:2])}")
+        if not trains(record.options):
+            continue
+        if (world := environment.get("world_size")) and (in_protocol or not processes(record)):
+            labels.add(count(world, "process", "es"))
+        if (threads := environment.get("threads")) and environment.get("device_type") == "cpu":
+            labels.add(count(threads, "thread"))
     return sorted(labels)
 
 

@@ -77,16 +77,11 @@ def written(root: Path, name: str = "", **given: Any) -> Run:
     return Run(folder.rename(root / name) if name else folder, whole)
 
 
-def test_the_full_hash_is_compared(tmp_path: Path) -> None:
-    run = written(tmp_path)
+@pytest.mark.parametrize(("device", "seed"), [({}, 1), ({"device_type": "cpu"}, 0)], ids=["full hash", "early CPU"])
+def test_a_record_does_not_stand_for_another_run(device: dict[str, str], seed: int, tmp_path: Path) -> None:
+    run = written(tmp_path, environment=device)
     with pytest.raises(UserError, match="belongs to another run"):
-        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": 1}))
-
-
-def test_an_early_record_of_a_cpu_does_not_stand_for_a_run_on_a_gpu(tmp_path: Path) -> None:
-    run = written(tmp_path, environment={"device_type": "cpu"})
-    with pytest.raises(UserError, match="belongs to another run"):
-        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT))
+        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": seed}))
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:

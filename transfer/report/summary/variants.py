@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from transfer.comparison.compare_arms import Comparison
+from transfer.comparison.selection import fields_of
 from transfer.records.fields import BASELINE, NAMED_BY_VALUE, differing, parts_label, value_of
 from transfer.records.run_set import RunSet
 from transfer.report.tables.pivot import names_of_runs
@@ -75,7 +76,7 @@ def names_of(selectors: list[str]) -> list[str]:
     Equally named parts of different files get the first digits of their files' digests.
     """
     differing_fields = zip(_differing(selectors), selectors, strict=True)
-    names = [parts_label(one or _fields(text), " + ") for one, text in differing_fields]
+    names = [parts_label(one or fields_of(text), " + ") for one, text in differing_fields]
     if len({*names}) == len(names):
         return names
     digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
@@ -86,17 +87,12 @@ def versus(comparison: Comparison, runs: RunSet) -> str:
     """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
     names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
     told = {*_differing(texts)[0], *(part for part in NAMED_BY_VALUE if names != names_of(texts))}
-    rest = {name: value for name, value in _fields(texts[0]).items() if name not in told}
+    rest = {name: value for name, value in fields_of(texts[0]).items() if name not in told}
     return " vs. ".join(names) + f" ({parts_label(rest, ' + ')})" * bool(rest)
 
 
 def _differing(selectors: list[str]) -> list[dict[str, str]]:
     """Return the fields of each selector in which it differs from another one."""
-    known = [_fields(text) for text in selectors]
+    known = [fields_of(text) for text in selectors]
     names = differing(known)
     return [{name: value for name, value in of.items() if name in names} for of in known]
-
-
-def _fields(selector: str) -> dict[str, str]:
-    parts = (part.partition("=") for part in re.split(r",(?=[\w.]+=)", selector))
-    return {name if equal else "backbone": value if equal else name for name, equal, value in parts}
