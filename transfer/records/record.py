@@ -201,25 +201,19 @@ class Record:
         """
         try:
             raw = path.read_bytes()
-        except OSError as error:
-            raise unreadable(path, error) from None
-        return cls.parse(raw, path, edited=edited)
-
-    @classmethod
-    def parse(cls, raw: bytes, path: Path, *, edited: bool = False) -> "Record":
-        """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
-        try:
             content = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
             schema = content["schema"]
+        except OSError as error:  # of the disk, or the user's rights
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise unreadable(path, error) from None
+            raise _unreadable(path, error) from None
         if schema != SCHEMA:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         content.pop("digest", None)
         try:
             record = cls(**content)
         except TypeError as error:  # an entry is missing or unknown
-            raise unreadable(path, error) from None
+            raise _unreadable(path, error) from None
         if not edited and is_modified(raw):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
@@ -238,8 +232,6 @@ def _refuse(text: str) -> float:
     raise ValueError(f"{text} is not a number")
 
 
-def unreadable(path: Path, reason: object) -> UserError:
-    """Return the error for a file that holds no record, or that the disk or the user's rights keep from being read."""
-    if isinstance(reason, OSError):
-        return UserError(f"{path}: cannot be read ({reason.strerror})")
+def _unreadable(path: Path, reason: object) -> UserError:
+    """Return the error for a file that holds no record."""
     return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")

@@ -56,6 +56,7 @@ ENTRIES = asdict(made())
         (with_checksum({name: ENTRIES[name] for name in ENTRIES if name != "scores"}), "missing .* 'scores'"),
     ],
 )
-def test_a_file_that_holds_no_record_is_named(raw: bytes, says: str) -> None:
+def test_a_file_that_holds_no_record_is_named(raw: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_bytes(raw)
     with pytest.raises(UserError, match=rf"record\.json: .*{says}"):
-        Record.parse(raw, Path("record.json"))
+        Record.read(tmp_path / "record.json")

@@ -13,7 +13,7 @@ import pytest
 from tests.transfer.comparison.test_paired_outcomes import ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.errors import UserError
-from transfer.records.record import Record, RunKey, with_checksum
+from transfer.records.record import RunKey, with_checksum
 from transfer.records.store import Run, Store
 from transfer.task import load_task
 from transfer.verify.__main__ import main as verify
@@ -169,8 +169,9 @@ def rewritten(file: Path, change: Callable[[Files], object]) -> None:
 def forged(files: Files) -> None:
     """A record with another score, and a digest to match."""
     name = next(name for name in files if name.endswith("record.json"))
-    record = Record.parse(files[name], Path(name))
-    files[name] = with_checksum(asdict(replace(record, scores=record.scores | {"mAP": 0.99})))
+    record = json.loads(files[name])
+    del record["digest"]
+    files[name] = with_checksum(record | {"scores": record["scores"] | {"mAP": 0.99}})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,15 @@ def altered_outcomes(folder: Path) -> None:
     np.savez_compressed(folder / "outcomes.npz", **outcomes)
 
 
-def sealed(folder: Path, **given: Any) -> None:
-    """A record that was changed by somebody who knows how to make its digest."""
-    record = Record.read(folder / "record.json")
-    (folder / "record.json").write_bytes(with_checksum(asdict(replace(record, **given))))
+def sealed(**given: Any) -> Callable[[Path], Any]:
+    """What somebody does who knows how to make a record's digest; of options and backbone single values change."""
 
+    def change(folder: Path) -> None:
+        record = asdict(Record.read(folder / "record.json"))
+        parts = {name: record[name] | given[name] for name in ("options", "backbone") if name in given}
+        (folder / "record.json").write_bytes(with_checksum(record | given | parts))
 
-def recorded(folder: Path, part: str, **changed: Any) -> dict[str, Any]:
-    """A part of the record with some values replaced."""
-    return {**getattr(Record.read(folder / "record.json"), part), **changed}
+    return change
 
 
 def replaced(path: Path, old: str, new: str) -> None:
@@ -81,22 +81,19 @@ def replaced(path: Path, old: str, new: str) -> None:
 SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a prediction": (altered_outcomes, "outcomes.npz: not the file that the run wrote"),
     "a score": (lambda folder: replaced(folder / "record.json", '"mAP": 0', '"mAP": 1'), "record.json: edited after"),
-    "a score, with a new digest": (lambda folder: sealed(folder, scores={"mAP": 0.99}), "mAP: 0.99 in the record"),
+    "a score, with a new digest": (sealed(scores={"mAP": 0.99}), "mAP: 0.99 in the record"),
     "a line of the history": (lambda folder: (folder / "history.jsonl").write_text(""), "the run wrote (0 bytes)"),
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
     "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
-    "an option": (lambda folder: sealed(folder, options=recorded(folder, "options", lr=7.0)), "options.lr: 7.0 in the"),
-    "an option that was none": (
-        lambda folder: sealed(folder, options=recorded(folder, "options", milestones=[1.0])),
-        "options.milestones: [1.0] in the record, None in its run key",
-    ),
-    "the configuration": (lambda folder: sealed(folder, config_digest="0" * 64), "config_digest: 000000000000 is not"),
+    "an option": (sealed(options={"lr": 7.0}), "options.lr: 7.0 in the"),
+    "an option that was none": (sealed(options={"milestones": [1.0]}), "milestones: [1.0] in the record, None in its"),
+    "the configuration": (sealed(config_digest="0" * 64), "config_digest: 000000000000 is not"),
     "the stem": (
-        lambda folder: sealed(folder, backbone=recorded(folder, "backbone", stem="conv")),
+        sealed(backbone={"stem": "conv"}),
         "backbone.stem: 3Conv+3BN+3ReLU+1Proj@2,1,1,8 in the record, 1Proj@16 in its run key",
     ),
-    "the seed": (lambda folder: sealed(folder, seed=77), "seed: 77 in the record, "),
-    "the identity": (lambda folder: sealed(folder, run_key_content={"seed": 0}), "from its content"),
+    "the seed": (sealed(seed=77), "seed: 77 in the record, "),
+    "the identity": (sealed(run_key_content={"seed": 0}), "from its content"),
     "the record": (lambda folder: (folder / "record.json").write_text("{"), "not a readable record"),
     "a missing record": (lambda folder: (folder / "record.json").unlink(), ": interrupted"),
 }
@@ -123,7 +120,7 @@ def test_a_folder_of_another_name_and_files_of_others_are_named(copy: Path) -> N
 def test_scores_of_another_version_or_task_are_not_recomputed(copy: Path) -> None:
     unknown = {"version 99 of task reid": {"task_version": 99}, "task nothing is not available": {"task": "nothing"}}
     for said, given in unknown.items():
-        sealed(folder_of(copy), **given)
+        sealed(**given)(folder_of(copy))
         assert any(said in note for note in verify(folder_of(copy)).notes)
 
 
