@@ -120,16 +120,11 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 
 
 def _plain(record: Record, name: str) -> Any:
-    if name in ("task", "seed"):
-        return getattr(record, name)
-    if name == "run":
-        return record.run_id
-    if name == "weights":
-        return record.weights_id
-    if name == "device_type":
-        return record.environment.get(name)
-    if name in ("dataset", "backbone"):
-        return getattr(record, name).get("name")
+    own = {"task": record.task, "seed": record.seed, "run": record.run_id, "weights": record.weights_id}
+    own |= {"dataset": record.dataset.get("name"), "backbone": record.backbone.get("name")}
+    own |= {"device_type": record.environment.get("device_type")}
+    if name in own:
+        return own[name]
     # The backbone as resolved, not as the command line named it.
     if name in PARTS or name not in record.options:
         value = record.backbone.get(name)
