@@ -10,8 +10,9 @@ import itertools
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from transfer.core.errors import UsageError, errors_naming
 from transfer.experiments.grid import SweepJob, expand, make_job
@@ -27,8 +28,7 @@ TO_CONFIRM = 2
 """The number of runs that confirm that a seed has the same bracket as the seed before."""
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A finished training run: its rate, its seed, and whether it was stable."""
 
     rate: float
@@ -36,8 +36,7 @@ class Probe:
     stable: bool
 
 
-@dataclass(frozen=True)
-class Bracket:
+class Bracket(NamedTuple):
     """The result for one seed: its largest stable rate lies between `low` and `high`."""
 
     seed: int
@@ -89,11 +88,12 @@ class Search:
     @property
     def violations(self) -> list[str]:
         """A sentence for each stable rate above one that failed with the same seed."""
-        failed = {seed: [one.rate for one in self.probes if one.seed == seed and not one.stable] for seed in self.seeds}
+        failed = [one for one in self.probes if not one.stable]
+        least = {seed: min((one.rate for one in failed if one.seed == seed), default=math.inf) for seed in self.seeds}
         return [
-            f"seed {one.seed}: {one.rate:g} is stable, but training failed at the smaller {min(failed[one.seed]):g}"
+            f"seed {one.seed}: {one.rate:g} is stable, but training failed at the smaller {least[one.seed]:g}"
             for one in self.probes
-            if one.stable and one.rate > min(failed[one.seed], default=math.inf)
+            if one.stable and one.rate > least[one.seed]
         ]
 
     def plan(self) -> Generator[tuple[float, int], bool, None]:
@@ -112,7 +112,7 @@ class Search:
         for rate in (near.low, near.high) if near else ():
             # both ends are tried: a stable one above a failed one contradicts a single limit
             if 0 < rate < math.inf and len(self.probes) < share:
-                yield from self._try(rate, seed)
+                self.probes.append(Probe(rate, seed, (yield rate, seed)))
         downwards = self.budget - self.budget // 3
         step = self.ratio**2 if near else math.inf
         while len(self.probes) < share or (
@@ -126,7 +126,7 @@ class Search:
             step *= step
             if middle is None or middle in (stable, failed):  # the same in four digits
                 break
-            yield from self._try(middle, seed)
+            self.probes.append(Probe(middle, seed, (yield middle, seed)))
         return Bracket(seed, *_limits(self.probes[first:]))
 
     def _middle_of_widest_gap(self, probes: Sequence[Probe]) -> float | None:
@@ -146,11 +146,6 @@ class Search:
             return self.low if not stable else self.high  # the end itself was never tried
         middle = math.sqrt(below * above)
         return _rounded(min(middle, stable * step) if stable else max(middle, failed / step))
-
-    def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, None]:
-        """Request one training run and remember its result."""
-        stable = yield rate, seed
-        self.probes.append(Probe(rate, seed, stable))
 
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
@@ -172,25 +167,27 @@ class SearchJobs:
 
     job: SweepJob
     search: Search
-    plan: Generator[tuple[float, int], bool, None]
     ended: bool = False
     failed: str = ""
     """The reason why the search cannot continue; empty if it can."""
     at_chance: int = 0
     """Number of training runs that ended at chance level."""
-    records: dict[float, list[Record]] = field(default_factory=dict)
-    """The records of the training runs by their rates."""
+    records: list[tuple[float, Record]] = field(default_factory=list)
+    """The rates and records of the training runs."""
+
+    def __post_init__(self) -> None:
+        self.plan = self.search.plan()
 
     def half_score(self) -> float:
         """Return the half-score rate of the search, nan where it is not bracketed or the metric has no chance level."""
         curves: dict[int, list[tuple[float, float]]] = {}
-        for rate, of_rate in sorted(self.records.items()):
-            for record in of_rate:
-                for score in Evidence([record]).variant([record]).with_breakdowns(record.primary).values():
-                    curves.setdefault(record.seed, []).append((rate, score))
+        self.records.sort(key=itemgetter(0))
+        for rate, record in self.records:
+            for score in Evidence([record]).variant([record]).with_breakdowns(record.primary).values():
+                curves.setdefault(record.seed, []).append((rate, score))
         if not curves:
             return math.nan
-        first = self.records[min(self.records)][0]
+        first = self.records[0][1]
         return summary(curves, first.scale(first.primary) * (chance(first, first.primary, first.metrics) or 0.0))[0]
 
 
@@ -199,7 +196,6 @@ class Searches:
     """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_jobs` when a job has ended."""
 
     sweep: SweepFile
-    groups: list[SearchJobs] = field(default_factory=list)
     group_of_job: dict[str, SearchJobs] = field(default_factory=dict)
     """The search that requested a job, by the name of the job."""
 
@@ -207,8 +203,8 @@ class Searches:
         settings, where = self.sweep.search or {}, f"sweep {self.sweep.name}: search"
         self.option, seeds = str(settings.get("option", "lr")), parse_seeds(settings.get("seeds", [0, 1, 2]), where)
         low, high, ratio = (settings.get(name, 1.5) for name in ("low", "high", "ratio"))
-        budget, step = settings.get("budget", 12), str(settings.get("step", list(self.sweep.steps)[-1]))
-        self.budget = budget
+        self.budget = budget = settings.get("budget", 12)
+        step = str(settings.get("step", list(self.sweep.steps)[-1]))
         numbers = all(isinstance(value, int | float) for value in (low, high, ratio, budget))
         least = 2 * len(seeds) - 1
         if not (numbers and 0 < low < high < math.inf and ratio > 1 and budget >= least):
@@ -216,7 +212,7 @@ class Searches:
                 f"{where}: needs 0 < low < high, ratio > 1 and budget >= {least}, got low {low}, high {high}, "
                 f"ratio {ratio}, budget {budget}; use --set search.KEY=VALUE"
             )
-        if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
+        if later := [other.name for other in self.sweep.steps.values() if other.after == step]:
             raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
         with errors_naming(where):
             found = self.sweep.steps[step]
@@ -224,17 +220,13 @@ class Searches:
             value = found.source.values().get(self.option)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
-        self.prerequisites: list[SweepJob] = []
-        searched = set[str]()  # the jobs of a search differ in nothing but the seed and the rate
-        for job in expand(self.sweep):
+        jobs = expand(self.sweep)
+        self.prerequisites = [job for job in jobs if job.step.name != step]
+        searched: dict[str, SweepJob] = {}  # the jobs of a search differ in nothing but the seed and the rate
+        for job in (job for job in jobs if job.step.name == step):
             options = {name: value for name, value in job.options.items() if name != self.option}
-            same = repr((job.backbone, job.dataset, job.parent and job.parent.name, options))
-            if job.step.name != step:
-                self.prerequisites.append(job)
-            elif same not in searched:
-                searched.add(same)
-                search = Search(low, high, seeds, budget, ratio)
-                self.groups.append(SearchJobs(job, search, search.plan()))
+            searched.setdefault(repr((job.backbone, job.dataset, job.parent and job.parent.name, options)), job)
+        self.groups = [SearchJobs(job, Search(low, high, seeds, budget, ratio)) for job in searched.values()]
 
     def start(self) -> list[SweepJob]:
         """Return the first jobs: those that the searched step needs, and the first training run of every search."""
@@ -253,7 +245,7 @@ class Searches:
             group.failed = f"whether {progress.job.title} is stable cannot be decided: {progress.record.reason}"
             return ()
         group.at_chance += ended.endswith("at_chance")
-        group.records.setdefault(progress.job.options[self.option], []).append(progress.record)
+        group.records.append((progress.job.options[self.option], progress.record))
         try:
             return [self._job(group, group.plan.send(ended == "completed"))]
         except StopIteration:
@@ -272,15 +264,11 @@ class Searches:
         row |= {"dataset": job.dataset, "options": options}
         if not group.ended:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(search.probes)}
-        notes = search.violations
-        if group.at_chance:
-            notes = [
-                f"{group.at_chance} ended at chance level, as also happens where {self.option} is too small",
-                *notes,
-            ]
-        if missing := search.seeds[len(search.brackets) :]:
-            more = f"use --set search.budget={search.budget + 2 * len(missing)}"
-            notes = [f"no runs were left for seed {', '.join(map(str, missing))}; {more}", *notes]
+        missing = search.seeds[len(search.brackets) :]
+        more = f"use --set search.budget={search.budget + 2 * len(missing)}"
+        lacking = f"no runs were left for seed {', '.join(map(str, missing))}; {more}"
+        chances = f"{group.at_chance} ended at chance level, as also happens where {self.option} is too small"
+        notes = [lacking] * bool(missing) + [chances] * bool(group.at_chance) + search.violations
         low, high = min(one.low for one in search.brackets), max(one.high for one in search.brackets)
         return row | {
             f"largest stable {self.option}": search.estimate,
@@ -292,12 +280,9 @@ class Searches:
         }
 
     def _job(self, group: SearchJobs, rate_and_seed: tuple[float, int]) -> SweepJob:
-        rate, seed = rate_and_seed
-        old = group.job
-        options = old.options | {self.option: rate}
-        job = make_job(
-            old.step, old.backbone, old.dataset, seed, options, (*_axes(old), self.option), old.parent, old.label
-        )
+        (rate, seed), old = rate_and_seed, group.job
+        options, axes = old.options | {self.option: rate}, (*_axes(old), self.option)
+        job = make_job(old.step, old.backbone, old.dataset, seed, options, axes, old.parent, old.label)
         self.group_of_job[job.name] = group
         return job
 
