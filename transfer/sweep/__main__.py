@@ -213,9 +213,9 @@ def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
     """Return the devices that jobs will run on. In a dry run, GPUs that are named or that a job needs count as here."""
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Devices, gpus_of, measured_speed
+    from transfer.sweep.cost_estimate import Devices, gpus_of_node, measured_speed
 
-    wanted = {job.name: gpus_of(job, options.gpus) for job in jobs}
+    wanted = {job.name: gpus_of_node(job, options.gpus) * job.step.resources.get("nodes", 1) for job in jobs}
     local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted.values())
     gpus = len(visible_gpus()) if local else min(sum(wanted.values()), slots * most)
     if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core

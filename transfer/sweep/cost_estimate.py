@@ -83,14 +83,12 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
 
 def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
     """Return the command line that a person would type for a job; `gpus` None means the number in its step."""
-    count = job.step.resources.get("gpus", 1) if gpus is None else gpus
-    return shlex.join(["python", *python_command((*job.argv(out), *extra), int(count))[1:]])
+    return shlex.join(["python", *python_command((*job.argv(out), *extra), gpus_of_node(job, gpus))[1:]])
 
 
-def gpus_of(job: SweepJob, gpus: int | None) -> int:
-    """Return the GPUs of a job on all its nodes; `gpus` None means the number in its step."""
-    resources = job.step.resources
-    return int((resources.get("gpus", 1) if gpus is None else gpus) * resources.get("nodes", 1))
+def gpus_of_node(job: SweepJob, gpus: int | None) -> int:
+    """Return the GPUs of a job on each of its nodes; `gpus` None means the number in its step."""
+    return int(job.step.resources.get("gpus", 1) if gpus is None else gpus)
 
 
 @dataclass(frozen=True)
@@ -158,11 +156,8 @@ class Prediction:
         self.jobs = jobs
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
-        parsed, built = set[tuple[str, ...]](), set[str]()
-        with errors_together():
-            for job in jobs:
-                with kept():
-                    _check_options(job, parsed)
+        built = set[str]()
+        _check_options(jobs)
         for job in jobs:
             try:
                 work = _work(job)
@@ -285,18 +280,20 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
-    """Parse the command of a job. Raises UserError for a wrong option.
+@errors_together()
+def _check_options(jobs: Sequence[SweepJob]) -> None:
+    """Parse the command of each job that has a value which none before it had: parsing takes a tenth of a second.
 
-    Args:
-        job: it is parsed only if it has a value that no job before it had, as parsing takes a tenth of a second.
-        parsed: the values so far by step and option, to which those of the job are added.
+    Raises UsageError that lists the wrong options.
     """
-    values = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
-    values |= {(job.step.name, "backbone", job.backbone), (job.step.name, "dataset", job.dataset)}
-    if not values <= parsed:
-        parsed_command(job)
-        parsed |= values
+    parsed = set[tuple[str, ...]]()
+    for job in jobs:
+        given = {**job.options, "backbone": job.backbone, "dataset": job.dataset}
+        values = {(job.step.name, name, repr(value)) for name, value in given.items()}
+        if not values <= parsed:
+            with kept():
+                parsed_command(job)
+                parsed |= values
 
 
 def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
@@ -387,8 +384,8 @@ def _overrides(job: SweepJob) -> Overrides:
 
     All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
     """
-    names = [name for name in sorted(job.options) if name in BACKBONE_OPTIONS and name not in ("weights", "load")]
-    overrides = {name: _hashable(job.options[name]) for name in names}
+    names = {*job.options} & {*BACKBONE_OPTIONS} - {"weights", "load"}
+    overrides = {name: _hashable(job.options[name]) for name in sorted(names)}
     if isinstance(overrides.get("alpha"), int | float) and overrides["alpha"] != 1:
         overrides["alpha"] = 0.5
     return tuple(overrides.items())
@@ -410,10 +407,7 @@ def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool)
     step = spec.divisor if padded else 1
     height, width = (-(-side // step) * step for side in (size if isinstance(size, tuple) else (size, size)))
 
-    def count() -> float:
-        return float(flops(create(spec, img_size=(height, width)), (height, width))["total"])
-
-    return float(_on_meta(count, spec))
+    return float(_on_meta(lambda: flops(create(spec, img_size=(height, width)), (height, width))["total"], spec))
 
 
 def _on_meta(make: Callable[[], Any], spec: BackboneSpec) -> Any:

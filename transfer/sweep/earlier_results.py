@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from transfer.core import exports
@@ -31,8 +32,7 @@ def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
     spec = resolve_dataset(dataset)
     if "generator" in spec.options:
         return  # generated images are in a folder of the cache that is never written again
-    named, under = candidate_folders(spec, data, itself=False)
-    folders = [folder for folder in (*named, *under) if folder.is_dir()]
+    folders = [folder for group in candidate_folders(spec, data, itself=False) for folder in group if folder.is_dir()]
     yield from folders or candidate_folders(spec, data, itself=True)[0]
     for value in spec.options.values():
         if isinstance(value, str) and Path(value).is_absolute():
@@ -71,8 +71,9 @@ class EarlierResults:
 
     out: Path
     extra: tuple[str, ...] = ()
-    _states: dict[Path, str] = field(default_factory=dict)
-    """The states of files and folders when their first job was checked."""
+
+    def __post_init__(self) -> None:
+        self._state = cache(path_state)  # as it was when the first job was checked
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
@@ -85,9 +86,7 @@ class EarlierResults:
         if parent is None:  # weights by path, or by the backbone's name
             weights = job.options.get("weights", f"weights/{Path(job.backbone).stem}")
             paths.append(exports.inside_run(Path(str(weights))))
-        for path in paths:
-            self._states[path] = self._states[path] if path in self._states else path_state(path)
-        parts = [job.portable_argv(), self.extra, [self._states[path] for path in paths], parent and parent.export]
+        parts = [job.portable_argv(), self.extra, [*map(self._state, paths)], parent and parent.export]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def find(self, job: SweepJob, key: str) -> Record | None:
@@ -97,12 +96,11 @@ class EarlierResults:
         except (OSError, ValueError):
             return None
         record = read_record(self.out, run) if its_key == key else None
-        if record and damaged_files(Run(self.out / "runs" / run, record)):
-            return None  # its command says what is wrong
-        if record is None or record.export is None or job.step.kind != "pretrain":
-            return record
+        if record is None or damaged_files(Run(self.out / "runs" / run, record)):
+            return None  # of a damaged one its command says what is wrong
         exported = exports.pretraining_facts(self.out / "weights" / job.name).get("identity")
-        return record if exported == record.run_key else None
+        lacks = record.export is not None and job.step.kind == "pretrain" and exported != record.run_key
+        return None if lacks else record
 
     def keep(self, job: SweepJob, record: Record, key: str) -> None:
         """Keep the run of a job that has ended, with its `key` at its start, to be found by the next sweep."""
@@ -110,8 +108,7 @@ class EarlierResults:
 
     def _paths(self, job: SweepJob) -> Iterator[Path]:
         """Yield the paths of a job's datasets, and of files that its options name, such as that of token labels."""
-        given = self.extra[self.extra.index("--data") + 1] if "--data" in self.extra else None
-        data = job.options.get("data", given)
+        data = job.options.get("data", dict(zip(self.extra, self.extra[1:])).get("--data"))
         for name in (job.dataset, *as_list(job.options.get("test_dataset"))):
             yield from data_paths(str(name), Path(data) if data else None)
         for name, value in job.options.items():

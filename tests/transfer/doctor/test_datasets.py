@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.data.toy.digits import TOYS
+from transfer.data.toy import bundled_folder
 from transfer.doctor.__main__ import main
 
 
@@ -42,7 +42,7 @@ def dtd_yaml(tmp_path: Path, content: bytes, *extra: str, name: str = "dtd.tar.g
 
 @pytest.fixture
 def textures() -> bytes:
-    return tar_of(TOYS["toy_dtd"](), "dtd")
+    return tar_of(bundled_folder("toy_dtd"), "dtd")
 
 
 def fetched(tmp_path: Path, *files: Path) -> int:
@@ -111,7 +111,7 @@ def test_wrong_words(capsys, monkeypatch) -> None:
 
 def test_findings_of_each_kind(tmp_path, capsys) -> None:
     data = tmp_path / "data"
-    shutil.copytree(TOYS["toy_dtd"](), data / "dtd")
+    shutil.copytree(bundled_folder("toy_dtd"), data / "dtd")
     assert main(["data", "dtd", "toy_dtd", "cub200", "market1501", "--data", str(data)]) == 1
     printed = capsys.readouterr().out
     assert "INCOMPLETE dtd" in printed

@@ -18,17 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from transfer.core.cache import make_once
 from transfer.data.layouts import TISSUES
 
 SIZE = 32
-DIGITS = 1
-"""Counts up with every change of what is written: results on other images are results on another dataset."""
 EVERY = 5
 """Each fifth image of a class is for validation."""
 
 
-def _write(root: Path) -> None:
+def write_digits(root: Path) -> None:
     """Write 1,797 images of 8 x 8 into `train/` and `val/`, scaled up to 32 x 32 RGB.
 
     They are UCI's Optical Recognition of Handwritten Digits, the part written by 13 people, who are not told apart, so
@@ -62,12 +59,8 @@ def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
     return files
 
 
-VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another dataset."""
 TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
 """The digits with most images; the others have too few left for the set of eight tissues."""
-SETS = ("cub200", "cars", "cifar100", "dtd", "colorectal", "pets", "uc_merced", "caltech101")
-"""They take the images of a digit one after the other, 20 each; the last takes 38."""
 PERIOD, TRAIN_IMAGES = 20, 14
 
 
@@ -87,12 +80,13 @@ class ToyImage:
 
 
 def toy_images(name: str) -> Iterator[ToyImage]:
-    """Yield the images of the set `name` of `SETS`, by class."""
-    digits, turn = _digits(), SETS.index(name)
+    """Yield the images of the set `name` of `WRITERS`, by class."""
+    digits, sets = _digits(), [*WRITERS]
+    turn = sets.index(name)
     for digit in TISSUE_DIGITS if name == "colorectal" else range(10):
-        start = PERIOD * sum(other != "colorectal" or digit in TISSUE_DIGITS for other in SETS[:turn])
-        for number, pixels in enumerate(digits[digit][start : start + (38 if name == SETS[-1] else PERIOD)]):
-            rng = np.random.default_rng([VERSION, turn, digit, number])
+        start = PERIOD * sum(other != "colorectal" or digit in TISSUE_DIGITS for other in sets[:turn])
+        for number, pixels in enumerate(digits[digit][start : start + (38 if name == sets[-1] else PERIOD)]):
+            rng = np.random.default_rng([1, turn, digit, number])
             yield ToyImage(digit, number, _color(enlarge(pixels), rng))
 
 
@@ -145,7 +139,7 @@ def _write_cub200(root: Path) -> None:
 def _write_cars(root: Path) -> None:
     """Write images numbered from 1 in each folder, classes mixed."""
     everything = list(toy_images("cars"))
-    order = np.random.default_rng(VERSION).permutation(len(everything))
+    order = np.random.default_rng(1).permutation(len(everything))
     listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
     for image in (everything[place] for place in order):
         part = "train" if image.for_training else "test"
@@ -172,7 +166,7 @@ def _write_cifar100(root: Path) -> None:
     everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
         part = [image for image in everything if image.for_training is trained]
-        part = [part[place] for place in np.random.default_rng(VERSION).permutation(len(part))]
+        part = [part[place] for place in np.random.default_rng(1).permutation(len(part))]
         content: dict[str, Any] = {
             "filenames": [f"{NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
             "batch_label": f"{file}ing batch 1 of 1",
@@ -232,10 +226,14 @@ def _write_caltech101(root: Path) -> None:
         save(image.image, folder / f"image_{image.number + 1:04d}.jpg")
 
 
-_WRITE = (_write_cub200, _write_cars, _write_cifar100, _write_dtd, _write_colorectal, _write_pets, _write_uc_merced)
-WRITERS = dict(zip(SETS, (*_WRITE, _write_caltech101), strict=True))
-TOYS: dict[str, Callable[[], Path]] = {
-    f"toy_{name}": functools.partial(make_once, f"toy_{name}-{VERSION}", write) for name, write in WRITERS.items()
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "cub200": _write_cub200,
+    "cars": _write_cars,
+    "cifar100": _write_cifar100,
+    "dtd": _write_dtd,
+    "colorectal": _write_colorectal,
+    "pets": _write_pets,
+    "uc_merced": _write_uc_merced,
+    "caltech101": _write_caltech101,
 }
-"""Functions that give the folder of a set, written on first use (UserError if that fails)."""
-GENERATORS = TOYS | {"toy_digits": functools.partial(make_once, f"toy_digits-{DIGITS}", _write)}
+"""They take the images of a digit one after the other, 20 each; the last takes 38."""

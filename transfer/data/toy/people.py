@@ -5,20 +5,15 @@ read them. What identifies a person is the colors of head, torso and legs and th
 tint change with the camera, place, light and noise from image to image.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from transfer.core.cache import make_once
 from transfer.data.toy.digits import save
 
 Color = tuple[int, int, int]
-VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another dataset."""
 TIMES = ("morning", "noon", "afternoon")
 BOX = (64, 128)
 """Width and height of an image in pixels."""
@@ -112,7 +107,7 @@ def _market_name(identity: int, camera: int, rng: np.random.Generator, box: int)
     return f"{label}_c{camera + 1}s{rng.integers(1, 4)}_{rng.integers(1, 100_000):06d}_{box:02d}.jpg"
 
 
-def write_market(root: Path, size: Size) -> None:
+def write_market(root: Path, size: Size = MARKET) -> None:
     """Draw Market-1501: queries come from two cameras; junk shows parts of people, distractors parts or nobody."""
     looks, cameras, everybody = _people(size)
     identities = np.random.default_rng(size.seed).permutation(len(looks)) + 1
@@ -133,8 +128,9 @@ def write_market(root: Path, size: Size) -> None:
         save(image, root / "bounding_box_test" / _market_name(-1 if junk else 0, camera, rng, number % 10), QUALITY)
 
 
-def write_msmt17(root: Path, size: Size) -> None:
-    """Draw MSMT17: boxes of varying size; training and test identities both count from 0, as in the real lists.
+def write_msmt17(root: Path, size: Size = MSMT) -> None:
+    """Draw MSMT17 (V1, with `list_val.txt`): boxes of varying size; training and test identities both count from 0, as
+    in the real lists.
 
     A person's last training image is for validation, the first and the last test image are queries.
     """
@@ -155,11 +151,3 @@ def write_msmt17(root: Path, size: Size) -> None:
             lists[split].append(f"{identity:04d}/{name} {identity}\n")
     for split, lines in lists.items():
         (root / f"list_{split}.txt").write_text("".join(lines), encoding="utf-8")
-
-
-GENERATORS: dict[str, Callable[[], Path]] = {
-    "toy_market": partial(make_once, f"toy_market-{VERSION}", partial(write_market, size=MARKET)),
-    "toy_msmt17": partial(make_once, f"toy_msmt17-{VERSION}", partial(write_msmt17, size=MSMT)),
-}
-"""Functions that give the folder of the toy Market-1501, or MSMT17 (layout of V1, with `list_val.txt`), drawn on first
-use (UserError if that fails)."""

@@ -11,21 +11,15 @@ grid in all images, so that even a linear layer of pixels tells them apart. Rims
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from transfer.core.cache import make_once
 from transfer.data.toy.digits import NAMES, save
 
-VERSION = 1
-"""Version of the drawing, raised with every change: results on other drawings are results on another dataset."""
 COUNTS = {"train": 96, "val": 32}
 CATEGORY_IDS = (1, 2, 3, 5, 6, 8, 11, 12, 15, 16)
 EVERY = 5
@@ -39,8 +33,7 @@ CROWDED, EMPTY = 8, 16
 """Interval of the images with a crowd, and of those with nothing."""
 
 
-@dataclass(frozen=True)
-class _Placed:
+class _Placed(NamedTuple):
     """A card at its place on the canvas, in pixels."""
 
     digit: int
@@ -49,24 +42,25 @@ class _Placed:
     mask: NDArray[Any]
 
 
-def _write(root: Path) -> None:
+def write_scenes(root: Path) -> None:
+    """Write the layout of COCO 2017."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     for split, count in COUNTS.items():
         in_split = (np.arange(len(digits.target)) % EVERY == EVERY - 1) == (split == "val")
         pools = [digits.images[in_split & (digits.target == digit)] for digit in range(10)]
-        (root / f"{split}2017").mkdir()
         images: list[dict[str, Any]] = []
         objects: list[dict[str, Any]] = []
         for number in range(count):
-            rng = np.random.default_rng([VERSION, list(COUNTS).index(split), number])
+            rng = np.random.default_rng([1, list(COUNTS).index(split), number])
             picture, placed, crowd = _scene(number, pools, rng)
-            size = {"height": picture.shape[0], "width": picture.shape[1]}
             # ids have nothing to do with the order of drawing, as in COCO
-            image = {"id": int(rng.integers(1, 900)) * 1000 + number, **size}
-            images.append(image | {"file_name": f"{image['id']:012d}.jpg"})
-            Image.fromarray(picture).save(root / f"{split}2017" / f"{image['id']:012d}.jpg", quality=90)
+            key = int(rng.integers(1, 900)) * 1000 + number
+            image: dict[str, Any] = {"id": key, **dict(zip(("height", "width"), picture.shape))}
+            image["file_name"] = f"{key:012d}.jpg"
+            images.append(image)
+            save(Image.fromarray(picture), root / f"{split}2017" / image["file_name"], quality=90)
             objects += [_annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, 1)]
             if crowd:
                 objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
@@ -171,11 +165,8 @@ def _outline(card: _Placed) -> list[int]:
     """Return x, y, x, y, ... of the corners of the mask: down its left side, and up its right side."""
     lefts = card.mask.argmax(axis=1) + card.x
     rights = card.mask.shape[1] - card.mask[:, ::-1].argmax(axis=1) + card.x
-    sides = [
-        [(side[row], y) for row in range(len(side)) for y in (card.y + row, card.y + row + 1)]
-        for side in (lefts, rights)
-    ]
-    corners = sides[0] + sides[1][::-1]
+    heights = [card.y + row + lower for row in range(len(lefts)) for lower in (0, 1)]
+    corners = [*zip(lefts.repeat(2), heights), *[*zip(rights.repeat(2), heights)][::-1]]
     # a point between two others on one vertical line is not a corner
     bends = [
         corner
@@ -194,14 +185,12 @@ def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) 
     flat = np.concatenate([[0], whole.ravel(order="F"), [2]])
     ends = np.flatnonzero(np.diff(flat))
     rows, columns = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(whole.any(axis=0))
-    top, left = int(rows[0]), int(columns[0])
-    union = _Placed(crowd[0].digit, left, top, whole[top : rows[-1] + 1, left : columns[-1] + 1])
+    mask = whole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    union = _Placed(crowd[0].digit, int(columns[0]), int(rows[0]), mask)
     runs = {"size": [image["height"], image["width"]], "counts": np.diff(ends, prepend=0).tolist()}
     return _annotation(union, image["id"], number) | {"iscrowd": 1, "segmentation": runs}
 
 
-SHAPES_VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another dataset."""
 SHAPES_COUNTS = {"train": 64, "val": 32}
 SIDE = 96
 """Height and width of an image in pixels."""
@@ -211,10 +200,11 @@ STRIPE = 4
 """Width of a stripe in pixels."""
 
 
-def _write_shapes(root: Path) -> None:
+def write_shapes(root: Path) -> None:
+    """Write images of shapes, and their masks."""
     for place, (split, count) in enumerate(SHAPES_COUNTS.items()):
         for number in range(count):
-            picture, mask = _draw_shapes(np.random.default_rng([SHAPES_VERSION, place, number]))
+            picture, mask = _draw_shapes(np.random.default_rng([1, place, number]))
             save(Image.fromarray(picture), root / "images" / split / f"{number:04d}.jpg", quality=90)
             save(Image.fromarray(mask), root / "masks" / split / f"{number:04d}.png")
 
@@ -239,10 +229,3 @@ def _draw_shapes(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         colors = rng.uniform([[150], [0]], [[256], [106]], (2, 3))  # light and dark
         canvas[new] = colors[pattern[new]]
     return (canvas + rng.normal(0, 4, canvas.shape)).clip(0, 255).astype(np.uint8), mask
-
-
-GENERATORS: dict[str, Callable[[], Path]] = {
-    "toy_coco": partial(make_once, f"toy_coco-{VERSION}", _write),
-    "toy_masks": partial(make_once, f"toy_masks-{SHAPES_VERSION}", _write_shapes),
-}
-"""Functions that give the folder of a set, drawn on first use (UserError if that fails)."""
