@@ -53,19 +53,23 @@ class ReidData(OpenedData):
     joined: list[Any] = field(default_factory=list)
     """Name and digest of each dataset whose training images these are; see `training_sets.join`."""
 
+    @property
+    def parts(self) -> dict[str, list[Sample]]:
+        """The lists by name."""
+        return {part: getattr(self, part) for part in layouts.PARTS}
+
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
         (manifest,) = self.manifests.values()
         rows = {name: row for row, name in enumerate(manifest.names)}
-        parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
-        names = {split: [self.name_of(sample) for sample in samples] for split, samples in parts.items()}
-        contents = manifest.contents
-        return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
+        names = {part: [*map(self.name_of, samples)] for part, samples in self.parts.items()}
+        places = {part: np.array([rows[name] for name in found], int) for part, found in names.items()}
+        return {part: (found, manifest.contents[places[part]]) for part, found in names.items()}
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of images of each person by split."""
         found = {}
-        for split, samples in {"train": self.train, "query": self.query, "gallery": self.gallery}.items():
+        for split, samples in self.parts.items():
             people, counts = np.unique([sample.identity for sample in samples], return_counts=True)
             if split == "gallery" and self.counts.get("distractors"):
                 people, counts = people[people != layouts.DISTRACTOR], counts[people != layouts.DISTRACTOR]
@@ -167,10 +171,8 @@ def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
     if not splits.cameras:
         files = {path: os.path.realpath(path) for path in _paths(parts)}
         own = {file: number for number, file in enumerate(sorted(set(files.values())))}
-        parts = {
-            split: [Sample(sample.path, sample.identity, own[files[sample.path]]) for sample in samples]
-            for split, samples in parts.items()
-        }
+        for part, samples in parts.items():
+            parts[part] = [replace(sample, camera=own[files[sample.path]]) for sample in samples]
     return {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
 
 
@@ -182,7 +184,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     rows = rows_by_split(
         spec,
         result,
-        ("train", "query", "gallery"),
+        layouts.PARTS,
         "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int, or of "
         "(path, identity) without cameras",
         lambda row: (
@@ -193,15 +195,13 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
         split: [(f"{root}/{file_below(root, row[0])}", str(int(row[1])), str(int(row[-1]))) for row in part]
         for split, part in rows.items()
     }
-    return root, replace(
-        layouts.splits_of(listed), cameras=all(len(row) == 3 for part in rows.values() for row in part)
-    )
+    cameras = all(len(row) == 3 for part in rows.values() for row in part)
+    return root, replace(layouts.splits_of(listed), cameras=cameras)
 
 
 def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
-    for split, samples in {"query": query, "gallery": gallery}.items():
-        if not samples:
-            raise UserError(f"{name}: no {split} images")
+    if not (query and gallery):
+        raise UserError(f"{name}: no {'gallery' if query else 'query'} images")
     if not layouts.matched(query, gallery):
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
@@ -246,7 +246,7 @@ def _seen(train: Sequence[Sample], test: Sequence[Sample]) -> list[str]:
 def relabel(train: Sequence[Sample]) -> list[Sample]:
     """Return samples whose identities are numbered from 0."""
     labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
-    return [Sample(sample.path, labels[sample.identity], sample.camera) for sample in train]
+    return [replace(sample, identity=labels[sample.identity]) for sample in train]
 
 
 def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:

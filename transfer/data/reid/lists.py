@@ -46,15 +46,18 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
         raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
     images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
-    rows, others = {}, defaultdict[tuple[Path, str], set[int]](set)
     files = {part: root / name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH}
+    rows, others = {part: list[Row]() for part in files}, defaultdict[tuple[Path, str], set[int]](set)
     for part, path in files.items():
-        rows[part] = list(_rows(path, root, images, columns, others, header=header, part=part))
+        for number, stated, row in _rows(path, root, images, columns, header=header):
+            if stated in (None, part):
+                rows[part].append(row)
+            elif files.get(stated) != path:
+                others[path, stated].add(number)
     splits = splits_of(rows)
     for (path, value), numbers in others.items():
-        if files.get(value) != path:
-            found = f"{len(numbers)} lines skipped, of part {value!r}: {shortened(sorted(numbers), 3)}"
-            splits.notes.append(f"{path.name}: {found}")
+        found = f"{len(numbers)} lines skipped, of part {value!r}: {shortened(sorted(numbers), 3)}"
+        splits.notes.append(f"{path.name}: {found}")
     if spec.options.get("gallery") == ONE_EACH:
         seed = chosen_split(spec, DRAWS)
         splits.query, splits.gallery = _draw_gallery(splits.query, seed)
@@ -102,35 +105,19 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         raise UserError(f"{val_list}: file not found; use `--no-msmt17-val` to train on list_train.txt alone")
     folders = {"train": train, "query": test, "gallery": test} | ({"val": train} if val_list.is_file() else {})
     rows = {
-        part: list(
-            _rows(
-                root / f"list_{part}.txt",
-                root,
-                f"{folder}/{{}}",
-                ["image", "identity"],
-                defaultdict(set),
-                MSMT17_CAMERA,
-            )
-        )
+        part: _rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA)
         for part, folder in folders.items()
     }
-    return replace(splits_of(rows), version=versions[0], distractors=frozenset())
+    splits = splits_of({part: [row for *_, row in of_part] for part, of_part in rows.items()})
+    return replace(splits, version=versions[0], distractors=frozenset())
 
 
 def _rows(
-    path: Path,
-    root: Path,
-    images: str,
-    columns: Sequence[str],
-    others: dict[tuple[Path, str], set[int]],
-    camera: str = "",
-    *,
-    header: int = 0,
-    part: str = "",
-) -> Iterator[Row]:
-    """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image.
+    path: Path, root: Path, images: str, columns: Sequence[str], camera: str = "", *, header: int = 0
+) -> Iterator[tuple[int, str | None, Row]]:
+    """Yield the number of each line of a list, the part that it states, if any, and its row.
 
-    `others` is given the numbers of the lines of other parts, by the list and the part.
+    `camera` is the pattern that finds the camera in the name of an image.
     """
     lines = {number: line.replace("\\", "/") for number, line in numbered_lines(path).items() if number > header}
     for number, line in lines.items():
@@ -146,10 +133,7 @@ def _rows(
         if len(cells) < len(columns) or not (image and cells["identity"] and seen_by):
             expected = f"`{' '.join(columns)}`" if not camera else "0000/0000_000_01_0303morning_0008_0.jpg 0"
             raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
-        if cells.get("part", part) == part:
-            yield str(root / listed_path(root, name)), cells["identity"], seen_by
-        else:
-            others[path, cells["part"]].add(number)
+        yield number, cells.get("part"), (str(root / listed_path(root, name)), cells["identity"], seen_by)
 
 
 DRAWN_SPLITS = ("splits.json", "splits_single_shot.json")
