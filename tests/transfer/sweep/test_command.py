@@ -10,6 +10,7 @@ import pytest
 from tests.transfer.data.layouts import write_folders
 from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK, InThisProcess
 from transfer.core.settings import write_yaml
+from transfer.records.store import Store
 from transfer.sweep.__main__ import main
 
 MISTAKES = {
@@ -48,6 +49,14 @@ def test_all_mistakes_are_reported_once_and_together_before_torch_is_imported(tm
         assert [text.count(part) for part in wanted] == [1] * len(wanted), text
 
 
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> InThisProcess:
+    launcher = InThisProcess()
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: launcher)
+    return launcher
+
+
+@pytest.mark.usefixtures("launcher")
 @pytest.mark.parametrize(
     ("command", "data", "weights"),
     [
@@ -70,7 +79,6 @@ def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
     weights: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
     (tmp_path / "empty").mkdir()
     assert main([*command.split(), "--data", "empty"]) == 1
     said = capsys.readouterr().err.partition("error: ")[2]
@@ -79,10 +87,10 @@ def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
     assert not (tmp_path / "sweeps").exists(), "no job was started"
 
 
+@pytest.mark.usefixtures("launcher")
 def test_a_sweep_runs_what_it_can_and_ends_with_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     knn = CLASSIFY | {"run": "knn", "dataset": ["toy_digits", "cub200"]}
     lost = PRETRAIN | {"dataset": "imagenet1k"}
@@ -119,10 +127,9 @@ def test_a_dry_run_opens_datasets_and_loads_weights(tmp_path: Path, capsys: pyte
     assert "empty.pth: is empty" in said
 
 
-def test_a_sweep_ends_in_a_table_and_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_ends_in_a_table_and_a_page_and_runs_its_jobs_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: InThisProcess
 ) -> None:
-    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     pretrain = PRETRAIN | {"options": {**QUICK, "epochs": 2}, "grid": {"lr": [1e-3, 1e6]}}
     steps = {"pretrain": pretrain, "classify": CLASSIFY}
@@ -130,19 +137,26 @@ def test_a_sweep_ends_in_a_table_and_a_page(
     path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
     assert main([str(path), "--out", str(out)]) == 3, "a training run failed"
     said = capsys.readouterr()
-    assert "4 jobs: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked" in said.out
+    ended = "4 jobs: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked"
+    assert ended in said.out
+    for text in ("[4/4]", "training failed, nonfinite at step", "blocked: pretrain on toy_digits, lr 1000000"):
+        assert text in said.err
+    records = {run.record.task: run.record for run in Store(out / "runs").runs()[0] if not run.record.training_failed}
+    assert records["classify"].weights_id == records["pretrain-supervised"].export
     assert "pretrain-supervised: stability map" in said.out
     assert "not shown: " in said.out, "what cannot be compared is said and stops nothing"
     page = (out / "report.html").read_text()
     assert "two rates" in page
     assert page.count("<svg") >= 2
+    assert (main([str(path), "--out", str(out)]), len(launcher.words)) == (3, 3), "reused without a process"
+    assert ended in capsys.readouterr().out
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("launcher")
 def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
     stem, path, out = tmp_path / "my.py", tmp_path / "mine.yaml", tmp_path / "out"
     stem.write_text("from torch import nn\nLapStem = lambda d, p: nn.Conv2d(3, d, p, p)\n")
     knn = CLASSIFY | {"run": "knn"}

@@ -3,6 +3,7 @@
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -106,19 +107,15 @@ def said_of(hours: list[float], *, gpus: int, times: int = 1, of_first: int = 1,
         (8, {"slots": 1}, "14.0 h", "14.0 h"),
         (8, {"times": 6}, "24.0 h", "15.0 h"),  # the first job is of a search, whose jobs follow each other
         (8, {"times": 6, "of_first": 4}, "24.1 h", "9.0 h"),  # of a start all four are kept
+        (1, {"shared_by": 2, "hours": [2, 2, 2, 2]}, "8.0 h", "8.0 h"),  # no more of it than one after the other
     ],
 )
 def test_the_expected_time_is_that_of_devices_and_by_the_clock(
-    gpus: int, options: dict[str, int], gpu_time: str, wall_time: str
+    gpus: int, options: dict[str, Any], gpu_time: str, wall_time: str
 ) -> None:
     with_gpus = f"with {gpus} GPU{'s' * (gpus > 1)} at 1 TFLOP/s each (--speed)\n"
     expected = f"expected time: about {gpu_time} of GPU time, {wall_time} of wall time {with_gpus}"
-    assert said_of([2, 3, 4, 5], gpus=gpus, **options).startswith(expected)
-
-
-def test_jobs_that_share_a_gpu_take_no_more_of_it() -> None:
-    text = said_of([2, 2, 2, 2], gpus=1, shared_by=2)
-    assert text.startswith("expected time: about 8.0 h of GPU time, 8.0 h of wall time with 1 GPU ")
+    assert said_of(**{"hours": [2, 3, 4, 5], "gpus": gpus, **options}).startswith(expected)
 
 
 def test_the_expected_time_of_steps_and_of_variants_adds_up() -> None:

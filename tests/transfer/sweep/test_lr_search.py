@@ -1,5 +1,6 @@
 """The search of the largest stable rate, on problems whose limit is known and as jobs of a sweep."""
 
+import contextlib
 import math
 import random
 from collections.abc import Callable
@@ -24,12 +25,11 @@ SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget"
 def search_largest_stable(search: Search, is_stable: Callable[[float, int], bool]) -> Search:
     """Run a whole search; `is_stable` returns whether training is stable at a rate with a seed."""
     plan = search.plan()
-    try:
-        rate, seed = next(plan)
+    asked = next(plan)
+    with contextlib.suppress(StopIteration):
         while True:
-            rate, seed = plan.send(is_stable(rate, seed))
-    except StopIteration:
-        return search
+            asked = plan.send(is_stable(*asked))
+    return search
 
 
 def test_the_limit_is_found_within_the_ratio_and_the_budget() -> None:

@@ -23,7 +23,7 @@ from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import read_sweep
 from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
-from transfer.records.store import Store, is_locked
+from transfer.records.store import is_locked
 from transfer.sweep.runner import Sweeper, locked
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
@@ -34,7 +34,6 @@ CLASSIFY = {
     "dataset": "toy_digits",
     "options": {**QUICK, "size": 32, "resize": 32},
 }
-BREAKS = {"lr": 1e6, "epochs": 1}
 
 
 @dataclass
@@ -86,32 +85,6 @@ def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
     sweeper.add(jobs)
     sweeper.run()
     return sweeper, launcher
-
-
-def test_jobs_run_once_and_are_blocked_after_a_failed_training_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
-    jobs, out = jobs_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
-    sweeper, launcher = swept(out, jobs)
-    statuses = {name: progress.status for name, progress in sweeper.jobs.items()}
-    assert [statuses[job.name] for job in jobs] == ["not_judged", "nonfinite", "completed", "blocked"]
-    assert len(launcher.words) == 3
-    assert "nonfinite" in sweeper.jobs[jobs[3].name].reason
-    said = capsys.readouterr().err
-    assert "[4/4]" in said
-    assert "training failed, nonfinite at step" in said
-    runs, problems = Store(out / "runs").runs()
-    assert (len(runs), problems) == (3, [])
-    pretrained, classified = (sweeper.jobs[jobs[place].name].record for place in (0, 2))
-    assert pretrained
-    assert classified
-    assert classified.weights_id == pretrained.export
-
-    again, nothing = swept(out, jobs)
-    assert nothing.words == [], "finished jobs are reused without a process"
-    assert {name: progress.status for name, progress in again.jobs.items()} == statuses
-    assert all(progress.reused for progress in again.jobs.values() if progress.record)
 
 
 def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
