@@ -121,9 +121,9 @@ def _parse(file: Path, content: bytes) -> Index:
         mask = segmentations[row]
         areas[row] = mask_library().area(encoded_mask(mask, height, width)) if mask else boxes[row, 2:].prod()
     order = np.argsort(image, kind="stable")
-    rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas}
-    rows |= {"crowd": np.array(columns["iscrowd"], dtype=bool), "ignored": np.array(columns["ignore"], dtype=bool)}
-    rows["extents"] = _extents(columns["segmentation"], columns["iscrowd"])
+    crowd, ignored = (np.array(columns[name], dtype=bool) for name in ("iscrowd", "ignore"))
+    rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas, "crowd": crowd}
+    rows |= {"ignored": ignored, "extents": _extents(columns["segmentation"], crowd)}
     names, ends = PackedNames(entry["file_name"].replace("\\", "/") for entry in entries).arrays()
     arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
@@ -304,7 +304,7 @@ def _lengths(texts: list[str]) -> NDArray[Any]:
     return np.add.reduceat(numbers * times, ends - counts)
 
 
-def _extents(segmentations: list[Any], crowd: list[Any]) -> NDArray[Any]:
+def _extents(segmentations: list[Any], crowd: NDArray[Any]) -> NDArray[Any]:
     """Return the boxes (x, y, width, height) of masks, float64 [M, 4]; nan for objects without, and encoded crowds."""
     rows = [row for row, segmentation in enumerate(segmentations) if segmentation and isinstance(segmentation, list)]
     numbers = chain.from_iterable(chain.from_iterable(segmentations[row] for row in rows))

@@ -169,7 +169,7 @@ def open_coco(
         check_present(split.paths(), name=spec.name, listed_in=split.file)
     if subset is not None:
         splits = _choose_images(splits, subset, skip=drop_corrupt)
-    splits, skipped, notes = check_images(spec, splits, skip=drop_corrupt)
+    splits, skipped, notes = check_images(spec.name, splits, skip=drop_corrupt)
     _check_usable(splits)
     said += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
     changing = REGIONS * regions + ("boxes",) * (boxes == "from_polygons")

@@ -19,9 +19,8 @@ from PIL import Image
 
 from transfer.core.errors import UserError
 from transfer.data.loading.read_image import open_image, orientation, read_image
-from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import content_digests, orientation_notes, unreadable
-from transfer.data.splits.split import FileSplit
+from transfer.data.splits.integrity import check_split, content_digests, orientation_notes, unreadable
+from transfer.data.splits.split import FileSplit, Look
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +91,6 @@ def mask_library() -> Any:
         raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None
 
 
-Header = list[int]
-"""Width and height in pixels (of TIFF: as turned), and `orientation`."""
 JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "trained")
 
@@ -150,12 +147,10 @@ class CocoSplit:
         empty: dict[str, Any] = dict.fromkeys(("ids", "image", "label"), np.zeros(0, np.int64))
         empty |= dict.fromkeys(("crowd", "ignored", "trained"), np.zeros(0, bool))
         empty |= {"boxes": np.zeros((0, 4)), "areas": np.zeros(0), "segmentations": Segmentations.collect([])}
-        images = [CocoImage(number, name, 0, 0) for number, name in enumerate(files.names, 1)]
+        sizes = _sizes(check_split(files, name="new images")[1], files.upright)
+        images = [CocoImage(number, name, *size) for number, (name, size) in enumerate(zip(files.names, sizes), 1)]
         empty |= {"name": files.name, "folder": files.folder, "file": files.folder, "content": ""}
-        split = cls(images=images, upright=files.upright, **empty)
-        sizes = _sizes(map(split.header, range(len(files))), files.upright)
-        images = [replace(image, width=w, height=h) for image, (w, h) in zip(split.images, sizes)]
-        return replace(split, images=images)
+        return cls(images=images, upright=files.upright, **empty)
 
     def path(self, index: int) -> str:
         """Return the file of an image."""
@@ -165,16 +160,14 @@ class CocoSplit:
         """Return an image. Raises UserError for one that cannot be read."""
         return read_image(self.path(index), upright=self.upright)
 
-    def header(self, index: int) -> Header:
-        """Return the header of an image. Raises UserError for one that cannot be read.
+    def look(self, index: int) -> Look:
+        """Return orientation, width and height of an image as stored. Raises UserError for one that cannot be read.
 
         A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found.
         """
         with open_image(self.path(index)) as file:
-            if _ends_as_jpeg(self.path(index)):
-                return [*file.size, orientation(file)]
-        image = read_image(self.path(index))
-        return [*image.size, orientation(image)]
+            image = file if _ends_as_jpeg(self.path(index)) else read_image(self.path(index))
+            return [orientation(image), *image.size]
 
     def paths(self) -> list[str]:
         """Return the files [I] of all images."""
@@ -232,32 +225,32 @@ def choose_images(split: CocoSplit, n: int, *, skip: bool) -> CocoSplit:
     return split.select(np.isin(np.arange(len(full)), ranked[:n]))
 
 
-def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
-    """Check the images; return the splits without unreadable ones, the number of these, and notes.
+def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
+    """Check the images of a dataset; return the splits without unreadable ones, the number of these, and notes.
 
     Raises:
         UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    kept, headers = {}, list[Header]()
-    for name, split in splits.items():
-        listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
-        bad, found = unreadable(split.header, listing, name=spec.name, skip=skip)
-        kept[name] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
-        _check_sizes(kept[name], found)
-        headers += found
+    kept, skipped, turns = {}, 0, list[int]()
+    for part, split in splits.items():
+        listing = ["turn and size, or fault", *split.files().stamps(range(len(split.images)))]
+        bad, looks = unreadable(split.look, listing, name=name, skip=skip)
+        kept[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
+        _check_sizes(kept[part], looks)
+        skipped += len(bad)
+        turns += [turn for turn, *_ in looks]
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    skipped = sum(len(split.images) for split in splits.values()) - len(headers)
-    return kept, skipped, orientation_notes([turn for *_, turn in headers], read)
+    return kept, skipped, orientation_notes(turns, read)
 
 
-def _sizes(headers: Iterable[Header], upright: bool) -> list[tuple[int, int]]:
+def _sizes(looks: Iterable[Look], upright: bool) -> list[tuple[int, int]]:
     """Return width and height of images, as they are read."""
-    return [(y, x) if upright and orientation > 4 else (x, y) for x, y, orientation in headers]
+    return [(y, x) if upright and turn > 4 else (x, y) for turn, x, y, *_ in looks]
 
 
-def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
+def _check_sizes(split: CocoSplit, looks: list[Look]) -> None:
     """Raise UserError for images of another size than their annotations state."""
-    stated, sizes = [(image.width, image.height) for image in split.images], _sizes(headers, split.upright)
+    stated, sizes = [(image.width, image.height) for image in split.images], _sizes(looks, split.upright)
     wrong = [
         f"\n  {path}: {size[0]} x {size[1]}, stated {want[0]} x {want[1]}"
         for path, size, want in zip(split.paths(), sizes, stated, strict=True)
@@ -268,7 +261,7 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     cure = "restore the original images: the boxes refer to their pixels"
     if all(want in (size, size[::-1]) for size, want in zip(sizes, stated)):
         cure = "width and height are swapped, and `exif` does not explain all of them; correct the file"
-    if _sizes(headers, not split.upright) == stated:
+    if _sizes(looks, not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
         cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
     raise UserError(
