@@ -55,16 +55,12 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
 
 def without_launch(arguments: list[str]) -> list[str]:
     """Return the arguments without those that say where the command runs."""
-    kept: list[str] = []
-    skip = False
+    kept, skip = list[str](), False
     for argument in arguments:
         name, sign, _ = argument.partition("=")
-        if skip:
-            skip = False
-        elif name.startswith("--") and name[2:].replace("-", "_") in ("launcher", *RESOURCES):
-            skip = not sign
-        else:
-            kept.append(argument)
+        launches = name.startswith("--") and name[2:].replace("-", "_") in ("launcher", *RESOURCES)
+        kept += [] if skip or launches else [argument]
+        skip = launches and not sign
     return kept
 
 

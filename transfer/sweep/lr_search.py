@@ -170,8 +170,6 @@ class SearchJobs:
     ended: bool = False
     failed: str = ""
     """The reason why the search cannot continue; empty if it can."""
-    at_chance: int = 0
-    """Number of training runs that ended at chance level."""
     records: list[tuple[float, Record]] = field(default_factory=list)
     """The rates and records of the training runs."""
 
@@ -244,7 +242,6 @@ class Searches:
         if ended == "not_judged":
             group.failed = f"whether {progress.job.title} is stable cannot be decided: {progress.record.reason}"
             return ()
-        group.at_chance += ended.endswith("at_chance")
         group.records.append((progress.job.options[self.option], progress.record))
         try:
             return [self._job(group, group.plan.send(ended == "completed"))]
@@ -267,8 +264,9 @@ class Searches:
         missing = search.seeds[len(search.brackets) :]
         more = f"use --set search.budget={search.budget + 2 * len(missing)}"
         lacking = f"no runs were left for seed {', '.join(map(str, missing))}; {more}"
-        chances = f"{group.at_chance} ended at chance level, as also happens where {self.option} is too small"
-        notes = [lacking] * bool(missing) + [chances] * bool(group.at_chance) + search.violations
+        at_chance = sum(ending(record).endswith("at_chance") for _, record in group.records)
+        chances = f"{at_chance} ended at chance level, as also happens where {self.option} is too small"
+        notes = [lacking] * bool(missing) + [chances] * bool(at_chance) + search.violations
         low, high = min(one.low for one in search.brackets), max(one.high for one in search.brackets)
         return row | {
             f"largest stable {self.option}": search.estimate,

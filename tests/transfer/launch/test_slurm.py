@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from tests.runs import assert_equal_runs
-from tests.transfer.launch.test_slurm_child import wait_until
 from tests.transfer.test_run_processes import WORDS
 from transfer.core.errors import UserError
 from transfer.launch import ProcessSpec, slurm
@@ -131,13 +131,13 @@ def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.Mon
     launcher = SlurmLauncher(tmp_path / "jobs")
     jobs = launcher.start(works)
     assert len({job.id.partition("_")[0] for job in jobs}) == 1
-    wait_until(lambda: jobs[0].poll() is not None and jobs[1].poll() is not None)
+    wait_for(lambda: jobs[0].poll() is not None and jobs[1].poll() is not None, 90)
     assert [job.poll() for job in jobs] == [3, -9, None]
-    wait_until(lambda: jobs[2].log.exists())
+    wait_for(lambda: jobs[2].log.exists())
     (again,) = SlurmLauncher(tmp_path / "jobs").start(works[2:])  # after the first command has been killed
     assert (again.id, again.adopted) == (jobs[2].id, True)
     again.cancel()
-    wait_until(lambda: jobs[2].poll() is not None)
+    wait_for(lambda: jobs[2].poll() is not None)
     assert jobs[2].poll() == 143
     assert str(tmp_path) in (tmp_path / "stays.log").read_text()
     assert "ended as CANCELLED" in (tmp_path / "stays.log").read_text()
@@ -151,7 +151,7 @@ def interrupt(job: str, *words: str) -> None:
         return said.stdout.strip()
 
     subprocess.run([*words, job], check=True)
-    wait_until(lambda: state() == "PENDING BeginTime")
+    wait_for(lambda: state() == "PENDING BeginTime")
     time.sleep(3)  # a job that starts in the second in which it was put back is refused by its node
     subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
 
@@ -164,7 +164,7 @@ def interrupt_twice(out: Path) -> None:
 
     for words in (("scancel", "--signal=USR2"), ("scontrol", "requeue")):
         before = steps()
-        wait_until(lambda: steps() > before + 2)  # noqa: B023
+        wait_for(lambda: steps() > before + 2, 90)  # noqa: B023
         (submitted,) = (out / ".slurm").glob("*_submitted.pkl")
         interrupt(submitted.name.partition("_")[0], *words)
 

@@ -3,21 +3,13 @@
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import Child, Process
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.1)
 
 
 def test_torchrun_is_used_for_several_ranks_alone() -> None:
@@ -50,7 +42,7 @@ time.sleep(60)
 @pytest.fixture
 def process(tmp_path: Path) -> Process:
     started = Process([sys.executable, "-c", CHILD], tmp_path / "log", tmp_path, dict(os.environ))
-    wait_until(lambda: "ready" in (tmp_path / "log").read_text())
+    wait_for(lambda: "ready" in (tmp_path / "log").read_text())
     return started
 
 

@@ -7,14 +7,13 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import transfer.pretrain
-import transfer.run
 from tests.processes import Command, in_a_terminal, wait_for
 from transfer.core.errors import UserError
 from transfer.core.process import usable_cores
@@ -37,16 +36,6 @@ CLASSIFY = {
 
 
 @dataclass
-class Ended:
-    """A job that is over."""
-
-    status: int
-
-    def poll(self) -> int:
-        return self.status
-
-
-@dataclass
 class InThisProcess:
     """Runs the commands of jobs one by one in this process: importing torch for each would take a minute."""
 
@@ -56,18 +45,14 @@ class InThisProcess:
     def fits(self, work: ProcessSpec) -> bool:
         return True
 
-    def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
-        return [self._run(work) for work in works]
+    def start(self, works: Sequence[ProcessSpec]) -> list[Any]:
+        return [self._run(*work.arguments, log=work.log) for work in works]
 
-    def _run(self, work: ProcessSpec) -> Ended:
-        self.words.append(work.arguments)
-        module = {"transfer.run": transfer.run, "transfer.pretrain": transfer.pretrain}[work.arguments[0]]
-        with (
-            work.log.open("a", encoding="utf-8") as log,
-            contextlib.redirect_stdout(log),
-            contextlib.redirect_stderr(log),
-        ):
-            return Ended(module.main(list(work.arguments[1:])))
+    def _run(self, module: str, *words: str, log: Path) -> Any:
+        self.words.append((module, *words))
+        with log.open("a") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            status = import_module(module).main([*words])
+        return SimpleNamespace(poll=lambda: status)
 
     def close(self) -> None:
         pass
@@ -107,7 +92,7 @@ def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys:
 class Refusing(InThisProcess):
     """Rejects jobs of the task classify, as a cluster without such a partition."""
 
-    def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
+    def start(self, works: Sequence[ProcessSpec]) -> list[Any]:
         if any("classify" in work.arguments for work in works):
             raise UserError("no partition for classify")
         return super().start(works)

@@ -291,8 +291,7 @@ def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
         used, aim, others = ~split.crowd, "scored", "crowds"
         if name == "train":
-            used, aim = split.trained, "trained on"
-            others += UNTRAINED
+            used, aim, others = split.trained, "trained on", f"crowds{UNTRAINED}"
         if not used.any():
             raise UserError(
                 f"{split.file}: of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} "

@@ -10,9 +10,8 @@ import functools
 import io
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +63,7 @@ TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
 PERIOD, TRAIN_IMAGES = 20, 14
 
 
-@dataclass(frozen=True)
-class ToyImage:
+class ToyImage(NamedTuple):
     """One image of a set."""
 
     digit: int

@@ -5,8 +5,8 @@ read them. What identifies a person is the colors of head, torso and legs and th
 tint change with the camera, place, light and noise from image to image.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -23,8 +23,7 @@ STEP = 8
 """Width of a pattern's stripes in pixels."""
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Numbers of a drawn set. Every person is seen by `seen_by` of the cameras, `shots` times by each."""
 
     seed: int

@@ -4,13 +4,13 @@ import numpy as np
 import PIL
 import pytest
 from PIL import Image
-from pycocotools import mask as masks
 from scipy.ndimage import binary_dilation
 
 from transfer.core.cache import make_once
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
+from transfer.data.coco.split import encoded_mask, mask_library
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.data.toy import scenes
@@ -68,18 +68,13 @@ def test_an_interrupted_writing_leaves_nothing(private_cache):
     assert list(private_cache.iterdir()) == []
 
 
-def filled(segmentation, height, width):
-    encoded = masks.frPyObjects(segmentation, height, width)
-    return masks.decode(encoded if isinstance(encoded, dict) else masks.merge(encoded)).astype(bool)
-
-
 def test_masks_fit_boxes_and_what_is_drawn():
     """Each mask fills its box and area, and its rim is darker than the ground around it."""
     split, darker = open_coco(resolve_dataset("toy_coco"), None).train, []
     pixels = [np.asarray(Image.open(path).convert("L"), dtype=float) for path in split.paths()]
     for row, segmentation in enumerate(split.segmentations):
         grey = pixels[int(split.image[row])]
-        mask = filled(segmentation, *grey.shape)
+        mask = mask_library().decode(encoded_mask(segmentation, *grey.shape)).astype(bool)
         rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
         box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
         assert split.boxes[row].tolist() == box
