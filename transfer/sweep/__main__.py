@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -126,6 +126,9 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
         with kept():
             variants = read_variants(parts, options.against) if parts else []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
+    given = {} if options.gpus is None else {"gpus": options.gpus}
+    resourced = {key: replace(step, resources=step.resources | given) for key, step in sweep.steps.items()}
+    sweep = replace(sweep, steps=resourced)
     if sweep.vary is None and (parts or options.against or options.equal):
         flag = next(iter(parts), "against" if options.against else "equal")
         raise UsageError(f"--{flag}: sweep {name} has no variants to compare; use bench, or --set STEP.KEY=VALUE")
@@ -156,7 +159,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         return 0
     if missing:
         print_safe(not_run, file=sys.stderr, flush=True)
-    sweeper = Sweeper(out, launcher, _extra(options), gpus=options.gpus)
+    sweeper = Sweeper(out, launcher, _extra(options))
     if searches:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
@@ -203,7 +206,7 @@ def _announce(
             devices = _devices(waiting, options)
             print_safe(prediction.text(devices, times), file=stream, flush=True)
             for job in jobs if options.dry_run else ():
-                print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
+                print_safe(f"\n# {job.title}\n{command(job, out, _extra(options))}")
             if options.dry_run or devices.kind == "core":
                 prediction.check(sweep.name)
         return missing_inputs(waiting, _extra(options), opens=options.dry_run)
@@ -213,9 +216,10 @@ def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
     """Return the devices that jobs will run on. In a dry run, GPUs that are named or that a job needs count as here."""
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Devices, gpus_of_node, measured_speed
+    from transfer.sweep.cost_estimate import Devices, measured_speed
 
-    wanted = {job.name: gpus_of_node(job, options.gpus) * job.step.resources.get("nodes", 1) for job in jobs}
+    resources = {job.name: job.step.resources for job in jobs}
+    wanted = {name: int(own.get("gpus", 1)) * int(own.get("nodes", 1)) for name, own in resources.items()}
     local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted.values())
     gpus = len(visible_gpus()) if local else min(sum(wanted.values()), slots * most)
     if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core

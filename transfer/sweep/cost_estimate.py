@@ -81,14 +81,10 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
     return "\n".join(lines)
 
 
-def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
-    """Return the command line that a person would type for a job; `gpus` None means the number in its step."""
-    return shlex.join(["python", *python_command((*job.argv(out), *extra), gpus_of_node(job, gpus))[1:]])
-
-
-def gpus_of_node(job: SweepJob, gpus: int | None) -> int:
-    """Return the GPUs of a job on each of its nodes; `gpus` None means the number in its step."""
-    return int(job.step.resources.get("gpus", 1) if gpus is None else gpus)
+def command(job: SweepJob, out: Path, extra: tuple[str, ...]) -> str:
+    """Return the command line that a person would type for a job."""
+    ranks = int(job.step.resources.get("gpus", 1))
+    return shlex.join(["python", *python_command((*job.argv(out), *extra), ranks)[1:]])
 
 
 @dataclass(frozen=True)

@@ -67,14 +67,12 @@ class Sweeper:
         launcher: starts the processes.
         extra: arguments that every job's command gets besides its own.
         on_end: is called with every job that has ended, and returns further jobs to run.
-        gpus: the number of GPUs of a job; None means the number in its step.
     """
 
     out: Path
     launcher: Launcher
     extra: tuple[str, ...] = ()
     on_end: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
-    gpus: int | None = None
     jobs: dict[str, Progress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,9 +174,7 @@ class Sweeper:
 
     def _process_spec(self, progress: Progress) -> ProcessSpec:
         job = progress.job
-        argv = (*job.argv(self.out), *self.extra)
-        resources = job.step.resources if self.gpus is None else {**job.step.resources, "gpus": self.gpus}
-        return ProcessSpec(argv, self._log(progress), resources)
+        return ProcessSpec((*job.argv(self.out), *self.extra), self._log(progress), job.step.resources)
 
     def _log(self, progress: Progress) -> Path:
         return self.out / "jobs" / f"{progress.job.name}.log"
