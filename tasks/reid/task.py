@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from backbones.spec import BackboneSpec
 from transfer.core.errors import reject
 from transfer.core.options import Added, Common, Execution, Needs, Range, check_pad
-from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
-from transfer.data.reid.training_sets import join, split_off
+from transfer.data.reid.dataset import FORMATS, ReidData, join, open_reid, split_off
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric, Outcomes, Task
@@ -103,7 +102,7 @@ class Reid(Task):
         return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
 
     def join(self, datasets: Sequence[ReidData]) -> ReidData:
-        """Return one training set; see `transfer.data.reid.training_sets.join`."""
+        """Return one training set; see `transfer.data.reid.dataset.join`."""
         return join(datasets)
 
     def content(self, dataset: ReidData, options: ReidOptions) -> dict[str, Any]:

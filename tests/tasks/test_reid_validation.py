@@ -10,8 +10,7 @@ from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
-from transfer.data.reid.dataset import open_reid
-from transfer.data.reid.training_sets import split_off
+from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.spec import resolve_dataset
 from transfer.run import main
 

@@ -1,5 +1,6 @@
 """Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +18,16 @@ from transfer.launch import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.record import Record
 from transfer.sweep.earlier_results import EarlierResults, read_record
-from transfer.sweep.job_log import STOPPED, WRONG_ARGUMENTS, failure_reason, last_line
 
 POLL_SECONDS = 0.2
 SHOW_SECONDS = 60.0  # between two views of the running jobs, of which so many are shown one by one
 MOST_SHOWN = 20
 LOCK = Path("jobs") / "lock"
 RETRIES = 1  # how often a failed job is started again
+WRONG_ARGUMENTS, STOPPED = 2, 143
+"""Exit statuses of a job's command."""
+LOG_TAIL = 2**20
+"""Bytes at the end of a log that are read."""
 
 
 @dataclass
@@ -262,3 +266,39 @@ def _ending(progress: Progress) -> str:
         return f"training failed, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
     score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
     return f"{progress.status}{score} ({seconds}){reason}"
+
+
+def last_line(log: Path, start: int = 0) -> str:
+    """Return the last line of a log, such as a progress bar with epoch, loss and time left; empty if there is none."""
+    return (_lines(log, start) or [""])[-1]
+
+
+def failure_reason(status: int, log: Path, start: int = 0) -> str:
+    """Return why a process failed: the signal that ended it, or the last error in its log.
+
+    Args:
+        status: exit status of the process; negative for a signal.
+        log: what it and the attempts before it have printed.
+        start: byte of the log at which this attempt begins.
+    """
+    if status < 0:
+        hint = "; the system's memory limit does that" if status == -9 else ""
+        return f"killed by signal {-status}{hint}; see {log}"
+    if status == STOPPED:
+        return "stopped by a signal, its state saved; rerun the command to resume"
+    texts = [line for line in _lines(log, start) if not line.startswith("For full helptext")]
+    together = re.sub(r":\n", ": ", "\n".join(texts))  # a line that ends with a colon is not all
+    errors = re.findall(r"(?m)^error: ?(.*)", together)
+    if status == WRONG_ARGUMENTS and not errors:  # the parser's message, of several lines
+        errors = [" ".join(texts)[-300:]]
+    return f"exit status {status}: {(errors or texts or ['its log is empty'])[-1][:300]}; see {log}"
+
+
+def _lines(log: Path, start: int) -> list[str]:
+    """Return the non-empty lines of a log after a byte offset, without drawn bars, boxes and moves of the cursor."""
+    try:
+        content = log.read_bytes()[start:][-LOG_TAIL:].decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    content = re.sub(r"\x1b\[\w|\|[ \u2580-\u259f]*\||[\u2500-\u257f]", " ", content)
+    return [text for line in re.split(r"[\r\n]", content) if (text := " ".join(line.split()))]

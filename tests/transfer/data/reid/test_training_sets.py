@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from transfer.core.errors import UserError
-from transfer.data.reid.dataset import ReidData, open_reid
+from transfer.data.reid.dataset import ReidData, join, open_reid, split_off
 from transfer.data.reid.market1501 import matched
-from transfer.data.reid.training_sets import join, split_off
 from transfer.data.spec import resolve_dataset
 
 
