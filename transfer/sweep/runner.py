@@ -3,8 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -103,7 +102,11 @@ class Sweeper:
         check_writable(self.out / "jobs", "--out")
         for progress in self.jobs.values():
             self.launcher.fits(self._process_spec(progress))  # raises for a job that can never start
-        with locked(self.out):
+        with (self.out / LOCK).open("a") as file:
+            if not lock(file, self.out / LOCK):
+                raise UserError(
+                    f"{self.out}: another process runs this sweep; wait for it, or use another --out FOLDER"
+                )
             try:
                 while not all(progress.ended for progress in self.jobs.values()):
                     self._update()
@@ -240,16 +243,6 @@ class Sweeper:
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Keep a second process from running the same sweep. Raises UserError."""
-    file = (out / LOCK).open("a")
-    with file:
-        if not lock(file, out / LOCK):
-            raise UserError(f"{out}: another process runs this sweep; wait for it, or use another --out FOLDER")
-        yield
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.processes import Command, in_a_terminal, wait_for
 from transfer.core.errors import UserError
+from transfer.core.files import lock
 from transfer.core.process import usable_cores
 from transfer.core.settings import write_yaml
 from transfer.experiments.grid import SweepJob, expand
@@ -23,7 +24,7 @@ from transfer.experiments.sweep_file import read_sweep
 from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import is_locked
-from transfer.sweep.runner import Sweeper, failure_reason, last_line, locked
+from transfer.sweep.runner import LOCK, Sweeper, failure_reason, last_line
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
@@ -140,13 +141,14 @@ def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> Non
     (tmp_path / "jobs").mkdir()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
-        with locked(tmp_path):
+        with (tmp_path / LOCK).open("a") as file:
+            lock(file, tmp_path / LOCK)
             os.write(writer, b"x")
             time.sleep(60)
     os.read(reader, 1)
     try:
-        with pytest.raises(UserError, match="another process"), locked(tmp_path):
-            pass
+        with pytest.raises(UserError, match="another process"):
+            Sweeper(tmp_path, InThisProcess()).run()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
