@@ -98,9 +98,10 @@ class EarlierResults:
         record = read_record(self.out, run) if its_key == key else None
         if record is None or damaged_files(Run(self.out / "runs" / run, record)):
             return None  # of a damaged one its command says what is wrong
+        if record.export is None or job.step.kind != "pretrain":
+            return record
         exported = exports.pretraining_facts(self.out / "weights" / job.name).get("identity")
-        lacks = record.export is not None and job.step.kind == "pretrain" and exported != record.run_key
-        return None if lacks else record
+        return record if exported == record.run_key else None
 
     def keep(self, job: SweepJob, record: Record, key: str) -> None:
         """Keep the run of a job that has ended, with its `key` at its start, to be found by the next sweep."""
