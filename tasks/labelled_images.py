@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from backbones.pretrain.method import noted_backbone
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import trained_size
 from transfer.core.errors import UserError, reject
@@ -64,14 +65,8 @@ def check_classes(data: ClassificationData) -> None:
 
 def frozen_backbone(spec: BackboneSpec, options: Any, context: "Context", **given: Any) -> "Backbone":
     """Return the backbone of a task that does not train it, noted for the record; `given` is for `create`."""
-    from backbones.backbone import create
-    from backbones.flops import flops
-    from transfer.core.seeding import seed_torch
-
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size, **given).to(context.device).eval().requires_grad_(False)
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-    return backbone
+    backbone = noted_backbone(spec, options, context, images=options.eval_batch_size, **given)
+    return backbone.to(context.device).eval().requires_grad_(False)
 
 
 class Classification(Task):

@@ -84,6 +84,11 @@ class Task:
         """Return a function of `module`; None if the task has no module, or the module no such function."""
         return getattr(importlib.import_module(self.module), name, None) if self.module else None
 
+    def call(self, name: str, *given: Any) -> Any:
+        """Return what the function of `module` returns; None where there is none."""
+        function = self.function(name)
+        return function(*given) if function else None
+
     def check_kind(self, spec: DatasetSpec) -> None:
         """Raise UsageError for a dataset of a format that only other tasks take."""
         if not self.formats or spec.format in self.formats or spec.reader:
@@ -141,8 +146,7 @@ class Task:
 
         Raises errors that can be known before training. Only for tasks that put the backbone within another model.
         """
-        if build := self.function("build"):
-            build(spec, options)
+        self.call("build", spec, options)
 
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
         """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
@@ -161,13 +165,11 @@ class Task:
         The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
         what does.
         """
-        make = self.function("untrained_learner")
-        return make(spec, options) if make else None
+        return self.call("untrained_learner", spec, options)
 
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> None:
         """Raise errors that can be known before training."""
-        if check := self.function("check"):
-            check(spec, dataset, options, context)
+        self.call("check", spec, dataset, options, context)
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
         """Return plain values that belong to a run's identity besides the digest of the data.
@@ -184,9 +186,8 @@ class Task:
         Raises:
             NotFinite, NotVaried: the features allow no score; every rank raises it.
         """
-        if run := self.function("run"):
-            return run(spec, dataset, options, context)
-        raise NotImplementedError
+        result: Result = self.call("run", spec, dataset, options, context)
+        return result
 
     def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> Result:
         """Call `run`; that its features allow no score becomes the run's outcome, without scores.
@@ -212,9 +213,8 @@ class Task:
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
-        if rescore := self.function("rescore"):
-            return rescore(outcomes)
-        raise NotImplementedError
+        scores: Scores = self.call("rescore", outcomes)
+        return scores
 
     def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
         """Return values [M] in float64 whose mean over the M samples is the score of this name; nan if a sample does
@@ -229,11 +229,8 @@ class Task:
         if accuracy is None:
             return None
         kind, k, neighbours = accuracy.groups()
-        best = "best_" if kind == "best_" else ""
-        rank = outcomes.get(f"{best}rank{neighbours or ''}")
-        # classes that tie with the true one have each place with equal probability
-        places = outcomes.get(f"{best}ties", np.zeros(1)) + 1
-        return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
+        rank = ("best_" if kind == "best_" else "") + "rank" + (neighbours or "")
+        return share_among(int(k), rank, outcomes) if rank in outcomes else None
 
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return those of the named scores that are no mean over samples, computed from the outcomes."""
@@ -266,6 +263,19 @@ class Task:
                 f"{self.file}: `options` is {self.options!r}; it must be a dataclass with an option `eval_precision`, "
                 "such as one derived from tasks.labelled_images.FrozenOptions"
             )
+
+
+def share_among(k: int, rank: str, outcomes: Outcomes) -> NDArray[Any]:
+    """Return in [0, 1] how far the true class of each image [M] is among the k best.
+
+    Classes that tie with the true one have each place with equal probability.
+
+    Args:
+        rank: the name of the outcome with the places of the true classes, such as `best_rank`, beside `best_ties`.
+    """
+    places = outcomes.get(rank.replace("rank", "ties"), 0) + 1
+    share: NDArray[Any] = np.clip((k - outcomes[rank]) / places, 0.0, 1.0)
+    return share
 
 
 def batch_for(images: int, options: Any) -> Defaults:

@@ -20,8 +20,8 @@ from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows, raise_if_broken
+from transfer.task import Outcomes, Scores, share_among
 
-Outcomes = dict[str, NDArray[Any]]
 TOP = (1, 5)
 
 
@@ -119,18 +119,22 @@ def true_class_ranks(logits: Tensor, labels: Tensor, columns: Tensor | None = No
     return ranks.masked_fill(broken[:, None], -1)
 
 
-def accuracies(outcomes: Outcomes) -> dict[str, float]:
-    """Return `top1` and `top5`, the share of images whose true class is among the k best, and `macro_top1`.
+def accuracies(outcomes: Outcomes) -> Scores:
+    """Return `top1` and `top5`, the share of images whose true class is among the k best, and `macro_top1`; nothing
+    without outcomes. `top1` of other ranks has their name: `best_top1` of `best_rank`, `top1_k20` of `rank_k20`.
 
     A class that is level with t others takes each of their places with the same probability, so a model that gives
     every class the same logit has the accuracy of guessing.
     """
-    rank, places = outcomes["rank"], outcomes.get("ties", 0) + 1
-    among = {k: np.clip((k - rank) / places, 0, 1) for k in TOP}
-    return {f"top{k}": float(right.mean()) for k, right in among.items()} | macro("top1", among[1], outcomes)
+    if not outcomes:
+        return {}
+    among = {k: share_among(k, "rank", outcomes) for k in TOP}
+    scores = {f"top{k}": float(right.mean()) for k, right in among.items()} | macro("top1", among[1], outcomes)
+    others = [name for name in outcomes if "rank" in name and name != "rank"]
+    return scores | {name.replace("rank", "top1"): float(share_among(1, name, outcomes).mean()) for name in others}
 
 
-def macro(name: str, right: NDArray[Any], outcomes: Outcomes) -> dict[str, float]:
+def macro(name: str, right: NDArray[Any], outcomes: Outcomes) -> Scores:
     """Return `macro_<name>`, the mean over the classes that occur of the mean of their images' `right` [M]; nothing
     without labels, as in runs of earlier versions.
     """

@@ -43,11 +43,11 @@ def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
     return override(spec, train_size=(size, size))
 
 
-def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, images: int, **given: Any) -> "Backbone":
-    """Return the backbone that a training starts from, noted for the record.
+def noted_backbone(spec: BackboneSpec, options: Any, context: "Context", *, images: int, **given: Any) -> "Backbone":
+    """Return a backbone, noted for the record.
 
     Args:
-        images: of one step's forward pass on this rank.
+        images: of one forward pass on this rank.
         given: for `create`, besides the size.
     """
     from backbones.backbone import create
@@ -55,9 +55,14 @@ def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, im
     from transfer.core.seeding import seed_torch
 
     seed_torch(context.seed)
-    backbone = create(with_train_size(spec, options.size), img_size=options.size, **given)
+    backbone = create(spec, img_size=options.size, **given)
     context.note_backbone(backbone, flops(backbone, options.size), images)
     return backbone
+
+
+def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, images: int, **given: Any) -> "Backbone":
+    """Return the backbone that a pretraining starts from, noted for the record; see `noted_backbone`."""
+    return noted_backbone(with_train_size(spec, options.size), options, context, images=images, **given)
 
 
 def check_epochs(at: Sequence[int], epochs: int) -> None:

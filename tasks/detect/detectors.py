@@ -7,6 +7,7 @@ Shapes: D channels of the backbone, C of the pyramid.
 import copy
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -105,19 +106,6 @@ class TapScales(nn.Module):
 Pyramid = Literal["simple", "taps"]
 UNSERVED = ("RPN", "FastRCNN", "SingleStageDetector")
 """Types of mmdetection's base models that find no classes, need proposals, or come with a backbone of their own."""
-
-
-class Levels(nn.Module):
-    """The detector's `backbone`: images [B, 3, H, W] in [0, 1] -> the maps that its neck takes."""
-
-    def __init__(self, maps: VitMaps | StageMaps, scales: TapScales | None) -> None:
-        super().__init__()
-        self.maps, self.scales = maps, scales
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Return one map for each level."""
-        maps = self.maps(images)
-        return tuple(self.scales(maps) if self.scales else maps)
 
 
 def build_detector(
@@ -260,13 +248,16 @@ def _set(config: Any, key: str, value: Any) -> None:
             _set(item, key, value)
 
 
-def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any]) -> tuple[Levels, Any]:
-    """Return the module in the place of the backbone, and the neck: a module, or the configuration of one."""
-    neck = config["neck"]
+def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any]) -> tuple[nn.Module, Any]:
+    """Return the module in the place of the backbone, from images [B, 3, H, W] in [0, 1] to the maps that the neck
+    takes; and the neck: a module, or the configuration of one.
+    """
+    neck, scales = config["neck"], None
     several = len(set(maps.strides)) > 1
     if several or pyramid == "taps":
         scales = None if several else TapScales(maps.channels[0], maps.strides[0])
         neck["in_channels"] = list(scales.channels if scales else maps.channels)
-        return Levels(maps, scales), neck
-    first = (config.get("rpn_head") or config["bbox_head"])["anchor_generator"]["strides"]
-    return Levels(maps, None), SimplePyramid(maps.channels[-1], maps.strides[-1], neck["out_channels"], first)
+    else:
+        first = (config.get("rpn_head") or config["bbox_head"])["anchor_generator"]["strides"]
+        neck = SimplePyramid(maps.channels[-1], maps.strides[-1], neck["out_channels"], first)
+    return nn.Sequential(OrderedDict(maps=maps, scales=scales or nn.Identity())), neck

@@ -13,7 +13,7 @@ from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import view_of
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Result, Scores
+from transfer.task import Result
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
@@ -34,10 +34,4 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, co
     )
     outcomes = image_outcomes(dataset.validation) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
-    return rescore(outcomes), outcomes
-
-
-def rescore(outcomes: Outcomes) -> Scores:
-    """Compute top1, macro_top1 and top5 from `rank`, and top1_k<number> from `rank_k<number>`."""
-    others = [name for name in outcomes if name.startswith("rank_k")]
-    return accuracies(outcomes) | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}
+    return accuracies(outcomes), outcomes

@@ -7,6 +7,7 @@ Shapes: Q queries, G gallery images, D channels, b queries of one block, M galle
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp, tie_groups
+from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 
 Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
@@ -81,6 +82,49 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
         first = places[order[start[:, None] + torch.arange(k, device=rows.device)]]
         smallest.append(first.masked_fill_(block.gather(1, first) == torch.inf, -1))
     return torch.cat(smallest)
+
+
+def tie_groups(
+    distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
+) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """Return the tie group of each match, in the order of the distances.
+
+    The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
+
+    Args:
+        distances: of a block of queries [b, G]; overwritten.
+        columns, match, left_out: [b, M] from `Matches.block`.
+
+    Returns:
+        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest
+        undefined; and the number of gallery images that are not left out [b].
+    """
+    ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
+    others = match | left_out
+    distances[others.nonzero()[:, 0], columns[others]] = np.inf
+    below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
+    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
+    kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
+    return [below + first, within - below + last - first, first, last - first], kept
+
+
+def counts(distances: Tensor, edges: Tensor) -> list[NDArray[Any]]:
+    """Count in each row of `distances` [b, G] those below each of `edges` [b, M], and those up to each."""
+    if distances.is_cuda:
+        ordered = distances.sort(dim=1).values
+        return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
+    values, limits, found = distances.numpy(), edges.numpy(), np.zeros((2, *edges.shape), dtype=np.int64)
+
+    def count(rows: NDArray[Any]) -> None:
+        for row in rows.tolist():
+            ordered = np.sort(values[row][values[row] <= limits[row].max()])
+            found[:, row] = ordered.searchsorted(limits[row]), ordered.searchsorted(limits[row], "right")
+
+    # numpy sorts bare values with vector instructions and without the interpreter's lock
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(count, np.array_split(np.arange(len(values)), threads)))
+    return list(found)
 
 
 AP_RULES = ("rectangle", "trapezoid")

@@ -1,64 +1,14 @@
-"""Tie groups of the matches of a query: the numbers of nearer and of equally near gallery images.
+"""Scores of tied matches: their expectation over all orders of the group that they tie in.
 
-The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties. Importing it
-loads no torch: tables read the scores of finished runs by it.
-Shapes: G gallery images, b queries of one block, M gallery images of a query's identity.
+A group is b, the number of nearer gallery images; n, that of equally near ones; m, that of matches among the nearer;
+and k, that of matches within the group. Importing it loads no torch: tables read the scores of finished runs by it.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-def tie_groups(
-    distances: "Tensor", columns: "Tensor", match: "Tensor", left_out: "Tensor"
-) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    """Return the tie group of each match, in the order of the distances.
-
-    Args:
-        distances: of a block of queries [b, G]; overwritten.
-        columns, match, left_out: [b, M] from `Matches.block`.
-
-    Returns:
-        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest
-        undefined; and the number of gallery images that are not left out [b].
-    """
-    import torch
-
-    ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
-    others = match | left_out
-    distances[others.nonzero()[:, 0], columns[others]] = np.inf
-    below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
-    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
-    kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
-    return [below + first, within - below + last - first, first, last - first], kept
-
-
-def counts(distances: "Tensor", edges: "Tensor") -> list[NDArray[Any]]:
-    """Count in each row of `distances` [b, G] those below each of `edges` [b, M], and those up to each."""
-    import torch
-
-    if distances.is_cuda:
-        ordered = distances.sort(dim=1).values
-        return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
-    values, limits, found = distances.numpy(), edges.numpy(), np.zeros((2, *edges.shape), dtype=np.int64)
-
-    def count(rows: NDArray[Any]) -> None:
-        for row in rows.tolist():
-            ordered = np.sort(values[row][values[row] <= limits[row].max()])
-            found[:, row] = ordered.searchsorted(limits[row]), ordered.searchsorted(limits[row], "right")
-
-    # numpy sorts bare values with vector instructions and without the interpreter's lock
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(count, np.array_split(np.arange(len(values)), threads)))
-    return list(found)
 
 
 def expected_ap(

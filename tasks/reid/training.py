@@ -13,17 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
-from backbones.flops import flops
+from backbones.pretrain.method import noted_backbone
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import export_trained, load_head, read_head
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
-from tasks.reid.losses import BNNeck, batch_hard_triplet
 from tasks.reid.pictures import PLACES
 from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
-from transfer.core.seeding import seed_torch
 from transfer.data.loading.augment import view_of
 from transfer.data.loading.images import collate_boxes, erased, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
@@ -41,6 +39,59 @@ from transfer.engine.optim import parameter_groups
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
+
+
+class BNNeck(nn.Module):
+    """Batch norm between the metric loss and the identity classifier (Luo et al. 2019, arXiv 1903.07071, section 3.4).
+
+    The batch norm's shift is frozen at 0 and the classifier has no bias.
+
+    Args:
+        dim: the number D of channels. classes: the number C of training identities.
+    """
+
+    def __init__(self, dim: int, classes: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(dim)
+        self.norm.bias.requires_grad_(False)
+        # The features it sees are gathered already: statistics over ranks would count every image once per rank.
+        self.norm.sees_all_ranks = True  # type: ignore[assignment]
+        self.classifier = nn.Linear(dim, classes, bias=False)
+        nn.init.normal_(self.classifier.weight, std=0.001)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features [B, D] before the neck to features [B, D] after it and logits [B, C]."""
+        with torch.autocast(features.device.type, enabled=False):
+            after = self.norm(features.float())
+            return after, self.classifier(after)
+
+
+def pairwise_distances(features: Tensor) -> Tensor:
+    """Return the Euclidean distances [B, B] of features [B, D], at least 1e-6 for a finite gradient of the root.
+
+    They are computed from differences: products of features far from zero would cancel.
+    """
+    return torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=1e-6)
+
+
+def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = None) -> Tensor:
+    """Compute the triplet loss over each anchor's farthest positive and nearest negative in the batch.
+
+    It is the mean over anchors of log(1 + exp(d_ap - d_an)), or of max(d_ap - d_an + margin, 0) with a margin
+    (Hermans et al. 2017, arXiv 1703.07737, section 2).
+
+    Args:
+        features: features [B, D], not normalised.
+        labels: labels [B]; every label occurs at least twice and there are at least two.
+    """
+    distances = pairwise_distances(features)
+    same = labels[:, None] == labels[None, :]
+    farthest_positive = distances.masked_fill(~same, -torch.inf).amax(1)
+    nearest_negative = distances.masked_fill(same, torch.inf).amin(1)
+    gap = farthest_positive - nearest_negative
+    if margin is None:
+        return nn.functional.softplus(gap).mean()
+    return (gap + margin).clamp(min=0).mean()
 
 
 class ReidLearner(Learner):
@@ -161,10 +212,9 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
 
 def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> Result:
     """Train on the training split and rank the query split against the gallery."""
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)
-    images = options.num_identities // options.grad_accum_steps * options.num_instances
-    context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
+    images = options.num_identities // options.grad_accum_steps * options.num_instances // context.ranks.world
+    drop_path = options.drop_path if options.epochs else 0.0
+    backbone = noted_backbone(spec, options, context, images=images, drop_path=drop_path)
     if options.epochs:
         learner = _train(backbone, dataset, options, context)
         if context.outcome.nonfinite:

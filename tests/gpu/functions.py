@@ -14,7 +14,7 @@ from backbones.pretrain.knn import weighted_knn
 from tasks.probes import LeastSquares, Logistic, Neighbours, best_strength, standardise
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank
-from tasks.reid.losses import batch_hard_triplet
+from tasks.reid.training import batch_hard_triplet
 
 Place = Callable[[Tensor], Tensor]
 DRAW = torch.Generator().manual_seed(0)

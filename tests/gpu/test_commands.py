@@ -48,7 +48,7 @@ def test_a_command(tmp_path: Path, words: str) -> None:
 
 SPOILT = """
 from transfer.pretrain import main
-from backbones.pretrain.supervised.learner import SupervisedLearner as learner
+from backbones.pretrain.supervised.training import SupervisedLearner as learner
 
 forward = learner.forward
 

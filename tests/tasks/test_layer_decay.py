@@ -8,8 +8,8 @@ import torch
 from timm.optim import param_groups_layer_decay
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.dino.learner import DinoLearner
-from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.dino.training import DinoLearner
+from backbones.pretrain.supervised.training import SupervisedLearner
 from tasks.reid.training import ReidLearner
 from tests.support import fit_options
 from transfer.cli.command import read_command

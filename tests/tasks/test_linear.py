@@ -13,8 +13,7 @@ import tasks.linear.training
 from backbones.backbone import create
 from backbones.spec import resolve
 from backbones.trained_weights import read_head
-from tasks.linear.learner import LinearLearner, held_out
-from tasks.linear.training import make_encoder
+from tasks.linear.training import LinearLearner, held_out, make_encoder
 from tests.processes import run_by_ranks
 from tests.runs import record
 from tests.support import context

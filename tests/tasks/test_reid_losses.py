@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tasks.reid.losses import BNNeck, batch_hard_triplet
+from tasks.reid.training import BNNeck, batch_hard_triplet
 
 
 def plain(features: list[list[float]], labels: list[int], margin: float | None) -> float:

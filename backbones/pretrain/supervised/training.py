@@ -1,32 +1,221 @@
 """Supervised pretraining: a classifier on labelled images, as in DeiT, VOLO and big_vision.
 
 The recipes are `configs/pretrain/{deit,volo,bigvision_i1k,bigvision_i21k,cifar_deit}.yaml`.
+Shapes: B images, C classes, K classes kept by a label map, h x w its places.
 """
 
+import copy
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from backbones.archs import VOLOS
 from backbones.backbone import Backbone, check_builds, create
-from backbones.pretrain.accuracy import accuracies, predict, restore, top_k
+from backbones.pretrain.accuracy import accuracies as rescore
+from backbones.pretrain.accuracy import predict, restore, top_k
 from backbones.pretrain.method import initial_backbone
-from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised import losses
 from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
-from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
+from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps, crop_targets
 from backbones.spec import BackboneSpec
+from backbones.token_shards import Shards
+from backbones.vit import share_tokens
 from transfer.core.errors import UsageError, UserError
-from transfer.data.classification import ClassificationData, Split
+from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Result, Scores
+from transfer.engine.learner import Batch, Learner, feature_spread
+from transfer.engine.optim import parameter_groups
+from transfer.engine.options import FitOptions
+from transfer.engine.outcome import Signs
+from transfer.task import Outcomes, Result
 
-__all__ = ["check", "predict", "restore", "run"]
+
+class WeightAverage(nn.Module):
+    """A second model, always in eval mode, whose state follows that of the trained one.
+
+    average <- decay * average + (1 - decay) * value, from the initial weights on, for every floating-point entry of
+    the state: parameters and batch-norm statistics alike, as timm's `ModelEma` does, which DeiT uses. (It truncates
+    averages of counters to integers; here counters are copied.)
+
+    As average + (1 - decay) * (value - average): decay and 1 - decay, each rounded to float32, do not sum to 1, which
+    at 0.99996 moves the average of a constant by 2e-5, and that of noisy weights by 4e-4, relative to float64; so it is
+    exact, and 3e-6. What moves less than 6e-8 / (1 - decay) of its value in all is lost to float32 either way.
+
+    As a submodule of a learner it is saved and resumed with it; nothing in it is trained.
+
+    Args:
+        model: what is averaged; the average starts as a copy.
+        decay: in [0, 1).
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        super().__init__()
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.decay = decay
+        self.pairs: list[tuple[Tensor, Tensor]] = []
+        self.train(False)
+
+    def train(self, mode: bool = True) -> "WeightAverage":
+        """Stay in eval mode."""
+        return super().train(False)
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return the averaged model's outputs."""
+        return self.model(*inputs)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average towards `model`, of the same structure."""
+        if not self.pairs:  # to find them takes time in every step
+            states = self.model.state_dict().values(), model.state_dict().values()
+            self.pairs = [*zip(*states, strict=True)]
+        moving = [(average, value) for average, value in self.pairs if average.is_floating_point()]
+        torch._foreach_lerp_([average for average, _ in moving], [value for _, value in moving], 1 - self.decay)
+        for average, value in self.pairs:
+            if not average.is_floating_point():
+                average.copy_(value)
+
+
+class SupervisedLearner(Learner):
+    """A backbone with a classifier under the loss of a recipe.
+
+    Args:
+        backbone: with a classifier of C outputs.
+        prior: [C], the share of each class among the training images.
+        options: the options of the recipe.
+        seed: the seed of the run, for what is drawn alike on all ranks.
+    """
+
+    def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
+        super().__init__()
+        self.backbone, self.options, self.seed = backbone, options, seed
+        self.classes = len(prior)
+        self.prior = prior
+        balanced = options.class_weights == "balanced"
+        weights = torch.from_numpy(balanced_weights(prior.numpy())).float() if balanced else None
+        self.weights = None if weights is None else nn.Buffer(weights, persistent=False)
+        head = classifier(backbone)
+        bias = getattr(head, "bias", None)
+        if isinstance(bias, Tensor):
+            nn.init.constant_(bias, options.head_bias)
+        self.average = None if options.ema is None else WeightAverage(backbone, options.ema)
+        self.features = torch.empty(0)
+        head.register_forward_pre_hook(self._keep_features)
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Return the loss of this rank's (images [B, 3, H, W], labels [B]).
+
+        With token labels the images come as (images, boxes [B, 5]), and the maps [B, 2, K, h, w] after the labels.
+        """
+        images, labels, *maps = batch
+        images, boxes = images if maps else (images, None)
+        if self.options.dense_weight:
+            return self._dense(images, labels, boxes, *maps)
+        images, targets = self._mixed(images, labels, step)
+        logits = self.backbone.logits(images)
+        with torch.autocast(images.device.type, enabled=False):
+            compare = (
+                losses.sigmoid_cross_entropy if self.options.loss == "sigmoid" else losses.soft_target_cross_entropy
+            )
+            spread = feature_spread(self.features.flatten(1))
+            loss = compare(logits, self._weighted(targets))
+            return {"loss": loss, "accuracy": _accuracy(logits, targets), "spread": spread}
+
+    def _dense(
+        self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        class_logits, token_logits, box = self.backbone.dense_logits(images)
+        with torch.autocast(images.device.type, enabled=False):
+            if maps is None or boxes is None:
+                targets, token_targets = self._mixed(images, labels, 0)[1], None
+            else:
+                side = math.isqrt(token_logits.shape[1])
+                targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
+            token_targets = None if token_targets is None else self._weighted(token_targets)
+            class_loss, token_loss = losses.token_label_losses(
+                class_logits, token_logits, box, self._weighted(targets), token_targets
+            )
+            loss = class_loss + self.options.dense_weight * token_loss
+            spread = feature_spread(self.features.flatten(1))
+            parts = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
+            return {**parts, "accuracy": _accuracy(class_logits, targets), "spread": spread}
+
+    def _weighted(self, targets: Tensor) -> Tensor:
+        """Return targets [..., C] times the weights of the classes, as torch's cross-entropy has them."""
+        return targets if self.weights is None else targets * self.weights
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        # A compiled graph would keep the first step's draws.
+        return losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
+
+    def _keep_features(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.features = inputs[0].detach()
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Return groups with layer decay over the backbone; its classifier keeps the full rate."""
+        return parameter_groups(self, options, self.backbone)
+
+    def averages(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Return the average of the weights, which averages the backbone."""
+        return [] if self.average is None else [(self.average.model, self.backbone)]
+
+    def share_tokens(self, ranks: int) -> None:
+        """Shard tokens across ranks in the backbone's blocks."""
+        share_tokens(self.backbone.model, Shards(ranks))
+
+    def signs(self) -> Signs:
+        """Return the loss with its level under the best constant prediction: the entropy of the training labels under
+        softmax, ln C for equal classes. Mixing images leaves it as it is.
+        """
+        smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
+        weighted = smoothed if self.weights is None else smoothed * self.weights.cpu()
+        total = 1.0 if self.weights is None else float(weighted.sum())
+        level = total * losses.constant_loss(weighted / total, sigmoid=self.options.loss == "sigmoid")
+        name = "class_loss" if self.options.dense_weight else "loss"
+        return Signs(statistic=name, chance=level, accuracy=float(self.prior.max()))
+
+    def after_step(self, step: int) -> None:
+        """Move the average of the weights."""
+        if self.average is not None:
+            self.average.update(self.backbone)
+
+    @property
+    def scored_backbone(self) -> Backbone:
+        """The backbone that is evaluated and exported: as trained, or averaged."""
+        if self.options.export == "raw":
+            return self.backbone
+        assert self.average is not None
+        assert isinstance(self.average.model, Backbone)
+        return self.average.model
+
+
+def _accuracy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of logits [B, C] whose largest is that of the targets [B, C]."""
+    return (logits.detach().argmax(1) == targets.argmax(1)).float().mean()
+
+
+def classifier(backbone: Backbone) -> nn.Module:
+    """Return the layer that turns the pooled features of a backbone into logits.
+
+    Raises:
+        UserError: there are several, as in models for distillation.
+    """
+    layer = backbone.head if backbone.head is not None else backbone.model.get_classifier()
+    if not isinstance(layer, nn.Module):
+        raise UserError(f"backbone {backbone.spec.name}: {backbone.spec.arch} has more than one classifier")
+    return layer
+
+
+__all__ = ["check", "predict", "rescore", "restore", "run"]
 
 
 def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
@@ -84,11 +273,6 @@ def untrained_learner(spec: BackboneSpec, options: SupervisedOptions) -> Supervi
     return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0)
 
 
-def rescore(outcomes: Outcomes) -> Scores:
-    """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
-    return accuracies(outcomes) if outcomes else {}
-
-
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:
     """Return the loader of augmented images with their labels, and label maps if there are any."""
     maps = None
@@ -103,9 +287,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
-    mean, std = backbone.spec.mean, backbone.spec.std
-    assert mean, "a built backbone knows its pixel statistics"
-    assert std
+    mean, std = backbone.spec.mean or (), backbone.spec.std or ()  # which a built backbone knows
     if options.token_labels is None:
         return train_transform(options.size, options, mean, std)
     # The crop's place is needed for its labels: what follows it gets an image that it need not crop.

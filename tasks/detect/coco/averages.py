@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.detect.coco.flat_arrays import detections_from, objects_of
-from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, match
+from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, detections_from, match, objects_of
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.scoring import COCO, Number
 from transfer.statistics.intervals import resample_counts

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones import create
-from backbones.pretrain.dino.learner import DinoLearner
 from backbones.pretrain.dino.method import DinoOptions
+from backbones.pretrain.dino.training import DinoLearner
 from tests.support import PLAIN
 from transfer.core.seeding import key_seed
 from transfer.data.loading.loader import RunLoader, shuffled_batches

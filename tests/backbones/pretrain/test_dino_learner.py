@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backbones.pretrain.dino.learner import DinoLearner, batch_norms
+from backbones.pretrain.dino.training import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.backbones.support import in_pieces
 from transfer.core.seeding import seed_torch

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.supervised import training
-from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.losses import mix
 from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
-from backbones.pretrain.supervised.training import train_loader
+from backbones.pretrain.supervised.training import SupervisedLearner, train_loader
 from backbones.spec import BackboneSpec, resolve
 from tests.backbones.support import in_pieces
 from tests.processes import spawn_ranks, start_rank

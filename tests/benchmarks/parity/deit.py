@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.method import SupervisedOptions
+from backbones.pretrain.supervised.training import SupervisedLearner
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read

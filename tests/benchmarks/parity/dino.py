@@ -31,9 +31,9 @@ import torch.distributed
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.pretrain.dino.learner import DinoLearner, Network
 from backbones.pretrain.dino.method import DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
+from backbones.pretrain.dino.training import DinoLearner, Network
 from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import (

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.flops import flops
-from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised.training import SupervisedLearner
 from tests.benchmarks.speed.timing import Step, contest, own_step, read
 from tests.support import command
 from transfer.engine.context import Context

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import create
 from backbones.flops import flops
-from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.training import DinoLearner
 from tests.benchmarks.speed.timing import Step, contest, own_step, read
 from tests.support import command
 from transfer.engine.context import Context

@@ -11,8 +11,7 @@ from backbones.attention import ATTENTIONS
 from backbones.backbone import create
 from backbones.kernels import operator
 from backbones.kernels.functions import SCORE_FUNCTIONS
-from tasks.detect.feature_maps import MapOptions, VitMaps
-from tasks.detect.relative_positions import RelativePositions
+from tasks.detect.feature_maps import MapOptions, RelativePositions, VitMaps
 from transfer.core.errors import UsageError
 
 GRID = (5, 4)
@@ -94,9 +93,7 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
     found: list[list[Tensor]] = []
     for kernels in (fused, None):
         monkeypatch.setattr(operator, "_kernels_for", lambda *_, kernels=kernels: kernels)
-        monkeypatch.setattr(
-            "tasks.detect.relative_positions.padded_width", lambda q, width, on=kernels: 64 if on else width
-        )
+        monkeypatch.setattr("tasks.detect.feature_maps.padded_width", lambda q, width, on=kernels: 64 if on else width)
         tensors = inputs(torch.float32, d, grid)
         out = core(*tensors, alpha=1.0, length=None)
         found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from backbones.attention import Attention, make_attention
 from backbones.backbone import create
-from tasks.detect.feature_maps import MapOptions, VitMaps
-from tasks.detect.relative_positions import RelativePositions
+from tasks.detect.feature_maps import MapOptions, RelativePositions, VitMaps
 
 DIM, HEADS, SIZE = 16, 2, 3
 GRID = (5, 7)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from backbones.pretrain.supervised.learner import WeightAverage
+from backbones.pretrain.supervised.training import WeightAverage
 
 
 def model() -> nn.Sequential:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backbones.pretrain.supervised.learner import WeightAverage
+from backbones.pretrain.supervised.training import WeightAverage
 from tests.support import Classifier, context, fit_options, tensors
 from transfer.engine.learner import Batch
 from transfer.engine.step import Stepper
