@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backbones.pretrain.knn import weighted_knn
+from backbones.pretrain.accuracy import weighted_knn
 
 BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""

@@ -20,10 +20,9 @@ from tasks.detect.coco.averages import evaluate, resampled, scores
 from tasks.detect.coco.matching import PREFIX, Kind, Matches
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, is_plain, make_maps, quarters
-from tasks.detect.learner import DetectionLearner, collate
+from tasks.detect.learner import DetectionLearner, Results, collate, detect, with_trained_classes
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
-from tasks.detect.predict import Results, detect, with_trained_classes
 from tasks.detect.task import (
     RESULTS,
     TASK,

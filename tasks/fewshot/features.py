@@ -166,9 +166,9 @@ class Extractor:
         image_of = {row_of[content]: index for index, content in reversed([*enumerate(contents)])}
         rows = np.array([row_of[contents[index]] for index in indices.tolist()], dtype=np.int64)
         needed = np.unique(rows)
-        context, precision = self.context, f"{self.context.eval_precision} on {self.context.device.type}"
+        context = self.context
         assert context.features is not None, "a task that extracts features needs a store"
-        key = store_key(self.fingerprint, self.options, precision, order)
+        key = self._key(order)
         first = context.ranks.first
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
@@ -191,6 +191,18 @@ class Extractor:
         context.cost.extraction = {"extraction_seconds": self.all_seconds, "found_hours": hours}
         return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
 
+    def _key(self, contents: Sequence[bytes]) -> dict[str, Any]:
+        """Return every value that determines the features of images of these digests, different and sorted."""
+        options = self.options
+        view = {"size": options.size, "resize": options.resize, "view": options.resize_mode, "block": options.block}
+        return {
+            "backbone": self.fingerprint,
+            "features": view,
+            "precision": f"{self.context.eval_precision} on {self.context.device.type}",
+            "images": hashlib.sha256(b"".join(contents)).hexdigest(),
+            "code": code_version(),
+        }
+
     def _computed(self, split: Split, rows: NDArray[Any], images: list[int], label: str) -> Stored:
         """Compute the features of `images`, whose numbers in the store are `rows`."""
         start = time.monotonic()
@@ -209,25 +221,6 @@ def _held(path: Path) -> Stored:
     except UserError as damage:
         print_safe(f"{damage}; its features are computed again", file=sys.stderr)
         return EMPTY
-
-
-def store_key(fingerprint: str, options: FewshotOptions, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:
-    """Return the key of a file of the store: every value that determines its features.
-
-    Args:
-        fingerprint: fingerprint of the backbone.
-        options: of which the view and the block count.
-        precision: precision and device of the computation.
-        contents: digests of the different images, sorted.
-    """
-    view = {"size": options.size, "resize": options.resize, "view": options.resize_mode, "block": options.block}
-    return {
-        "backbone": fingerprint,
-        "features": view,
-        "precision": precision,
-        "images": hashlib.sha256(b"".join(contents)).hexdigest(),
-        "code": code_version(),
-    }
 
 
 @lru_cache

@@ -1,4 +1,4 @@
 """k-nearest-neighbour classification on frozen features.
 
-The votes are counted in `backbones.pretrain.knn`, which DINO's validation uses, too.
+The votes are counted in `backbones.pretrain.accuracy`, as for DINO's validation.
 """

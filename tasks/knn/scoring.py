@@ -4,14 +4,12 @@ The protocol is DINO's (Caron et al. 2021, arXiv 2104.14294, section 4.1): poole
 without augmentation; the k nearest training images vote with weight exp(cosine similarity / temperature).
 """
 
-from backbones.pretrain.accuracy import accuracies, image_outcomes
-from backbones.pretrain.knn import knn_class_ranks
+from backbones.pretrain.accuracy import accuracies, image_outcomes, knn_class_ranks
 from backbones.spec import BackboneSpec
 from tasks.knn.task import KnnOptions
 from tasks.labelled_images import check_classes, frozen_backbone
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
-from transfer.data.loading.augment import view_of
 from transfer.engine.context import Context
 from transfer.task import Result
 
@@ -28,10 +26,8 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> Result:
     """Extract the features of both splits, and classify validation images by votes of the training images."""
     backbone = frozen_backbone(spec, options, context)
-    k, temperature, size = [options.k, *options.other_k], options.temperature, options.eval_batch_size
-    ranks = knn_class_ranks(
-        backbone, dataset, view_of(options), context, k=k, temperature=temperature, batch_size=size, must_vary=True
-    )
+    k, temperature = [options.k, *options.other_k], options.temperature
+    ranks = knn_class_ranks(backbone, dataset, options, context, k=k, temperature=temperature, must_vary=True)
     outcomes = image_outcomes(dataset.validation) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
     return accuracies(outcomes), outcomes

@@ -178,11 +178,6 @@ def restore(spec: BackboneSpec, options: ReidOptions, context: Context) -> ReidL
     return _trained_learner(create(spec, img_size=options.size), options, context)
 
 
-def features(learner: ReidLearner, images: FileSplit, options: ReidOptions, context: Context) -> Tensor:
-    """Return the features [M, D] of images as they are ranked."""
-    return ranked_features(learner, images, options, context, "features")
-
-
 def untrained_learner(spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
     """Return backbone and neck."""
     backbone = create(spec, img_size=options.size, weights="random", load="strict")
@@ -281,9 +276,8 @@ def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context
     """
     lists, found = {"query": dataset.query, "gallery": dataset.gallery}, []
     for split, samples in lists.items():
-        features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
-        check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-        found.append(features)
+        found.append(features(learner, dataset.files(samples), options, context, f"{split} features"))
+        check_finite(found[-1], [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
     labels = [
         np.array([getattr(sample, kind) for sample in samples])
         for kind in ("identity", "camera")
@@ -330,16 +324,16 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
     return context.loader(images, batches, parts=parts, collate=collate_boxes, epochs=epochs)
 
 
-def ranked_features(
-    learner: ReidLearner, files: FileSplit, options: ReidOptions, context: Context, label: str
+def features(
+    learner: ReidLearner, files: FileSplit, options: ReidOptions, context: Context, label: str = "features"
 ) -> Tensor:
     """Return the L2-normalised features [M, D] of the files, as ranked."""
 
     def encode(images: Tensor) -> Tensor:
-        features = learner.encode(images)
-        return features + learner.encode(images.flip(-1)) if options.flip_test else features
+        found = learner.encode(images)
+        return found + learner.encode(images.flip(-1)) if options.flip_test else found
 
     files.read_channels(learner.backbone.spec.in_chans)
     images = SplitDataset(files, view_of(options), preload=False)
-    features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
-    return nn.functional.normalize(features, dim=1)
+    found = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
+    return nn.functional.normalize(found, dim=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from backbones.kernels.functions import normalised_pointwise, pointwise, softmax
-from backbones.pretrain.knn import weighted_knn
+from backbones.pretrain.accuracy import weighted_knn
 from tasks.probes import LeastSquares, Logistic, Neighbours, best_strength, standardise
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank

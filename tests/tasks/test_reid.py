@@ -69,7 +69,7 @@ def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pyt
             found[5] = torch.nan
         return found
 
-    monkeypatch.setattr("tasks.reid.training.ranked_features", features)
+    monkeypatch.setattr("tasks.reid.training.features", features)
     with pytest.raises(NotFinite) as error:
         _rank(None, data, options, context())  # type: ignore[arg-type]
     assert str(error.value) == f"features of the gallery split: not finite for {data.name_of(data.gallery[5])}"

@@ -16,11 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.backbone import Backbone, check_builds, create
 from backbones.flops import flops
-from backbones.pretrain.accuracy import image_outcomes
+from backbones.pretrain.accuracy import TOP, image_outcomes, knn_class_ranks
 from backbones.pretrain.dino import loss as dino_loss
 from backbones.pretrain.dino.method import METHOD, DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
-from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.pretrain.method import with_train_size
 from backbones.spec import BackboneSpec
 from backbones.token_shards import Shards
@@ -28,7 +27,6 @@ from backbones.vit import share_tokens
 from transfer.core.errors import UsageError, UserError
 from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import view_of
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine import dist
@@ -266,7 +264,7 @@ def rescore(outcomes: Outcomes) -> Scores:
     """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
     if "rank" not in outcomes:
         return {}
-    return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}
+    return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in TOP}
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
@@ -293,6 +291,6 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
     """
     if data.val is None or data.train is None:
         return {}
-    k, temperature, size = options.knn_k, options.knn_temperature, options.eval_batch_size
-    ranks = knn_class_ranks(backbone, data, view_of(options), context, k=[k], temperature=temperature, batch_size=size)
+    k, temperature = options.knn_k, options.knn_temperature
+    ranks = knn_class_ranks(backbone, data, options, context, k=[k], temperature=temperature)
     return {**image_outcomes(data.val), "rank": ranks[k]}

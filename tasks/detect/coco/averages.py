@@ -211,17 +211,19 @@ def evaluate(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Match
         UserError: masks are asked for and faster-coco-eval is not installed.
     """
     assert data.val is not None
-    objects, scoring = objects_of(data.val, data.category_ids, kind), data.scoring
+    images, scoring = data.val.images, data.scoring
+    ids, categories = np.array([image.id for image in images], np.int64), np.array(data.category_ids, np.int64)
+    objects = objects_of(data.val, len(categories), kind)
     most, areas, thresholds = scoring.max_detections[-1], np.array(scoring.ranges), np.array(scoring.ious)
-    detections = detections_from(results, objects, kind, most=most)
+    detections = detections_from(results, ids, categories, kind, most=most)
     pairs = candidates(detections, objects, scoring.ious[0])
     matched, ignored = match(pairs, detections, objects, areas, thresholds)
     # pycocotools sorts the detections of a category stably, and meets them by image
     order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
     return Matches(
         kind=kind,
-        sample=objects.names,
-        categories=objects.categories,
+        sample=np.array([image.file_name for image in images], dtype=np.str_),
+        categories=categories,
         image=detections.image[order].astype(np.int32),
         category=detections.category[order].astype(np.int32),
         score=detections.score[order],

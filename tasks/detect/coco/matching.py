@@ -51,12 +51,6 @@ class Objects(FlatArrays):
 
     crowd: NDArray[Any]
     """Whether each object is a crowd, bool [M]."""
-    ids: NDArray[Any]
-    """Ids [I] of the images, int64, rising."""
-    names: NDArray[Any]
-    """File names [I] of the images."""
-    categories: NDArray[Any]
-    """Ids [K] of the categories, int64, rising."""
 
     def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
         """Return [A, G]: whether each object does not count in a range, being a crowd or of another size."""
@@ -73,21 +67,21 @@ class Detections(FlatArrays):
     """Rank [M] within image and category, from 0, int64; equal scores in the order of the results."""
 
 
-def objects_of(split: CocoSplit, category_ids: Sequence[int], kind: str) -> Objects:
+def objects_of(split: CocoSplit, categories: int, kind: str) -> Objects:
     """Return the objects of a split, a region to be ignored as a crowd of each category.
 
     For masks, an object without one is a crowd that fills its box.
 
     Args:
-        split: whose labels are indices into `category_ids`.
-        category_ids: K ids, rising.
+        split: whose labels are indices into the rising ids of the categories.
+        categories: K.
         kind: whether boxes are compared, "bbox", or masks, "segm".
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
     """
     # a region stands once for each category
-    times = np.where(split.label < 0, len(category_ids), 1)
+    times = np.where(split.label < 0, categories, 1)
     rows = np.repeat(np.arange(len(times)), times)
     category = np.maximum(split.label, 0)[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
     order = np.lexsort((category, split.image[rows]))
@@ -101,21 +95,20 @@ def objects_of(split: CocoSplit, category_ids: Sequence[int], kind: str) -> Obje
         boxes=split.boxes[rows],
         masks=_encoded(split)[rows] if kind == "segm" else None,
         crowd=crowd[rows],
-        ids=np.array([image.id for image in split.images], dtype=np.int64),
-        names=np.array([image.file_name for image in split.images], dtype=np.str_),
-        categories=np.array(category_ids, dtype=np.int64),
     )
 
 
-def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: str, *, most: int) -> Detections:
-    """Return the detections with the `most` highest scores of each image and category.
+def detections_from(
+    results: Sequence[dict[str, Any]], images: NDArray[Any], categories: NDArray[Any], kind: str, *, most: int
+) -> Detections:
+    """Return the detections with the `most` highest scores of each image and category, of rising ids [I] and [K].
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
     """
     image, category = (
         np.searchsorted(known, np.array([result[key] for result in results], dtype=np.int64))
-        for known, key in ((objects.ids, "image_id"), (objects.categories, "category_id"))
+        for known, key in ((images, "image_id"), (categories, "category_id"))
     )
     score = np.array([result["score"] for result in results], dtype=np.float64)
     order = np.lexsort((-score, category, image))
@@ -224,7 +217,7 @@ object; and their intersection over union [P], float64; with a crowd, the share 
 
 def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs:
     """Return all pairs that overlap enough for the `lowest` threshold."""
-    codes = [table.image * len(objects.categories) + table.category for table in (detections, objects)]
+    codes = [(table.image << 32) + table.category for table in (detections, objects)]
     first, last = (np.searchsorted(codes[1], codes[0], side) for side in ("left", "right"))
     counts = last - first
     detection = np.repeat(np.arange(len(detections)), counts)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from backbones.pretrain.knn import true_class_ranks, weighted_knn
+from backbones.pretrain.accuracy import voted_ranks, weighted_knn
 from tests.oracles.knn import class_rank, similarities, votes
 from transfer.core.errors import UserError
 
@@ -12,7 +12,7 @@ from transfer.core.errors import UserError
 def test_votes_are_those_of_the_plain_statement(
     elements: int, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backbones.pretrain.knn.BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr("backbones.pretrain.accuracy.BLOCK_ELEMENTS", elements)
     generator = torch.Generator().manual_seed(0)
     train, test = (torch.randn(count, 5, generator=generator) for count in (40, 11))
     labels = torch.randint(4, (40,), generator=generator)
@@ -43,7 +43,7 @@ def test_an_impossible_number_of_neighbours_is_said(k: int) -> None:
 def test_fewer_neighbours_than_five_name_as_many_classes(k: int, found: list[int]) -> None:
     """As DINO's eval_knn.py, which counts the first min(5, k)."""
     ranked = torch.tensor([[4, 0, 1, 2, 3]]).expand(3, 5)
-    assert true_class_ranks(ranked, torch.tensor([4, 0, 1]), k).tolist() == found
+    assert voted_ranks(ranked, torch.tensor([4, 0, 1]), k).tolist() == found
 
 
 @pytest.mark.parametrize("temperature", [1e-9, 1e-5, 1e-3, 0.01])

@@ -34,7 +34,7 @@ from backbones.backbone import create
 from backbones.positions import fit_positions
 from tasks.ranking.metrics import rank
 from tasks.reid.task import ReidOptions
-from tasks.reid.training import ReidLearner, ranked_features, train_loader
+from tasks.reid.training import ReidLearner, features, train_loader
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import Check, draws_of_torch, furthest, normalised, report, views
 from tests.benchmarks.parity.transreid_peer import PIXELS, Batch, Peer, Values, peer_name
@@ -148,7 +148,7 @@ def _compare_initialisation(state: dict[str, Tensor], ours: Ours) -> Iterator[Ch
 
 
 def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours) -> Iterator[Check]:
-    features = _their_features(peer, model)
+    theirs = _their_features(peer, model)
     identities = np.array([identity for _, identity, _, _ in peer.test_set.dataset])
     cameras = np.array([camera for _, _, camera, _ in peer.test_set.dataset])
     split = peer.queries
@@ -156,14 +156,14 @@ def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours
 
     ours.learner.eval()
     samples = [*dataset.query, *dataset.gallery]
-    own = ranked_features(ours.learner, dataset.files(samples), ours.options, ours.context, "features")
-    cmc, mean_ap, ranked = peer.rank(features, identities, cameras)
+    own = features(ours.learner, dataset.files(samples), ours.options, ours.context)
+    cmc, mean_ap, ranked = peer.rank(theirs, identities, cameras)
     yield Check("ranking: normalised features after training", float((own - ranked).abs().max()), 1e-4)
 
     each = rank(own[:split], own[split:], *labels)
     yield Check("ranking: mAP, each side's features", abs(each.mAP - mean_ap), 1e-3, f"{mean_ap:.6f}")
     # In fp32 each side rounds distances in its own way, and so orders near ties in its own way.
-    cmc, mean_ap, ranked = peer.rank(features.double(), identities, cameras)
+    cmc, mean_ap, ranked = peer.rank(theirs.double(), identities, cameras)
     same = rank(ranked[:split], ranked[split:], *labels)
     yield Check("ranking: mAP, the same features", abs(same.mAP - mean_ap), 1e-12, f"{mean_ap:.6f}")
     difference = float(np.abs(same.cmc - cmc).max())

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.detect import predict
-from tasks.detect.predict import detect, sizes_in_network
+from tasks.detect.learner import detect, sizes_in_network
 from tests.support import context
 from tests.tasks.detect.scenes import CATEGORIES, a_learner, data_of, split_of
 from transfer.core.process import Ranks
+from transfer.engine import dist
 from transfer.engine.extract import NotFinite
 
 SIZE = (64, 96)
@@ -72,10 +72,10 @@ def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypat
 
 def test_ranks_together_find_what_one_finds(learner, data, monkeypatch):
     alone, parts = found_by(learner, data, batch_size=2), []
-    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts.append(value) or [value])
+    monkeypatch.setattr(dist, "gather_objects", lambda value: parts.append(value) or [value])
     for rank in range(2):
         found_by(learner, data, batch_size=2, ranks=Ranks(rank, 2, rank, 2))
-    monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts)
+    monkeypatch.setattr(dist, "gather_objects", lambda value: parts)
     together = found_by(learner, data, batch_size=2)
     assert together == alone
     order = [result["image_id"] for result in alone]
