@@ -14,7 +14,6 @@ from backbones.weights.locate import trained_size
 from transfer.core.errors import UserError, reject
 from transfer.core.options import Checked, Common, Execution, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
-from transfer.data.loading.options import AugmentOptions
 from transfer.data.spec import DatasetSpec
 from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
@@ -39,13 +38,6 @@ class ViewOptions(Checked):
         super().__post_init__()
         if self.resize is not None and self.resize < self.size:
             reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
-
-    def augmentation(self, **given: Any) -> AugmentOptions:
-        """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""
-        plain: dict[str, Any] = {"augment": "crop", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3)}
-        plain |= {"interpolation": "bilinear", "flip": 0.5, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0}
-        plain |= {"pad": 0, "randaug": None, "resize": self.resize, "image_ops": "pil"}
-        return AugmentOptions(**(plain | given))
 
 
 @dataclass(kw_only=True)

@@ -20,8 +20,7 @@ from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import image_outcomes, macro
 from backbones.spec import BackboneSpec
 from tasks.fewshot.features import FLAG, Extractor, encoder
-from tasks.fewshot.support_sets import SupportSets
-from tasks.fewshot.task import FewshotOptions
+from tasks.fewshot.task import FewshotOptions, SupportSets
 from tasks.labelled_images import frozen_backbone
 from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
 from transfer.core.errors import UsageError

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
 from transfer.core.errors import reject
 from transfer.core.options import Added, Common, Needs, Range
 from transfer.data.classification import ClassificationData
+from transfer.data.loading.options import AugmentOptions
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric
 
@@ -42,10 +43,17 @@ class LinearOptions(ViewOptions, FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.augmentation(crop_area=self.crop_area, flip=self.flip)
+        self.augmentation()
         if self.lrs and (self.sam != "none" or self.clip_grad or self.warmup_lr_factor or self.min_lr_factor):
             common = "--sam, --clip-grad, --warmup-lr-factor and --min-lr-factor"
             reject(f"--lrs: {common} act on all learning rates together; remove them, or use --lr")
+
+    def augmentation(self) -> AugmentOptions:
+        """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""
+        given: dict[str, Any] = {"augment": "crop", "crop_area": self.crop_area, "crop_ratio": (3 / 4, 4 / 3)}
+        given |= {"interpolation": "bilinear", "flip": self.flip, "resize": self.resize, "image_ops": "pil"}
+        given |= {"auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 0, "randaug": None}
+        return AugmentOptions(**given)
 
 
 class Linear(Classification):

@@ -380,8 +380,7 @@ def train_loader(
     dataset: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context
 ) -> RunLoader:
     """Return a loader of shuffled batches of randomly cropped and flipped images, without an incomplete last batch."""
-    train = dataset.training
     mean, std = backbone.spec.mean or (), backbone.spec.std or ()  # which a built backbone knows
-    augmentation = options.augmentation(crop_area=options.crop_area, flip=options.flip)
-    images = SplitDataset(train, train_transform(options.size, augmentation, mean, std), seed=context.seed)
+    transform = train_transform(options.size, options.augmentation(), mean, std)
+    images = SplitDataset(dataset.training, transform, seed=context.seed)
     return context.shuffled(images, options)

@@ -1,8 +1,17 @@
-"""Segmentation by a linear layer on frozen patch tokens: options, metrics, version; see `tasks.segment.training`."""
+"""Segmentation by a linear layer on frozen patch tokens: options, metrics, version; see `tasks.segment.training`.
+
+Scores are made of counts of pixels by image and class. A class that no pixel of the images has is left out of the mean
+(Everingham et al. 2010, The PASCAL VOC challenge, has none such). mmsegmentation's `mIoU` leaves it out only if it is
+not predicted either, and else counts it as 0; both are equal where each class has a pixel.
+Shapes: M images, C classes, B resamples.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification
@@ -10,10 +19,13 @@ from transfer.core.errors import reject
 from transfer.core.options import Common, Execution, Range
 from transfer.data.classification import MASKED, ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
+from transfer.statistics.intervals import resample_counts
 from transfer.task import ByClass, Defaults, Metric, Outcomes, Scores
 
 LOOKED_AT = 20
 """Images whose sides are looked at for `--size`."""
+COUNTS = ("intersection", "union", "labelled")
+"""int64 [M, C]: pixels of the class that are found as such; of the class or found as such; of the class."""
 
 
 @dataclass(kw_only=True)
@@ -76,17 +88,51 @@ class Segment(Classification):
         """Return the classes, which the masks know as numbers alone."""
         return {"classes": list(dataset.classes)}
 
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Return `mIoU`, the mean over classes, and `pixel_accuracy`, the share of all labelled pixels that are right.
+
+        Both are of the pixels of all images together: an image counts by its pixels.
+        """
+        values = _weighted(outcomes, np.ones((1, len(outcomes["sample"]))))
+        return {name: float(value[0]) for name, value in values.items()}
+
     def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
         """Return both scores, which are of all images together."""
         return self.rescore(outcomes)
 
     def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
         """Return the intersection over union of each class by its label, under `mIoU`."""
-        from tasks.segment.scoring import by_class
-
         columns = zip(outcomes["labelled"].T > 0, by_class(outcomes).T, strict=True) if "mIoU" in names else ()
         found = {str(label): (images, {"mIoU": column}) for label, (images, column) in enumerate(columns)}
         return {label: of_class for label, of_class in found.items() if of_class[0].any()}
+
+
+def resampled(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+    """Return both on bootstrap resamples of the images [B], as "resampled_mIoU", of which intervals are made."""
+    values = _weighted(outcomes, resample_counts(outcomes["sample"]))
+    return {f"resampled_{name}": value for name, value in values.items()}
+
+
+def by_class(outcomes: Outcomes) -> NDArray[Any]:
+    """Return the intersection over union of each class [1 + B, C], first of the images, then of the resamples of
+    `resampled`; nan where no pixel has the class.
+    """
+    counts = resample_counts(outcomes["sample"])
+    right, union, labelled = _sums(outcomes, np.vstack([np.ones_like(counts[:1]), counts]))
+    return np.divide(right, union, out=np.full_like(right, np.nan), where=labelled > 0)
+
+
+def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the scores [B] for weights [B, M] of the images."""
+    right, union, labelled = _sums(outcomes, weights)
+    shares = np.divide(right, union, out=np.zeros_like(right), where=labelled > 0)
+    present = (labelled > 0).sum(1)
+    return {"mIoU": shares.sum(1) / present, "pixel_accuracy": right.sum(1) / labelled.sum(1)}
+
+
+def _sums(outcomes: Outcomes, weights: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return `COUNTS` [B, C] of all images for weights [B, M] of them."""
+    return [weights @ outcomes[name].astype(np.float64) for name in COUNTS]
 
 
 TASK = Segment()

@@ -30,8 +30,7 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head
 from tasks.labelled_images import frozen_backbone
-from tasks.segment.scoring import COUNTS, resampled, rescore
-from tasks.segment.task import SegmentOptions
+from tasks.segment.task import COUNTS, TASK, SegmentOptions, resampled
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
 from transfer.core.pictures import file_name
@@ -225,7 +224,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     context.cost.eval_seconds += time.monotonic() - start
     if options.epochs:
         export_frozen(backbone, learner.state_dict(), context, classes=list(dataset.classes), upright=val.upright)
-    return rescore(outcomes), outcomes
+    return TASK.rescore(outcomes), outcomes
 
 
 def restore(spec: BackboneSpec, options: SegmentOptions, context: Context) -> SegmentLearner:

@@ -1,15 +1,13 @@
 """Diagnostics of tokens: options, metrics, version; see `tasks.tokens.measuring`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.options import Common, Range
+from transfer.data.classification import ClassificationData
 from transfer.task import Defaults, Metric
-
-if TYPE_CHECKING:
-    from transfer.data.classification import ClassificationData
 
 SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 """Score of each kind of place; the last place of a kind counts."""
@@ -34,7 +32,7 @@ class Tokens(Classification):
         name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
     }
 
-    def defaults_for_data(self, spec: BackboneSpec, dataset: "ClassificationData", options: TokensOptions) -> Defaults:
+    def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions) -> Defaults:
         """Return the number of validation images if it is below the recipe's."""
         images = len(dataset.val or ())
         return {"images": (options.images and min(options.images, images), f"there are {images} validation images")}

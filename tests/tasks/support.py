@@ -8,9 +8,7 @@ import numpy as np
 import torch
 
 from backbones.spec import BackboneSpec, resolve
-from tests.support import context
-from transfer.cli.command import read_command
-from transfer.cli.recipe import task_recipe
+from tests.support import command, context
 from transfer.data.classification import ClassificationData
 from transfer.data.spec import resolve_dataset
 from transfer.data.splits.split import Split
@@ -20,7 +18,7 @@ from transfer.task import Outcomes, Scores, load_task
 
 def smoke_options(task: str, *words: str) -> Any:
     """The task's options under `--smoke`, with flags on top."""
-    return read_command(task_recipe(task), load_task(task).options, ["--smoke", "--backbone", "tiny", *words]).options
+    return command(task, "--smoke", "--backbone", "tiny", *words).options
 
 
 def digits(per_class: int | None = None, task: str = "knn", *words: str) -> ClassificationData:

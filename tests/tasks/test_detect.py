@@ -1,16 +1,27 @@
-"""Whole runs of `transfer.run detect` on the drawn digits, in process."""
+"""Runs of `transfer.run detect` in process: on the drawn digits, and what wrong words, data and files give."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from backbones.spec import resolve
+from tasks.detect import mmlab, training
 from tasks.detect.task import RESULTS, TASK
+from tests.interactions.generator import with_words
 from tests.runs import record
+from tests.support import context
 from tests.tasks.detect.coco.cases import official
 from tests.tasks.support import smoke_options
+from tests.transfer.data.coco.coco_tree import changed, content, written
+from transfer.core.settings import CONFIGS
 from transfer.data.coco.dataset import CocoData
 from transfer.data.spec import resolve_dataset
+from transfer.engine.extract import NotFinite
+from transfer.engine.outcome import Outcome
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
@@ -56,3 +67,174 @@ def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
     assert {one["category_id"] for one in results} <= {*data.category_ids}
     expected = official(data.as_coco(data.val), results, "bbox") | official(data.as_coco(data.val), results, "segm")
     assert record(run).scores == pytest.approx(expected, abs=1e-9)
+
+
+FEW_BOXES = {"test_cfg": {"rcnn": {"max_per_img": 5}}, "train_cfg": {"rcnn": {"sampler": {"num": 32}}}}
+"""What is laid over each: with random weights all boxes that are allowed pass through the heads, and take long."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["mask_rcnn", "faster_rcnn", "mask_rcnn_vitdet"])
+def test_shipped_detectors_train_and_score(name: str, tmp_path: Path) -> None:
+    shipped = yaml.safe_load((CONFIGS / "detectors" / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert not shipped["model"].keys() & FEW_BOXES.keys()
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(shipped | {"model": shipped["model"] | FEW_BOXES}), encoding="utf-8")
+    assert main([*WORDS, *QUICK, "--subset", "2", "--detector", str(file), "--out", str(tmp_path / "runs")]) == 0
+    assert record(tmp_path / "runs").details["detector"] == name
+
+
+def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit status and what was said, in a command that makes no record."""
+    status = main(with_words([*WORDS, *QUICK[2:], "--out", str(out / "runs")], words))
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert not list(out.glob("runs/*/record.json"))
+    return status, said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--detector", "mask_rcn"], "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'"),
+        (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
+        (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
+        (["--size", "96", "64"], "--size 96 64: the limit of the shorter side comes first"),
+        (["--drop-path", "1"], "--drop-path 1.0: must be between 0 and 0.99"),
+        (["--out-indices", "0", "1", "2", "3"], "set four different blocks, with --pyramid taps"),
+        (["--pyramid", "taps", "--out-indices", "0", "1", "1", "2"], "set four different blocks"),
+        (["--epochs", "3", "--validate-at", "1", "4"], "epochs count from 1 to 3"),
+        (["--pyramid", "taps", "--out-indices", "0", "1", "2", "7"], "block 7 does not exist"),
+        (["--window", "2", "--global-blocks", "5"], "--global-blocks: block 5 does not"),
+        (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
+        (
+            ["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--relative"],
+            "relative positions need an attention of this suite",
+        ),
+        (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is not a plain ViT; use --window 0"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, err = failing(tmp_path, capfd, *words)
+    assert said in err
+    assert status == 2
+
+
+def test_an_attention_that_cannot_have_relative_positions_is_named_before_anything_is_looked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
+    (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
+    monkeypatch.setattr("transfer.evaluation.preflight.find_weights", None)
+    monkeypatch.setattr(mmlab, "load", None)
+    words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
+    for more in ([], ["--dry-run"]):
+        status, err = failing(tmp_path, capfd, *words, *more)
+        assert "mine.py:attend cannot have relative positions: use --no-relative" in err
+        assert status == 2
+
+
+def tiny_set(folder: Path, options: Any, **given: Any) -> CocoData:
+    """The small set, written and opened."""
+    written(folder, **given)
+    (folder / "tiny.yaml").write_text(f"format: coco\nroot: {folder}\n")
+    spec = resolve_dataset(str(folder / "tiny.yaml"))
+    return TASK.open(spec, options, root=None, subset=None, drop_corrupt=False)
+
+
+def boxes_only(split: str = "train") -> dict[str, Any]:
+    given = content(split)
+    for one in given["annotations"]:
+        del one["segmentation"]
+    return given
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "words", "said"),
+    [
+        ("{", "", [], "instances_train2017.json: not JSON"),
+        (changed("images", 0, width=41), "", [], "images do not have the size (width x height) that it states"),
+        (None, "val_annotations: null", [], "tiny: detect needs a val split"),
+        (boxes_only(), "", ["--detector", "mask_rcnn"], "tiny: 6 of 6 objects have no mask, but mask_rcnn needs them"),
+    ],
+    ids=["broken", "size", "no-val", "no-masks"],
+)
+def test_wrong_data(
+    train: Any, options: str, words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, train=train, val=boxes_only("val") if "--detector" in words else None)
+    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n{options}\n")
+    status, err = failing(tmp_path, capfd, "--dataset", str(tmp_path / "tiny.yaml"), *words)
+    assert said in err
+    assert status in (1, 2)
+
+
+def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
+    options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
+    data = tiny_set(tmp_path, options, train=changed("annotations", 0, segmentation=...))
+    assert data.unmasked == 1
+    for detector, effect, found in (
+        (None, "faster_rcnn, and no scores of masks", False),
+        ("mask_rcnn_light", "these are background in training", True),
+    ):
+        here = context(tmp_path / str(detector))
+        (tmp_path / str(detector)).mkdir()
+        scores, _ = TASK.execute(resolve("tiny"), data, replace(options, detector=detector), here)
+        assert ("mask_AP" in scores) == found
+        unused = "1 of 4 training images have no objects and are not trained on"
+        assert here.notes == [f"tiny: 1 of 6 objects have no mask: {effect}", unused]
+        batches = divmod(3, options.batch_size)
+        assert here.details["epoch"] == {"steps": batches[0], "images": 3, "left_out": batches[1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("base: x\n", "`masks` is missing"),
+        ("base: x\nmasks: 1\n", "`masks` is 1; it must be of type bool"),
+        ("base: x\nmasks: true\nmodle: {}\n", "unknown key 'modle'; did you mean 'model'"),
+        (
+            "base: faster-rcnn_r50_fpm\nmasks: false",
+            "no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'",
+        ),
+        ("base: mask-rcnn_r50_fpn\nmasks: false", "it predicts masks, so its file must say `masks: true`"),
+        ("base: faster-rcnn_r50-caffe-c4\nmasks: false", "is not a class detector with a feature pyramid"),
+        ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {neck: {num_outs: 3}}", "mmdetection cannot build it"),
+        (
+            "base: faster-rcnn_r50_fpn\nmasks: false\n"
+            "model: {rpn_head: {anchor_generator: {strides: [2, 4, 8, 16, 32]}}}",
+            "anchors of strides [2, 4, 8, 16, 32], but the levels have strides",
+        ),
+    ],
+)
+def test_wrong_detector_files(text: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    pyramid = ["--pyramid", "taps", "--depth", "4"] if "num_outs" in text else []
+    status, err = failing(tmp_path, capfd, "--detector", str(tmp_path / "mine.yaml"), *pyramid)
+    assert said in err
+    assert status == (1 if "no base" in said else 2)
+
+
+def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch on the way only says so: what follows may be finite again."""
+    options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
+    data = tiny_set(tmp_path, options)
+    assert data.val is not None
+    name, here, validated = data.val.images[0].file_name, context(), []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise NotFinite(name)
+
+    def trained(learner: Any, loader: Any, options: Any, context: Any, validate: Any) -> Outcome:
+        validated.append(validate(0))
+        return Outcome(step=7)
+
+    monkeypatch.setattr(training, "detect", broken)
+    monkeypatch.setattr(training, "fit", trained)
+    assert TASK.execute(resolve("tiny"), data, options, here) == ({}, {})
+    assert here.outcome.status == "nonfinite"
+    assert name in here.outcome.reason
+    assert validated == [{}]
+    assert here.notes[1:] == [f"epoch 1 has no scores: {name}"]

@@ -11,37 +11,29 @@ from backbones.backbone import Backbone, create
 from backbones.pretrain.dino.training import DinoLearner
 from backbones.pretrain.supervised.training import SupervisedLearner
 from tasks.reid.training import ReidLearner
-from tests.support import fit_options
-from transfer.cli.command import read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe, task_recipe
-from transfer.core.settings import read_yaml
+from tests.support import command, fit_options
 from transfer.engine.learner import Learner
-from transfer.task import load_task
 
 DECAY = 0.5
 
 
-def pretraining(name: str) -> Any:
-    recipe = pretraining_recipe(name)
-    own = load_task("pretrain-" + read_yaml(recipe.path)["method"]).options
-    return read_command(recipe, own, ["--backbone", "tiny", "--smoke"], PretrainRunOptions).options
+def options(name: str) -> Any:
+    return command(name, "--backbone", "tiny", "--smoke").options
 
 
 def supervised(name: str) -> tuple[Learner, Backbone, str]:
     backbone = create(name, weights="random", classes=5)
-    return SupervisedLearner(backbone, torch.full((5,), 0.2), pretraining("deit"), 0), backbone, "backbone."
+    return SupervisedLearner(backbone, torch.full((5,), 0.2), options("deit"), 0), backbone, "backbone."
 
 
 def reid(name: str) -> tuple[Learner, Backbone, str]:
     backbone = create(name, weights="random")
-    options = read_command(task_recipe("reid"), load_task("reid").options, ["--backbone", "tiny", "--smoke"]).options
-    return ReidLearner(backbone, 5, options), backbone, "backbone."
+    return ReidLearner(backbone, 5, options("reid")), backbone, "backbone."
 
 
 def dino(name: str) -> tuple[Learner, Backbone, str]:
     student, teacher = (create(name, weights="random") for _ in range(2))
-    return DinoLearner(student, teacher, pretraining("dino"), 2), student, "student.backbone."
+    return DinoLearner(student, teacher, options("dino"), 2), student, "student.backbone."
 
 
 TASKS = [supervised, reid, dino]

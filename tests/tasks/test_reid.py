@@ -1,5 +1,6 @@
-"""What a ReID run keeps besides its scores: the first gallery images of every query, and pictures of them."""
+"""ReID: losses; lists and pictures that a run keeps; the state that validations on split-off identities keep."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,80 @@ from PIL import Image
 from backbones.spec import resolve
 from tasks.reid.pictures import PLACES
 from tasks.reid.task import TASK
-from tasks.reid.training import _rank
-from tests.support import context
+from tasks.reid.training import BNNeck, _rank, batch_hard_triplet
+from tests.processes import run_by_ranks
+from tests.runs import assert_equal_runs, history, record
+from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.data.reid.dataset import open_reid
 from transfer.data.reid.market1501 import Sample
+from transfer.data.reid.dataset import split_off
 from transfer.data.spec import resolve_dataset
 from transfer.engine.extract import NotFinite
 from transfer.run import main
+
+
+def plain(features: list[list[float]], labels: list[int], margin: float | None) -> float:
+    """The definition, with loops."""
+    total = 0.0
+    for i, anchor in enumerate(features):
+        positives = [math.dist(anchor, other) for j, other in enumerate(features) if labels[j] == labels[i]]
+        negatives = [math.dist(anchor, other) for j, other in enumerate(features) if labels[j] != labels[i]]
+        gap = max(positives) - min(negatives)
+        total += math.log1p(math.exp(gap)) if margin is None else max(gap + margin, 0.0)
+    return total / len(features)
+
+
+@pytest.mark.parametrize("margin", [None, 0.0, 0.3, 2.0])
+@pytest.mark.parametrize(("identities", "instances", "dim"), [(2, 2, 3), (4, 4, 8), (5, 3, 1)])
+def test_the_loss_is_its_definition(identities: int, instances: int, dim: int, margin: float | None) -> None:
+    generator = torch.Generator().manual_seed(identities)
+    features = torch.randn(identities * instances, dim, generator=generator, dtype=torch.float64)
+    labels = torch.arange(identities).repeat_interleave(instances)
+    order = torch.randperm(len(labels), generator=generator)
+    loss = batch_hard_triplet(features[order], labels[order], margin)
+    assert loss.item() == pytest.approx(plain(features.tolist(), labels.tolist(), margin), abs=1e-9)
+
+
+@pytest.mark.parametrize("offset", [10.0, 100.0, 1000.0])
+def test_an_offset_of_all_features_changes_neither_loss_nor_gradient(offset: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    near = 0.05 * torch.randn(32, 384, generator=generator) + offset
+    labels = torch.arange(8).repeat_interleave(4)
+    found, exact = (near.clone().to(dtype).requires_grad_() for dtype in (torch.float32, torch.float64))
+    for rows in (found, exact):
+        batch_hard_triplet(rows, labels).backward()
+    assert found.grad is not None
+    assert exact.grad is not None
+    assert (found.grad - exact.grad).norm() < 1e-4 * exact.grad.norm()
+
+
+def test_equal_features_give_ln_2_and_finite_gradients() -> None:
+    features = torch.ones(4, 3, requires_grad=True)
+    loss = batch_hard_triplet(features, torch.tensor([0, 0, 1, 1]))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2), abs=1e-6)
+    assert features.grad is not None
+    assert torch.isfinite(features.grad).all()
+
+
+def test_the_neck_standardises_and_classifies_without_shift_or_bias() -> None:
+    neck, features = BNNeck(5, 7), torch.randn(16, 5) * 3 + 2
+    after, logits = neck(features)
+    expected = (features - features.mean(0)) / (features.var(0, unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(after, expected, atol=1e-5)
+    assert torch.allclose(logits, after @ neck.classifier.weight.T)
+    trained = {name for name, parameter in neck.named_parameters() if parameter.requires_grad}
+    assert trained == {"norm.weight", "classifier.weight"}
+    assert 5e-4 < neck.classifier.weight.std().item() < 2e-3
+
+
+def test_the_neck_computes_in_fp32_under_autocast() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        after, logits = BNNeck(5, 7)(torch.randn(16, 5).bfloat16())
+    assert after.dtype == logits.dtype == torch.float32
+
 
 WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]
 
@@ -98,3 +164,65 @@ def test_queries_without_a_match_are_counted(tmp_path: Path) -> None:
     others = sum(sample.identity != person for sample in data.query)
     assert scores["mAP"] == 1
     assert here.notes[-1].startswith(f"{others} of {len(data.query)} queries have no match in the gallery")
+
+
+VALIDATED = [
+    "reid",
+    "--backbone",
+    "tiny",
+    "--smoke",
+    "--threads",
+    "1",
+    "--workers",
+    "0",
+    "--epochs",
+    "5",
+    "--lr",
+    "0.2",
+]
+VALIDATED += ["--warmup-epochs", "1", "--precision", "fp32", "--subset", "24", "--validate-at", "1", "2", "3", "5"]
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("best")
+    assert main([*VALIDATED, "--keep", "best", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_best_state_is_exported(best: Path) -> None:
+    validations = {line["epoch"]: line["mAP"] for line in history(best) if "mAP" in line}
+    kept = max(validations, key=lambda epoch: validations[epoch])
+    assert list(validations) == [1, 2, 3, 5]
+    assert kept < 5, "else the last state would do, too"
+    run = record(best)
+    assert run.details["validation"] == {"identities": 2, "kept_epoch": kept}
+    assert run.notes[-1] == f"2 training identities were validated on, not trained on; kept: epoch {kept}"
+    held = split_off(open_reid(resolve_dataset("toy_market"), None, subset=24), 0.1, seed=0)
+    options, export = smoke_options("reid", "--epochs", "0"), next(best.glob("*/export"))
+    scores, _ = TASK.run(resolve("tiny", weights=str(export)), held, options, context())
+    assert scores["mAP"] == validations[kept]
+
+
+def test_a_resumed_training_keeps_the_same_state(best: Path, tmp_path: Path) -> None:
+    words = [*VALIDATED, "--keep", "best", "--out", str(tmp_path)]
+    for step in (3, 9):
+        with stopped_after(step):
+            assert main(words) == 143
+    assert main(words) == 0
+    assert_equal_runs(tmp_path, best)
+
+
+def test_the_last_state_is_the_default(best: Path, tmp_path: Path) -> None:
+    assert main([*VALIDATED, "--out", str(tmp_path)]) == 0
+    assert (history(tmp_path), record(tmp_path).details["validation"]["kept_epoch"]) == (history(best), 5)
+
+
+@pytest.mark.nightly
+def test_two_ranks_keep_the_state_of_one_process(best: Path, tmp_path: Path) -> None:
+    words = [*VALIDATED, "--keep", "best", "--sync-bn", "--drop-path", "0"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    run_by_ranks("transfer.run", [*words, "--out", str(tmp_path / "two")], tmp_path / "log")
+    one, two = ([line["mAP"] for line in history(tmp_path / name) if "mAP" in line] for name in ("one", "two"))
+    assert one == pytest.approx(two, abs=0.02)
+    assert record(tmp_path / "one").details["validation"] == record(tmp_path / "two").details["validation"]

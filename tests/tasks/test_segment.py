@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import transfer
 from backbones.backbone import create
 from backbones.spec import resolve
-from tasks.segment.scoring import resampled, rescore
+from tasks.segment.task import TASK, resampled
 from tasks.segment.training import MaskedImages, SegmentLearner, check, make_encoder, random_view, windows
 from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, record
@@ -101,7 +101,7 @@ def test_scores_are_scikit_learns() -> None:
     kept = {"sample": names, "intersection": right, "union": true + said - right, "labelled": true}
     drawn = np.random.default_rng(0).multinomial(20, np.full(20, 1 / 20), size=500)[7]
     for rows, scores in (
-        (np.arange(20), rescore(kept)),
+        (np.arange(20), TASK.rescore(kept)),
         (np.repeat(np.argsort(names), drawn), {name[10:]: values[7] for name, values in resampled(kept).items()}),
     ):
         y, x = truth[rows].ravel(), found[rows].ravel()

@@ -2,16 +2,16 @@
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torchvision import transforms
 
+from backbones.pretrain.dino.method import DinoOptions
 from transfer.data.loading.augment import FastCrop
 from transfer.data.loading.images import to_pixels
 
-BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
 LOCAL_BLUR = 0.5
 SOLARIZE = 0.2
@@ -25,32 +25,16 @@ class MultiCrop:
     Draws from `random` and torch, in the order of the reference, so equal seeds give equal crops.
 
     Args:
-        global_size: G in pixels.
-        global_area: smallest and largest share of the image in a global crop.
-        local_size: L in pixels.
-        local_area: likewise for local crops.
-        local_crops: n.
-        blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
-            radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
-        image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
+        options: sizes, areas and number of the crops, and the radii of the blur (standard deviations in pixels): those
+            of the reference, 0.1 to 2, are meant for crops of 224 and 96 px and leave little of a 32 px one. With
+            `image_ops` "fast" it takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
         colors: whether images are RGB; if not, jitter, grey and solarisation are off.
     """
 
-    def __init__(
-        self,
-        global_size: int,
-        global_area: tuple[float, float],
-        local_size: int,
-        local_area: tuple[float, float],
-        local_crops: int,
-        *,
-        blur: tuple[float, float] | None = BLUR,
-        image_ops: Literal["pil", "fast"] = "pil",
-        colors: bool = True,
-    ) -> None:
-        fast = self.takes_pixels = image_ops == "fast"
-        self.global_crop = _crop(global_size, global_area, fast)
-        self.local_crop = _crop(local_size, local_area, fast)
+    def __init__(self, options: DinoOptions, *, colors: bool = True) -> None:
+        fast = self.takes_pixels = options.image_ops == "fast"
+        self.global_crop = _crop(options.size, options.global_area, fast)
+        self.local_crop = _crop(options.local_size, options.local_area, fast)
         flip: Any = transforms.RandomHorizontalFlip(0.5)
         jitter: Any = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
         grey: Any = transforms.RandomGrayscale(0.2)
@@ -64,8 +48,7 @@ class MultiCrop:
             self.blurred, self.solarized = fast_ops.gaussian_blur, fast_ops.solarize
         color: Sequence[Any] = (flip, transforms.RandomApply([jitter], 0.8), grey)
         self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
-        self.local_crops = local_crops
-        self.blur = blur
+        self.local_crops, self.blur = options.local_crops, options.blur
 
     def __call__(self, image: Any) -> list[Tensor]:
         first = self._view(image, self.global_crop, GLOBAL_BLUR[0])

@@ -7,7 +7,9 @@ Shapes: V crops (2 global ones first), B images, D channels, K prototypes.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Self
 
 import torch
@@ -56,16 +58,10 @@ class Network(nn.Module):
         Returns:
             Features [V * B, D] and outputs [V * B, K], crop after crop.
         """
-        groups: list[list[Tensor]] = []
-        for crop in crops:
-            if groups and groups[-1][0].shape == crop.shape:
-                groups[-1].append(crop)
-            else:
-                groups.append([crop])
         features = []
-        for group, fixed in zip(groups, still):
+        for (_, group), fixed in zip(groupby(crops, lambda crop: crop.shape), still):
             with freeze_running_statistics(self.backbone, fixed):
-                features.append(self.backbone.pooled(torch.cat(group)))
+                features.append(self.backbone.pooled(torch.cat([*group])))
         joined = torch.cat(features)
         return joined, self.head(joined)
 
@@ -277,10 +273,8 @@ def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> 
 
 def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:
     """Return the loader of multi-crop batches."""
-    crops_of = (options.size, options.global_area, options.local_size, options.local_area, options.local_crops)
-    colors = split.channels == 3 and not split.gives_arrays
-    image_ops = "fast" if split.gives_arrays else options.image_ops
-    crops = MultiCrop(*crops_of, blur=options.blur, image_ops=image_ops, colors=colors)
+    chosen = replace(options, image_ops="fast") if split.gives_arrays else options
+    crops = MultiCrop(chosen, colors=split.channels == 3 and not split.gives_arrays)
     return context.shuffled(SplitDataset(split, crops, seed=context.seed), options)
 
 

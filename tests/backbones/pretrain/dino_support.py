@@ -9,20 +9,14 @@ from torch.utils.data import Dataset
 from backbones import create
 from backbones.pretrain.dino.method import DinoOptions
 from backbones.pretrain.dino.training import DinoLearner
-from tests.support import PLAIN
+from tests.support import command
 from transfer.core.seeding import key_seed
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 
-DINO = {
-    **PLAIN, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.04, "weight_decay_end": 0.4, "no_decay": ("1d",),
-    "clip_grad": 3.0, "clip_grad_per_param": True, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (),
-    "batch_size": 4,
-    "size": 32, "global_area": (0.4, 1.0), "local_size": 16, "local_area": (0.05, 0.4), "local_crops": 2,
-    "image_ops": "pil",
-    "blur": (0.1, 2.0), "resize": 32, "drop_path": 0.0, "out_dim": 24, "norm_last_layer": True, "freeze_last_layer": 0,
-    "student_temp": 0.1, "teacher_temp": 0.04, "warmup_teacher_temp": 0.04, "warmup_teacher_temp_epochs": 0,
-    "teacher_momentum": 0.9, "center_momentum": 0.9, "teacher_bn": "own", "local_bn": True, "export": "teacher",
-    "knn_k": 3, "knn_temperature": 0.07, "eval_batch_size": 16,
+DINO = vars(command("dino", "--backbone", "tiny", "--smoke").options) | {
+    "epochs": 3, "lr": 1e-3, "warmup_epochs": 0.0, "warmup_lr": None, "warmup_prefix": False, "warmup_inclusive": False,
+    "min_lr": None, "precision": "fp32", "sync_bn": False, "batch_size": 4, "eval_batch_size": 16, "size": 32,
+    "local_size": 16, "resize": 32, "drop_path": 0.0, "out_dim": 24, "teacher_momentum": 0.9, "knn_k": 3,
 }  # fmt: skip
 
 

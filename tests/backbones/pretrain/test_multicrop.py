@@ -6,6 +6,7 @@ from PIL import ImageFilter, ImageOps
 from torchvision import transforms as T
 
 from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.backbones.pretrain.dino_support import dino_options
 from tests.backbones.pretrain.test_augment import picture
 from transfer.core.seeding import seeded
 from transfer.data.loading.images import to_floats
@@ -28,7 +29,7 @@ def published(image, size, area, radii, blur, solarize=0.0):
 @pytest.mark.parametrize(("local_crops", "radii"), [(0, (0.1, 2.0)), (3, (0.1, 0.5)), (3, None)])
 def test_equals_the_published_augmentation(local_crops, radii):
     image = picture(120, 90)
-    crops = MultiCrop(56, (0.4, 1.0), 24, (0.05, 0.4), local_crops, blur=radii)
+    crops = MultiCrop(dino_options(size=56, resize=None, local_size=24, local_crops=local_crops, blur=radii))
     for key in range(12):
         with seeded(key):
             expected = [published(image, 56, (0.4, 1.0), radii, *shares) for shares in ((1.0,), (0.1, 0.2))]

@@ -1,21 +1,16 @@
 """The shipped recipes of supervised pretraining are what their sources say."""
 
 import math
+from typing import Any
 
 import pytest
 
-from backbones.pretrain.supervised.method import SupervisedOptions
-from transfer.cli.command import read_command
-from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe import pretraining_recipe
+from tests.support import command
 from transfer.engine.schedule import Schedule
 
 
-def options(recipe: str, *words: str) -> SupervisedOptions:
-    words = ("--backbone", "tiny", *words)
-    found = read_command(pretraining_recipe(recipe), SupervisedOptions, words, PretrainRunOptions).options
-    assert isinstance(found, SupervisedOptions)
-    return found
+def options(recipe: str) -> Any:
+    return command(recipe, "--backbone", "tiny").options
 
 
 def test_deit_holds_its_rate_for_an_epoch_one_behind() -> None:

@@ -23,7 +23,7 @@ from backbones.pretrain.supervised.training import SupervisedLearner, train_load
 from backbones.spec import BackboneSpec, resolve
 from tests.backbones.support import in_pieces
 from tests.processes import spawn_ranks, start_rank
-from tests.support import PLAIN, context
+from tests.support import command, context
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.loading.loader import RunLoader
@@ -35,16 +35,9 @@ from transfer.engine.outcome import Outcome, Signs
 from transfer.engine.step import Stepper
 
 CLASSES = 3
-OPTIONS: dict[str, Any] = {
-    **PLAIN, "epochs": 2, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 0.05, "no_decay": ("1d",),
-    "stop_early": False, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (), "size": 32, "batch_size": 8,
-    "repeats": 1, "drop_path": 0.0,
-    "loss": "softmax", "head_bias": 0.0, "dense_weight": 0.0, "token_labels": None, "ema": None, "export": "raw",
-    "eval_batch_size": 16,
-    "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",
-    "image_ops": "pil",
-    "flip": 0.0, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 2, "randaug": None, "resize": 32,
-    "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
+OPTIONS = vars(command("cifar_deit", "--backbone", "tiny", "--smoke").options) | {
+    "epochs": 2, "lr": 2e-3, "min_lr": None, "warmup_epochs": 0.0, "warmup_lr": None, "no_decay": ("1d",),
+    "batch_size": 8, "eval_batch_size": 16, "validate_at": (), "precision": "fp32",
 }  # fmt: skip
 MIXED = {"mixup": 0.8, "cutmix": 1.0, "smoothing": 0.1, "drop_path": 0.1, "erase": 0.25}
 FAST = {"image_ops": "fast", "augment": "timm", "pad": 0, "crop_area": (0.3, 1.0), "crop_ratio": (0.8, 1.25)}

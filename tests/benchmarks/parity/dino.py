@@ -184,10 +184,7 @@ def compare_schedules(checkout: Path) -> Iterator[Check]:
 def compare_crops(checkout: Path) -> Iterator[Check]:
     """Crops of noisy images from equal seeds, as normalised."""
     options = recipe()
-    crops = MultiCrop(
-        options.size, options.global_area, options.local_size, options.local_area, options.local_crops,
-        blur=options.blur,
-    )  # fmt: skip
+    crops = MultiCrop(options)
     main, largest, draws = Peer(checkout, options, 1).modules["main_dino"], 0.0, 20
     theirs = main.DataAugmentationDINO(options.global_area, options.local_area, options.local_crops)
     for seed in range(draws):

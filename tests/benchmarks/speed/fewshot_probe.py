@@ -18,7 +18,7 @@ import torch
 
 from tasks.fewshot.features import Stored, read_stored, write_stored
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
-from tasks.fewshot.support_sets import SupportSets, permuted
+from tasks.fewshot.task import SupportSets, permuted
 from tasks.probes import LeastSquares
 from tests.benchmarks.options import read
 from tests.support import context

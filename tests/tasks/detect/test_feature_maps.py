@@ -1,9 +1,19 @@
+"""Feature maps: windows that end behind the image, and relative positions with every attention, against formulas."""
+
+import math
+from pathlib import Path
+
 import pytest
 import torch
+from torch import Tensor, nn
 
+from backbones.attention import ATTENTIONS, Attention, make_attention
 from backbones.backbone import create
 from backbones.diagnostics.maps import token_maps
-from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
+from backbones.kernels import operator
+from backbones.kernels.functions import SCORE_FUNCTIONS
+from tasks.detect.feature_maps import MapOptions, RelativePositions, StageMaps, VitMaps, make_maps
+from transfer.core.errors import UsageError
 
 
 def backbone(**given):
@@ -78,3 +88,225 @@ def test_models_with_stages_give_four_maps() -> None:
     assert maps.strides == [4, 8, 16, 32]
     assert [level.shape[2] for level in found] == [16, 8, 4, 2]
     assert [level.shape[1] for level in found] == maps.channels
+
+
+DIM, HEADS, SIZE = 16, 2, 3
+GRID = (5, 7)
+TRAIN = 11
+
+
+def attend(attention: nn.Module, x: Tensor, size: int, padding: str = "masked") -> Tensor:
+    options = MapOptions(out_indices=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
+    maps = VitMaps(create("tiny", weights="random", depth=1), options)
+    with torch.no_grad():
+        return maps._attend(attention, x, size)
+
+
+def an_attention(name: str = "softmax", **given) -> Attention:
+    torch.manual_seed(0)
+    attention = make_attention(name, DIM, HEADS, train_tokens=TRAIN, **given)
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, 0.3, 0.5)
+    return attention.eval()
+
+
+def stated(attention: Attention, x: Tensor, name: str, image: int) -> Tensor:
+    """The tokens [N, D] of one window, in float64, by the formula. `image`: tokens of the whole image."""
+    weights = {key: value.double() for key, value in attention.state_dict().items()}
+    q, k, v = (x @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(x), 3, HEADS, -1).permute(1, 2, 0, 3)
+    if "q_norm.weight" in weights:
+        q, k = (
+            (one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-6).sqrt() * weights[norm]
+            for one, norm in ((q, "q_norm.weight"), (k, "k_norm.weight"))
+        )
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if name == "softmax":
+        mixed = scores.softmax(-1)
+    elif name == "relu_sum":
+        mixed = scores.relu() / scores.relu().sum(-1, keepdim=True).clamp_min(1e-30)
+    else:
+        length = {"tokens": len(x), "image": image, "train": TRAIN}[attention.length]
+        alpha = weights.get("alpha", attention.alpha)
+        mixed = scores.relu() * length**-alpha
+    out = (mixed @ v).transpose(0, 1).reshape(len(x), -1)
+    if "gate.weight" in weights:
+        out = out * (x @ weights["gate.weight"].T + weights["gate.bias"]).sigmoid()
+    return out @ weights["proj.weight"].T + weights["proj.bias"]
+
+
+def by_window(x: Tensor, size: int, of_window) -> Tensor:
+    """[B, h, w, D]: a function of the tokens [N, D] that each window has, and of its (h, w), put back in place."""
+    out = torch.empty(x.shape, dtype=torch.float64)
+    for image in range(len(x)):
+        for top in range(0, x.shape[1], size):
+            for left in range(0, x.shape[2], size):
+                part = x[image, top : top + size, left : left + size].double()
+                found = of_window(part.flatten(0, 1), part.shape[:2])
+                out[image, top : top + size, left : left + size] = found.view(part.shape)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("softmax", {}),
+        ("softmax", {"qk_norm": True, "gate": "sigmoid"}),
+        ("relu", {}),
+        ("relu", {"length": "image"}),
+        ("relu", {"length": "train"}),
+        ("relu", {"alpha": "learned", "qk_norm": True}),
+        ("relu_sum", {}),
+    ],
+)
+@pytest.mark.parametrize("grid", [GRID, (2, 2)])
+def test_every_window_gives_what_its_tokens_alone_give(name: str, given: dict[str, object], grid) -> None:
+    attention = an_attention(name, **given)
+    x = torch.randn(2, *grid, DIM)
+    expected = by_window(x, SIZE, lambda tokens, _: stated(attention, tokens, name, grid[0] * grid[1]))
+    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("grid", [GRID, (2, 2)])
+def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(grid) -> None:
+    attention = an_attention()
+    attention.core = core = RelativePositions(attention.core, DIM // HEADS, (SIZE, SIZE))
+    for table in (core.rel_pos_h, core.rel_pos_w):
+        nn.init.normal_(table)
+    x = torch.randn(2, *grid, DIM)
+
+    def of_window(tokens: Tensor, shape: tuple[int, int]) -> Tensor:
+        weights = {key: value.double() for key, value in attention.state_dict().items()}
+        q, k, v = (tokens @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(tokens), 3, HEADS, -1).unbind(1)
+        row, column = (torch.arange(len(tokens)) // shape[1], torch.arange(len(tokens)) % shape[1])
+        apart = [place[:, None] - place + SIZE - 1 for place in (row, column)]
+        placed = core.rel_pos_h[apart[0]].double() + core.rel_pos_w[apart[1]].double()
+        scores = torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5 + torch.einsum("ihd,ijd->hij", q, placed)
+        out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v)
+        return out.flatten(1) @ weights["proj.weight"].T + weights["proj.bias"]
+
+    with torch.no_grad():
+        expected = by_window(x, SIZE, of_window)
+    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+TOKENS = (5, 4)
+
+
+def drawn(dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = TOKENS) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = grid[0] * grid[1]
+    found = [torch.randn(2, 3, tokens, d, generator=generator, dtype=torch.float64) for _ in range(3)]
+    return [x.to(dtype).requires_grad_() for x in found]
+
+
+def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = TOKENS) -> RelativePositions:
+    core = RelativePositions(ATTENTIONS[name], d, grid).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    for table in (core.rel_pos_h, core.rel_pos_w):
+        nn.init.normal_(table, 0, 0.5, generator=generator)
+    return core
+
+
+def written_out(
+    core: RelativePositions, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
+) -> Tensor:
+    """The scores of every pair of tokens, one by one; then the weights, and the sums."""
+    h, w = core.grid
+    rows = torch.stack([core.rel_pos_h[i // w - j // w + h - 1] for i in range(h * w) for j in range(h * w)])
+    columns = torch.stack([core.rel_pos_w[i % w - j % w + w - 1] for i in range(h * w) for j in range(h * w)])
+    placed = (rows + columns).unflatten(0, (h * w, h * w))  # [N, N, d]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
+    if name == "softmax":
+        return scores.softmax(-1) @ v
+    weights = SCORE_FUNCTIONS[name.removesuffix("_sum")](scores)
+    if name.endswith("_sum"):
+        return weights / weights.abs().sum(-1, keepdim=True) @ v
+    return float(length) ** -alpha * (weights @ v)
+
+
+@pytest.fixture(params=["few", "blocks"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """torch's own operations, as for few scores, or the operator's blocks."""
+    if request.param == "blocks":
+        monkeypatch.setattr("backbones.kernels.functions._prefers_torch_operations", lambda *_: False)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["softmax", *SCORE_FUNCTIONS, "relu_sum"])
+def test_values_and_gradients_are_those_of_the_formula(name: str, dtype: torch.dtype, path: str) -> None:
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-11}
+    core, exact = a_core(name, dtype), a_core(name, torch.float64)
+    exact.load_state_dict(core.state_dict())
+    ours, theirs = drawn(dtype), [x.detach().double().requires_grad_() for x in drawn(dtype)]
+    alphas = [torch.tensor(0.8, dtype=one, requires_grad=True) for one in (dtype, torch.float64)]
+    out = core(*ours, alpha=alphas[0], length=7)
+    expected = written_out(exact, *theirs, name, alphas[1], 7)
+    torch.testing.assert_close(out.double(), expected, **close)
+    learned = [[*ours, *core.parameters()], [*theirs, *exact.parameters()]]
+    if name in SCORE_FUNCTIONS:
+        learned = [[*one, alpha] for one, alpha in zip(learned, alphas, strict=True)]
+    towards = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
+    found, wanted = (
+        torch.autograd.grad((one.double() * towards).sum(), parameters)
+        for one, parameters in zip((out, expected), learned, strict=True)
+    )
+    for mine, true in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=1e-4 if dtype == torch.float32 else 1e-9, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu"])
+def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys of 8 + 5 + 4 filled up to 32 beside values of 32, in Triton's interpreter."""
+    pytest.importorskip("triton")
+    from backbones.kernels import fused
+
+    monkeypatch.setattr(fused, "TILES", dict.fromkeys(fused.TILES, (fused.Tile(16, 16, 4, 1),)))
+    monkeypatch.setattr("backbones.kernels.functions._prefers_torch_operations", lambda *_: False)
+    grid, d = (3, 6), 32
+    core = a_core(name, torch.float32, d, grid)
+    found: list[list[Tensor]] = []
+    for kernels in (fused, None):
+        monkeypatch.setattr(operator, "_kernels_for", lambda *_, kernels=kernels: kernels)
+        monkeypatch.setattr("tasks.detect.feature_maps.padded_width", lambda q, width, on=kernels: 64 if on else width)
+        tensors = drawn(torch.float32, d, grid)
+        out = core(*tensors, alpha=1.0, length=None)
+        found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+USERS = """
+import torch
+
+def fixed(q, k, v):
+    return torch.tanh(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5) @ v
+
+def scaled(q, k, v, scale=None):
+    return torch.tanh(q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ v
+
+class Whole(torch.nn.Module):
+    def __init__(self, dim, heads, scale=1.0):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+"""
+
+
+def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(USERS)
+    options = MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
+    given = {"weights": "random", "attention": f"{tmp_path}/mine.py:scaled"}
+    maps = VitMaps(create("tiny", **given), options).eval()
+    core = maps.backbone.model.blocks[0].attn.core
+    nn.init.normal_(core.rel_pos_h)
+    core.grid = core.size = (2, 2)
+    q, k, v = drawn(torch.float32, 32, (2, 2))
+    w, i = 2, torch.arange(4)
+    placed = core.rel_pos_h[i[:, None] // w - i // w + 1] + core.rel_pos_w[i[:, None] % w - i % w + 1]
+    scores = q @ k.mT / 32**0.5 + torch.einsum("bnid,ijd->bnij", q, placed)
+    torch.testing.assert_close(core(q, k, v), scores.tanh() @ v, rtol=1e-5, atol=1e-5)
+    for name in ("fixed", "Whole"):
+        with pytest.raises(UsageError, match="relative positions need an attention of this suite"):
+            VitMaps(create("tiny", weights="random", attention=f"{tmp_path}/mine.py:{name}"), options)

@@ -1,15 +1,26 @@
-"""mmdetection over the bridge: it imports in silence, trains and predicts."""
+"""mmdetection over the bridge: it imports in silence, trains and predicts.
 
+`nms`, called through mmcv, against its definition in plain Python; RoIAlign against torchvision's with its own
+gradient, in float64.
+"""
+
+import importlib
+import math
 import subprocess
 import sys
+from fractions import Fraction
 
+import numpy as np
 import pytest
+import torch
+import torchvision
 
 from tasks.detect import mmlab
 from transfer.core.errors import UserError
 
 mmlab.load()
 
+from mmcv.ops import RoIAlign, batched_nms, deform_conv2d, nms  # noqa: E402
 
 SILENT = """
 from tasks.detect import mmlab
@@ -59,3 +70,162 @@ def test_official_packages_beside_the_fork_are_an_error(official, monkeypatch, t
     with pytest.raises(UserError, match=rf"onedl-\w+ and {official} are both installed|{official} and onedl"):
         mmlab.load()
     mmlab._owners.cache_clear()
+
+
+def test_a_missing_operator_names_itself_and_who_asked():
+    with pytest.raises(UserError, match="needs a compiled mmcv") as raised:
+        deform_conv2d(torch.zeros(1, 3, 8, 8), torch.zeros(1, 18, 6, 6), torch.zeros(4, 3, 3, 3))
+    assert str(raised.value).startswith("mmcv.ops.deform_conv.DeformConv2dFunction.forward calls mmcv's operator")
+    assert "'deform_conv_forward'" in str(raised.value)
+    assert torch.__version__ in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["nms", "roi_align"])
+def test_operators_are_those_that_mmcv_asks_for(name):
+    """A new version of mmcv that calls another operator in these files is noticed here."""
+    source = importlib.import_module(f"mmcv.ops.{name}").__file__
+    with open(source, encoding="utf-8") as file:  # noqa: PTH123
+        called = {part.split("(")[0] for part in file.read().split("ext_module.")[1:]}
+    unused = {"nms_match", "nms_rotated", "nms_quadri", "softnms"}
+    assert called - set(mmlab.OPS) <= unused
+
+
+def some_boxes(count, seed, most=12):
+    """Integer boxes, small enough for many equal IoUs, and scores that all differ."""
+    rng = np.random.default_rng(seed)
+    near = rng.integers(0, most, (count, 2))
+    boxes = np.concatenate([near, near + rng.integers(0, most, (count, 2))], axis=1)
+    return boxes.tolist(), ((rng.permutation(count) + 1) / (count + 1)).tolist()
+
+
+def iou(one, other, offset):
+    """Exact; 0 of two boxes without area."""
+    width = min(one[2], other[2]) - max(one[0], other[0]) + offset
+    height = min(one[3], other[3]) - max(one[1], other[1]) + offset
+    both = max(width, 0) * max(height, 0)
+    areas = [(box[2] - box[0] + offset) * (box[3] - box[1] + offset) for box in (one, other)]
+    return Fraction(both, sum(areas) - both) if sum(areas) > both else Fraction(0)
+
+
+def plain_nms(boxes, scores, threshold, offset):
+    kept = []
+    for index in sorted(range(len(boxes)), key=lambda index: -scores[index]):
+        if all(iou(boxes[index], boxes[better], offset) <= Fraction(threshold) for better in kept):
+            kept.append(index)
+    return kept
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("threshold", ["0", "0.5", "0.6"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_nms(threshold, offset, dtype):
+    for seed in range(5):
+        boxes, scores = some_boxes(60, seed)
+        given = torch.tensor(boxes, dtype=dtype), torch.tensor(scores, dtype=dtype)
+        dets, kept = nms(*given, float(threshold), offset=offset)
+        assert kept.tolist() == plain_nms(boxes, scores, threshold, offset)
+        assert dets.dtype == dtype
+        torch.testing.assert_close(dets, torch.cat([given[0], given[1][:, None]], 1)[kept])
+
+
+def test_nms_of_equal_scores_keeps_the_first():
+    boxes = torch.tensor([[0.0, 0, 4, 4]] * 3 + [[9, 9, 12, 12]])
+    assert nms(boxes, torch.tensor([0.5, 0.5, 0.5, 0.5]), 0.5)[1].tolist() == [0, 3]
+
+
+def test_no_boxes():
+    nothing = torch.zeros(0, 4), torch.zeros(0)
+    for dets, kept in (nms(*nothing, 0.5), nms(*nothing, 0.5, offset=1)):
+        assert dets.shape == (0, 5)
+        assert kept.shape == (0,)
+        assert kept.dtype == torch.int64
+
+
+@pytest.mark.parametrize(("classes", "side"), [(80, 4), (1203, 32)])
+def test_late_classes_are_suppressed_as_the_first_one(classes, side):
+    drawn = torch.Generator().manual_seed(0)
+    corners = 760 + 200 * torch.rand(20, 2, generator=drawn)[torch.randint(0, 20, (600,), generator=drawn)]
+    corners += 0.3 * side * torch.randn(600, 2, generator=drawn)
+    boxes = torch.cat([corners, corners + side * (0.2 * torch.randn(600, 2, generator=drawn)).exp()], dim=1)
+    scores = torch.rand(600, generator=drawn)
+    found = [
+        batched_nms(boxes, scores, torch.full((600,), one), {"type": "nms", "iou_threshold": 0.5})
+        for one in (0, classes - 1)
+    ]
+    assert found[0][1].tolist() == found[1][1].tolist()
+    assert found[0][0].dtype == torch.float32
+    torch.testing.assert_close(found[1][0], torch.cat([boxes, scores[:, None]], dim=1)[found[1][1]], rtol=0, atol=0)
+
+
+def test_classes_do_not_suppress_each_other():
+    boxes, scores = some_boxes(80, 4)
+    classes = [index % 3 for index in range(80)]
+    given = torch.tensor(boxes, dtype=torch.float32), torch.tensor(scores), torch.tensor(classes)
+    _, kept = batched_nms(*given, {"type": "nms", "iou_threshold": 0.5})
+    expected = set()
+    for one in range(3):
+        members = [index for index in range(80) if classes[index] == one]
+        kept_of_class = plain_nms([boxes[i] for i in members], [scores[i] for i in members], "0.5", 0)
+        expected |= {members[index] for index in kept_of_class}
+    assert kept.tolist() == sorted(expected, key=lambda index: -scores[index])
+
+
+ROIS = torch.tensor(
+    [
+        [0, 2.0, 3.0, 9.0, 8.5],
+        [1, 0.3, 0.4, 0.9, 0.6],  # smaller than a pixel
+        [1, -9.0, -7.2, 30.0, 29.0],  # beyond the map on all sides
+        [0, 40.0, 40.0, 50.0, 55.0],  # outside
+        [1, -0.75, 2.0, 13.0, 4.0],  # over one border
+        [0, 4.0, 4.0, 4.0, 9.0],  # without area
+    ],
+    dtype=torch.float64,
+)
+
+
+def maps(seed=0):
+    return torch.randn(2, 3, 9, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def with_gradient(align, features):
+    """The output, and the gradient of its product with fixed random numbers."""
+    leaf = features.clone().requires_grad_()
+    output = align(leaf)
+    noise = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (output * noise.to(output.dtype)).sum().backward()
+    return output.detach(), leaf.grad
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize(("size", "scale"), [((2, 3), 1.0), ((4, 1), 0.5)])
+def test_values_and_gradients(size, scale, ratio, aligned):
+    layer = RoIAlign(size, scale, ratio, "avg", aligned)
+    found = with_gradient(lambda leaf: layer(leaf, ROIS), maps())
+    peer = torchvision.ops.RoIAlign(size, scale, ratio, aligned)
+    expected = with_gradient(lambda leaf: peer(leaf, ROIS), maps())
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_lower_precisions(dtype):
+    rois = ROIS[[0, 2, 4]].round()  # exact in all of them
+    features = maps().to(dtype)
+    layer = RoIAlign((2, 3), 0.5, 2, "avg", True)
+    found = with_gradient(lambda leaf: layer(leaf, rois.to(dtype)), features)
+    expected = with_gradient(lambda leaf: layer(leaf, rois), features.double())
+    step = torch.finfo(dtype).eps
+    for one, other in zip(found, expected):
+        assert one.dtype == dtype
+        torch.testing.assert_close(one.double(), other, rtol=4 * step, atol=8 * step)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_roi_that_is_not_finite_gives_nan_and_spares_the_others(aligned):
+    rois = torch.cat([ROIS, ROIS[:2]])
+    rois[6, 3], rois[7, 2] = math.nan, math.inf
+    layer = RoIAlign((2, 3), 1.0, 0, "avg", aligned)
+    output = layer(maps(), rois)
+    assert output[6:].isnan().all()
+    torch.testing.assert_close(output[:6], layer(maps(), ROIS), rtol=0, atol=0)

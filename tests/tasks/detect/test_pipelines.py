@@ -1,11 +1,13 @@
+"""Which objects train, what the others are to a detector, and how images and objects are transformed."""
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from tasks.detect import pipelines
-from tasks.detect.pipelines import DetectionImages, train_transforms
-from tests.tasks.detect.scenes import an_object, described_split, extent, polygon, scene, split_of
+from tasks.detect.pipelines import DetectionImages, as_mmdet_sample, train_transforms
+from tests.tasks.detect.scenes import CATEGORIES, an_object, described_split, extent, polygon, scene, split_of
 from transfer.core.errors import UserError
 from transfer.core.seeding import seeded
 
@@ -136,3 +138,24 @@ def test_regions_without_masks_pass_the_crops(tmp_path):
     regions = [images[0, 0, number]["data_samples"].ignored_instances.bboxes.tensor for number in range(20)]
     assert 10 < sum(map(len, regions)) <= 20
     assert all((boxes[:, 2:] - boxes[:, :2] > 1).all() for boxes in regions)
+
+
+def test_objects_that_train_are_those_of_mmdetections_own_reader(tmp_path):
+    """But for boxes, which are clipped here."""
+    from mmdet.datasets import CocoDataset
+
+    boxes = [(5, 5, 30, 20), (5, 5, 0.99, 20), (5, 5, 20, 0.5), (5, 5, 1, 1), (-0.5, 5, 1, 9), (119.9, 5, 9, 9),
+             (120, 5, 9, 9), (5, -9, 9, 9), (-3, -3, 9, 9), (40, 40, 1.2, 1.2)]  # fmt: skip
+    objects = list(map(an_object, boxes))
+    objects += [an_object((50, 50, 9, 9), area=0.0), an_object((60, 60, 9, 9), area=-1.0)]
+    objects += [an_object((70, 50, 9, 9), ignore=1), an_object((80, 50, 9, 9), ignore=1, iscrowd=1)]
+    objects += [an_object((90, 50, 9, 9), ignore=0), an_object((95, 50, 9, 9), iscrowd=1)]
+    split = described_split(tmp_path, [("a.png", LAND, objects)])
+    about = {"metainfo": {"classes": tuple(CATEGORIES.values())}, "data_prefix": {"img": ""}, "pipeline": []}
+    theirs = CocoDataset(ann_file=str(tmp_path / "instances.json"), **about).get_data_info(0)["instances"]
+    ours = split.boxes[split.trained]
+    corners = np.concatenate([ours[:, :2], ours[:, :2] + ours[:, 2:]], axis=1)
+    assert corners.tolist() == [one["bbox"] for one in theirs if not one["ignore_flag"]]
+    sample = as_mmdet_sample(split, 0)["instances"]
+    assert [one["ignore_flag"] for one in sample] == [one["ignore_flag"] for one in theirs]
+    assert 0 < len(ours) < len(objects)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.fewshot.support_sets import SupportSets, draw_support_sets, image_digest
+from tasks.fewshot.task import SupportSets, draw_support_sets, image_digest
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec

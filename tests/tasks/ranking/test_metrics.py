@@ -1,12 +1,16 @@
 import itertools
+import math
 import warnings
+from math import comb
 
 import numpy as np
 import pytest
 import torch
 
-from tasks.ranking import rank, rank_distances
+from tasks.ranking import distances, rank, rank_distances
+from tasks.ranking.distances import Distances, as_matrix, blocks, distinct
 from tasks.ranking.metrics import OUTCOMES, Ranking
+from tasks.ranking.ties import expected_ap, expected_inp
 from tests.oracles.ranking import RANKS, junk, score_list
 
 
@@ -220,3 +224,74 @@ def test_the_first_places_of_each_list_with_equal_distances_in_the_gallerys_orde
     assert "nearest_distances" not in found.outcomes()
     assert_same(found, rank_distances(distances, *names))
     assert rank_distances(distances, *names).nearest is None
+
+
+@pytest.mark.parametrize("copies", [5, 100])
+def test_equal_gallery_features_tie_to_the_bit(copies):
+    query, one = torch.randn(1000, 384), torch.randn(1, 384)
+    found = Distances(query, one.repeat(copies, 1)).block(slice(0, 1000))
+    assert torch.equal(found, found[:, :1].expand_as(found))
+
+
+def test_distinct_tells_equal_rows():
+    rows = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0], [2.0, 1e-30], [2.0, 0.0]])
+    first, copies = distinct(rows)
+    assert first.tolist() == [0, 1, 3]
+    assert copies.tolist() == [0, 1, 0, 2, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 65, 3368])
+@pytest.mark.parametrize("row_bytes", [1, 100_000, 10**9])
+def test_blocks_cover_all_rows_and_are_never_short(rows, row_bytes):
+    parts = blocks(rows, row_bytes, torch.device("cpu"))
+    assert [index for part in parts for index in range(rows)[part]] == list(range(rows))
+    assert min(part.stop - part.start for part in parts) >= min(rows, 32)
+    assert max(part.stop - part.start for part in parts) <= max(distances.BLOCK_BYTES // row_bytes, 64)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros((2, 3), dtype=np.int64), "floating|float16"),
+        (torch.zeros(2, 3, dtype=torch.int32), "floating-point, not torch.int32"),
+        (np.zeros(3), r"not of shape \[3\]"),
+        (torch.zeros(0, 3), r"not of shape \[0, 3\]"),
+        (np.array([[1.0, np.nan]]), "nan"),
+        (torch.tensor([[1.0, -torch.inf]]), "infinity"),
+    ],
+)
+def test_wrong_matrices_are_named(values, words):
+    with pytest.raises(ValueError, match=f"gallery features .*({words})"):
+        as_matrix(values, "gallery features")
+
+
+def test_overflow_and_unlike_shapes_are_refused():
+    with pytest.raises(ValueError, match="squared distances of the features overflow"):
+        Distances(torch.full((2, 4), 1e160, dtype=torch.float64), torch.ones(3, 4))
+    with pytest.raises(ValueError, match="same channels"):
+        Distances(torch.ones(2, 4), torch.ones(3, 5))
+
+
+@pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
+def test_a_single_match_scores_its_precision_exactly(rule):
+    b = np.arange(1, 90_000, 7)
+    one, m = np.ones_like(b), b // 3
+    expected = (m + 1) / (b + 1)
+    if rule == "trapezoid":
+        expected = (expected + m / b) / 2
+    np.testing.assert_array_equal(expected_ap(b, one, m, one, rule=rule), expected)
+
+
+def test_two_tied_matches_far_down_lose_no_digits():
+    b, m = 82_000, 25
+    share = expected_ap(np.array([b]), np.array([2]), np.array([m]), np.array([2]))
+    assert share[0] == pytest.approx((26 / 82_001 + 27 / 82_002) / 2, rel=1e-9)
+
+
+def test_a_tie_of_a_whole_large_gallery():
+    n, k = 20_000, 17
+    zero, tied, hits = (np.array([value]) for value in (0, n, k))
+    inp = math.fsum(comb(x - 1, k - 1) / comb(n, k) * k / x for x in range(k, n + 1))
+    assert expected_inp(zero, tied, hits, hits)[0] == pytest.approx(inp, rel=1e-12)
+    share = expected_ap(zero, tied, zero, hits)
+    assert share[0] == pytest.approx(np.mean([(1 + u * (k - 1) / (n - 1)) / (1 + u) for u in range(n)]), rel=1e-12)

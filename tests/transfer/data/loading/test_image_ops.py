@@ -2,6 +2,7 @@
 
 import io
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 
 from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.backbones.pretrain.dino_support import dino_options
 from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
 from tests.transfer.data.layouts import saved
 from transfer.core.seeding import seeded
@@ -97,14 +99,14 @@ def test_draws_and_views_are_those_of_pil(colors):
 
 def test_multicrop_has_the_crops_of_pil():
     """Ten crops of pixels decoded once: the same boxes, colors and blurs as PIL's."""
-    image, arguments = SMOOTH, (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
+    image, recipe = SMOOTH, dino_options(size=56, resize=None, local_size=24, local_crops=8)
     differences = []
     for key in range(10):
         with seeded(key):
-            expected = MultiCrop(*arguments)(image)
+            expected = MultiCrop(recipe)(image)
             after = random.random(), float(torch.rand(1))
         with seeded(key):
-            got = MultiCrop(*arguments, image_ops="fast")(to_pixels(image))
+            got = MultiCrop(replace(recipe, image_ops="fast"))(to_pixels(image))
             assert (random.random(), float(torch.rand(1))) == after
         assert [view.shape for view in got] == [view.shape for view in expected]
         differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(got, expected, strict=True)]

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.backbones.pretrain.dino_support import dino_options
 from tests.backbones.pretrain.test_augment import options
 from tests.transfer.data.layouts import saved
 from transfer.core.errors import UsageError, UserError
@@ -64,7 +65,7 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
     split.read_channels(channels)
     mean, std = (0.5,) * channels, (0.1,) * channels
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
-    crops = MultiCrop(SIDE, (0.3, 1.0), 16, (0.1, 0.3), 2, image_ops="fast", colors=False)
+    crops = MultiCrop(dino_options(size=SIDE, resize=None, image_ops="fast"), colors=False)
     reid = reid_train_transform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
     steps = (train_transform(SIDE, recipe, mean, std), reid)
     for number in range(5):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.segment.scoring import resampled
+from tasks.segment.task import resampled
 from tests.tasks.detect.coco.cases import official_by_class
 from tests.transfer.comparison.test_paired_outcomes import coco_run, drawn_coco
 from tests.transfer.records.recorded import broken, made, run_set, scored, trained
