@@ -298,15 +298,13 @@ def load_task(name: str) -> Task:
         UserError: a user's file fails while it is imported.
     """
     if user_code.is_in_file(name):
-        return _users_task(user_code.locate(name))
+        needed = ("name", "options", "metrics", "primary", "open", "run", "rescore")
+        file = user_code.locate(name)
+        task = user_code.load_instance(file, Task, needed)
+        task.file = file
+        task.check_definition()
+        return task
     method = name.removeprefix(PRETRAIN)
     if method != name:
         return importlib.import_module(f"backbones.pretrain.{method}.method").METHOD
     return importlib.import_module(f"tasks.{name}.task").TASK
-
-
-def _users_task(file: str) -> Task:
-    task = user_code.load_instance(file, Task, ("name", "options", "metrics", "primary", "open", "run", "rescore"))
-    task.file = file
-    task.check_definition()
-    return task

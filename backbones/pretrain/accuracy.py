@@ -294,17 +294,15 @@ def _top_k(similarity: Tensor, k: int) -> Tensor:
     return places
 
 
-def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both [B, k] by falling values; of equal values the lower place comes first."""
-    places, order_of_places = places.sort(dim=1)
-    values, order_of_values = values.gather(1, order_of_places).sort(dim=1, descending=True, stable=True)
-    return values, places.gather(1, order_of_values)
-
-
 def _rerank(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return float64 similarities and places [B, k] of the k nearest among the candidates at `places` [B, k']."""
-    similarity, places = _sort((_normalise(train[places]) * unit[:, None]).sum(2), places)
-    return similarity[:, :k], places[:, :k]
+    """Return float64 similarities and places [B, k] of the k nearest among the candidates at `places` [B, k'].
+
+    Of equally near ones the lower place comes first.
+    """
+    places = places.sort(dim=1).values
+    similarity = (_normalise(train[places]) * unit[:, None]).sum(2)
+    similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+    return similarity[:, :k], places.gather(1, order)[:, :k]
 
 
 def _rank_classes(

@@ -80,18 +80,18 @@ class RelativePositions(nn.Module):
         return torch.cat(scaled, dim=-1), torch.cat([k, units], dim=-1)
 
 
-def distances(table: Tensor, length: int, shown: int | None = None) -> Tensor:
+def distances(table: Tensor, length: int, shown: int) -> Tensor:
     """Return [shown, shown, d]: the row of the table for i - j, for a query at i and a key at j.
 
     Args:
         table: [2 M - 1, d] for distances -(M - 1) .. M - 1; interpolated linearly to 2 length - 1 rows.
         length: places that the table is for.
-        shown: number of places returned, from the first on; None: `length`.
+        shown: number of places returned, from the first on.
     """
     if len(table) != 2 * length - 1:
         resized = F.interpolate(table.float().T[None], size=2 * length - 1, mode="linear")
         table = resized[0].T.to(table.dtype)
-    places = torch.arange(length if shown is None else shown, device=table.device)
+    places = torch.arange(shown, device=table.device)
     return table[places[:, None] - places[None, :] + length - 1]
 
 

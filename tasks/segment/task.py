@@ -101,8 +101,15 @@ class Segment(Classification):
         return self.rescore(outcomes)
 
     def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
-        """Return the intersection over union of each class by its label, under `mIoU`."""
-        columns = zip(outcomes["labelled"].T > 0, by_class(outcomes).T, strict=True) if "mIoU" in names else ()
+        """Return the intersection over union of each class by its label, under `mIoU`: first of the images, then of the
+        resamples of `resampled`; nan where no pixel has the class.
+        """
+        if "mIoU" not in names:
+            return {}
+        counts = resample_counts(outcomes["sample"])
+        right, union, labelled = _sums(outcomes, np.vstack([np.ones_like(counts[:1]), counts]))
+        shares = np.divide(right, union, out=np.full_like(right, np.nan), where=labelled > 0)
+        columns = zip(outcomes["labelled"].T > 0, shares.T, strict=True)
         found = {str(label): (images, {"mIoU": column}) for label, (images, column) in enumerate(columns)}
         return {label: of_class for label, of_class in found.items() if of_class[0].any()}
 
@@ -111,15 +118,6 @@ def resampled(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     """Return both on bootstrap resamples of the images [B], as "resampled_mIoU", of which intervals are made."""
     values = _weighted(outcomes, resample_counts(outcomes["sample"]))
     return {f"resampled_{name}": value for name, value in values.items()}
-
-
-def by_class(outcomes: Outcomes) -> NDArray[Any]:
-    """Return the intersection over union of each class [1 + B, C], first of the images, then of the resamples of
-    `resampled`; nan where no pixel has the class.
-    """
-    counts = resample_counts(outcomes["sample"])
-    right, union, labelled = _sums(outcomes, np.vstack([np.ones_like(counts[:1]), counts]))
-    return np.divide(right, union, out=np.full_like(right, np.nan), where=labelled > 0)
 
 
 def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -39,10 +39,17 @@ def without(data: ClassificationData, split: str) -> ClassificationData:
 
 
 def run_task(
-    task: str, data: ClassificationData, *words: str, spec: BackboneSpec | None = None, folder: Path | None = None
+    task: str,
+    data: ClassificationData,
+    *words: str,
+    spec: BackboneSpec | None = None,
+    folder: Path | None = None,
+    **given: Any,
 ) -> tuple[Scores, Outcomes, Context]:
-    """Checks and runs a task on `tiny`, or another backbone, with smoke options; returns its context besides."""
-    options, here = smoke_options(task, *words), context(folder)
+    """Checks and runs a task on `tiny`, or another backbone, with smoke options; returns its context besides, in which
+    `given` is.
+    """
+    options, here = smoke_options(task, *words), context(folder, **given)
     spec = spec or resolve("tiny")
     load_task(task).check(spec, data, options, here)
     scores, outcomes = load_task(task).execute(spec, data, options, here)

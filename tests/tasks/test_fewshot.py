@@ -6,29 +6,16 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 
 from backbones.backbone import create
-from backbones.spec import resolve
 from tests.oracles.probes import ridge
-from tests.support import context
-from tests.tasks.support import digits, images_of, smoke_options
+from tests.tasks.support import digits, images_of, run_task
 from transfer.core.errors import UserError
 from transfer.core.seeding import seed_torch
-from transfer.task import load_task
-
-WORDS = ["--eval-precision", "fp32"]
 
 
-def run(tmp_path, *words: str, data=None, spec=None, precision="fp32"):
+def run(tmp_path, *words: str, data=None):
     """Scores, outcomes and context of a run with smoke options on the digits."""
-    task, options = load_task("fewshot"), smoke_options("fewshot", *WORDS, *words)
-    here = context(features=tmp_path / "features", eval_precision=precision)
-    data, spec = data or digits(), spec or resolve("tiny")
-    task.check(spec, data, options, here)
-    scores, outcomes = task.execute(spec, data, options, here)
-    if scores:
-        assert task.rescore(outcomes) == scores
-        assert outcomes["sample"].tolist() == list(data.val.names)
-        assert len(outcomes["cluster"]) == len(data.val)
-    return scores, outcomes, here
+    given = {"features": tmp_path / "features"}
+    return run_task("fewshot", data or digits(), "--eval-precision", "fp32", *words, **given)
 
 
 def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:

@@ -249,7 +249,9 @@ def prepare_training(
 ) -> tuple[DinoLearner, RunLoader]:
     """Return student and teacher, and the loader of their batches."""
     seed_torch(context.seed)
-    learner = make_learner(spec, options, METHOD.epoch_steps(data, options))
+    spec, rates = with_train_size(spec, options.size), (options.drop_path, 0.0)  # only the student has stochastic depth
+    student, teacher = (create(spec, img_size=options.size, drop_path=rate) for rate in rates)
+    learner = DinoLearner(student, teacher, options, METHOD.epoch_steps(data, options))
     operations = flops(learner.exported, options.size)
     micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
     context.note_backbone(learner.exported, operations, micro_batch)
@@ -261,14 +263,6 @@ def rescore(outcomes: Outcomes) -> Scores:
     if "rank" not in outcomes:
         return {}
     return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in TOP}
-
-
-def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
-    """Return student and teacher with equal weights; only the student has stochastic depth."""
-    spec = with_train_size(spec, options.size)
-    student = create(spec, img_size=options.size, drop_path=options.drop_path)
-    teacher = create(spec, img_size=options.size, drop_path=0.0)
-    return DinoLearner(student, teacher, options, epoch_steps)
 
 
 def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:

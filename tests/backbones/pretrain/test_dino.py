@@ -1,19 +1,28 @@
+"""DINO: its crops, what cannot work, and whole runs."""
+
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import ImageFilter, ImageOps
+from torchvision import transforms as T
 
 from backbones import create, resolve
 from backbones.pretrain.dino.method import METHOD
+from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
+from tests.backbones.pretrain.test_augment import picture
 from tests.processes import spawn_ranks, start_rank
 from tests.support import context
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, PRETRAIN
 from transfer.core.process import Ranks
+from transfer.core.seeding import seeded
 from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.loading.images import to_floats
 from transfer.data.spec import resolve_dataset
 from transfer.engine import dist
 from transfer.engine.loop import fit
@@ -133,3 +142,31 @@ def test_two_ranks_train_as_one_process(tmp_path: Path) -> None:
             off = (value.float() - found[name].float()).norm()
             assert off <= 1e-2 * value.float().norm() + 1e-5, name
     assert len(losses[0]) == 8
+
+
+def published(image, size, area, radii, blur, solarize=0.0):
+    """One crop as the paper's code draws it."""
+    bicubic = T.InterpolationMode.BICUBIC
+    image = T.RandomResizedCrop(size, area, interpolation=bicubic)(image)
+    image = T.RandomHorizontalFlip(0.5)(image)
+    image = T.RandomApply([T.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)], p=0.8)(image)
+    image = T.RandomGrayscale(p=0.2)(image)
+    if radii and random.random() <= blur:
+        image = image.filter(ImageFilter.GaussianBlur(radius=random.uniform(*radii)))
+    if solarize and random.random() < solarize:
+        image = ImageOps.solarize(image)
+    return T.ToTensor()(image)
+
+
+@pytest.mark.parametrize(("local_crops", "radii"), [(0, (0.1, 2.0)), (3, (0.1, 0.5)), (3, None)])
+def test_equals_the_published_augmentation(local_crops, radii):
+    image = picture(120, 90)
+    crops = MultiCrop(dino_options(size=56, resize=None, local_size=24, local_crops=local_crops, blur=radii))
+    for key in range(12):
+        with seeded(key):
+            expected = [published(image, 56, (0.4, 1.0), radii, *shares) for shares in ((1.0,), (0.1, 0.2))]
+            expected += [published(image, 24, (0.05, 0.4), radii, 0.5) for _ in range(local_crops)]
+        with seeded(key):
+            got = crops(image)
+        assert [view.shape for view in got] == [(3, 56, 56)] * 2 + [(3, 24, 24)] * local_crops
+        assert all(torch.equal(to_floats(a), b) for a, b in zip(got, expected, strict=True))

@@ -12,7 +12,7 @@ from backbones.backbone import create
 from backbones.diagnostics.maps import token_maps
 from backbones.kernels import operator
 from backbones.kernels.functions import SCORE_FUNCTIONS
-from tasks.detect.feature_maps import MapOptions, RelativePositions, StageMaps, VitMaps, make_maps
+from tasks.detect.feature_maps import MapOptions, RelativePositions, VitMaps, make_maps
 from transfer.core.errors import UsageError
 
 
@@ -79,15 +79,6 @@ def test_checkpointing_changes_no_gradient() -> None:
         gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two)
-
-
-def test_models_with_stages_give_four_maps() -> None:
-    maps = make_maps(create("test_resnet", weights="random").eval(), MapOptions(out_indices=(-1,)))
-    assert isinstance(maps, StageMaps)
-    found = maps(torch.rand(1, 3, 64, 64))
-    assert maps.strides == [4, 8, 16, 32]
-    assert [level.shape[2] for level in found] == [16, 8, 4, 2]
-    assert [level.shape[1] for level in found] == maps.channels
 
 
 DIM, HEADS, SIZE = 16, 2, 3
