@@ -73,21 +73,17 @@ class Classification(Task):
     trains = True
     formats = tuple(READERS)
 
-    def open(
-        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
-    ) -> ClassificationData:
+    def open(self, spec: DatasetSpec, options: Any, *, root: Path | None, **chosen: Any) -> ClassificationData:
         """Open labelled images with a validation split, and a training split if the task needs it.
 
         Raises:
             UsageError: a dataset of another kind.
             UserError: a split is missing or damaged.
         """
-        chosen = {
-            name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
-        }
+        share = ("label_fraction", "fraction_seed")
+        chosen |= {name: getattr(options, name) for name in share if hasattr(options, name)}
         trained = self.trains and getattr(options, "epochs", None) != 0
-        chosen |= {"subset": subset, "drop_corrupt": drop_corrupt, "trained": trained}
-        data = open_classification(spec, root, **chosen)
+        data = open_classification(spec, root, trained=trained, **chosen)
         for split in ("val", "train")[: 1 + self.trains]:
             data.needed(split, self.name)
         return data

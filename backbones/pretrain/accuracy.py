@@ -5,7 +5,8 @@ Shapes: M images, B of them at a time, C classes of the model, S classes of the 
 neighbours M training samples and N test samples.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,15 @@ def restore(spec: BackboneSpec, options: Any, context: Context) -> Backbone:
 
 def predict(backbone: Backbone, images: Split, options: Any, context: Context) -> Outcomes:
     """Classify new images, from logits as `top_k` computes them, among all classes of the weights."""
-    view, batch = SplitDataset(images, view_of(options)), options.eval_batch_size
-    logits = compute_rows(lambda x, *_: backbone.logits(x).float(), view, context, batch_size=batch, label="classes")
-    return named_scores(logits, backbone)
+    return named_scores(extract_view(backbone.logits, images, options, context, "classes"), backbone)
+
+
+def extract_view(
+    encode: Callable[[Tensor], Tensor], split: Split, options: Any, context: Context, label: str, preload: bool = True
+) -> Tensor:
+    """Return what `encode` gives for the view of each image of a split that is evaluated; see `extract`."""
+    view = SplitDataset(split, view_of(options), preload=preload)
+    return extract(encode, view, context, batch_size=options.eval_batch_size, label=label)
 
 
 def named_scores(logits: Tensor, backbone: Backbone) -> Outcomes:
@@ -136,7 +143,7 @@ def accuracies(outcomes: Outcomes) -> Scores:
         return {}
     among = {k: share_among(k, "rank", outcomes) for k in TOP}
     scores = {f"top{k}": float(right.mean()) for k, right in among.items()} | macro("top1", among[1], outcomes)
-    others = [name for name in outcomes if "rank" in name and name != "rank"]
+    others = [name for name in outcomes if re.fullmatch(r"best_rank|rank_k\d+", name)]
     return scores | {name.replace("rank", "top1"): float(share_among(1, name, outcomes).mean()) for name in others}
 
 
@@ -202,10 +209,9 @@ def knn_class_ranks(
         NotFinite: a feature is not, with its image.
         NotVaried: they are the same for all images of a split, if they must vary.
     """
-    features, batch = {}, options.eval_batch_size
+    features = {}
     for name, split in (("training", data.training), ("validation", data.validation)):
-        images = SplitDataset(split, view_of(options))
-        features[name] = extract(backbone.pooled, images, context, batch_size=batch, label=f"{name} features")
+        features[name] = extract_view(backbone.pooled, split, options, context, f"{name} features")
         check_finite(features[name], split.names, f"features of the {name} split")
         if must_vary:
             check_varied(features[name], context.eval_precision, name)

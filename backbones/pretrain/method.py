@@ -120,12 +120,10 @@ class PretrainingMethod(Task):
         """The name that recipes give."""
         return self.name.removeprefix(PRETRAIN)
 
-    def open(
-        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
-    ) -> ClassificationData:
+    def open(self, spec: DatasetSpec, options: Any, *, root: Path | None, **chosen: Any) -> ClassificationData:
         """Open the images by split and class; see `transfer.data.classification`."""
-        chosen = {"label_fraction": options.label_fraction, "fraction_seed": options.fraction_seed}
-        return open_classification(spec, root, **chosen, subset=subset, drop_corrupt=drop_corrupt)
+        chosen |= {"label_fraction": options.label_fraction, "fraction_seed": options.fraction_seed}
+        return open_classification(spec, root, **chosen)
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
         """Return a batch size that fits a small training split."""
@@ -237,8 +235,8 @@ class PretrainingMethod(Task):
             level: the accuracy of a constant prediction.
             score: gives the outcomes of the validation split of data.
         """
-        assert data.train is not None
-        seen = data.train.select(np.arange(0, len(data.train), -(-len(data.train) // JUDGED)))
+        images = len(data.training)
+        seen = data.training.select(np.arange(0, images, -(-images // JUDGED)))
         right = self.rescore(score(replace(data, val=seen, held_out=None)))[self.primary]
         if not above_chance(right, level, len(seen)):
             reason = (

@@ -304,13 +304,9 @@ def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
         *box, score, label = row.tolist()
         result = {"image_id": int(sample.img_id), "category_id": int(category_ids[int(label)]), "score": score}
         result["bbox"] = box
-        if masks is not None:
-            result["segmentation"] = run_lengths(masks[place])
+        if masks is not None:  # as COCO's compressed run lengths, in text that JSON can hold
+            encoded = mask_library().encode(np.asfortranarray(masks[place], dtype=np.uint8))
+            size = [int(side) for side in encoded["size"]]
+            result["segmentation"] = {"size": size, "counts": encoded["counts"].decode()}
         results.append(result)
     return results
-
-
-def run_lengths(mask: NDArray[Any]) -> dict[str, Any]:
-    """Encode a mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
-    encoded = mask_library().encode(np.asfortranarray(mask, dtype=np.uint8))
-    return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode()}

@@ -162,12 +162,10 @@ class Detect(Task):
     formats = ("coco",)
     metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
 
-    def open(
-        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool
-    ) -> CocoData:
+    def open(self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, **chosen: Any) -> CocoData:
         """Read images, objects and categories; see `transfer.data.coco.dataset.open_coco`."""
         trained = options.epochs > 0
-        data = open_coco(spec, root, subset=subset, drop_corrupt=drop_corrupt, trained=trained)
+        data = open_coco(spec, root, trained=trained, **chosen)
         for split in ("train", "val") if trained else ("val",):
             if getattr(data, split) is None:
                 raise UserError(f"{data.name}: detect needs a {split} split; set its files in the YAML of the dataset")

@@ -132,10 +132,6 @@ class Extractor:
     """Number of images that went through the network in this run; the store had the others."""
     entries: list[str] = field(default_factory=list)
     """Names of the files used, without suffix."""
-    all_seconds: float = 0.0
-    """Seconds of the device that all the features took, whenever they were computed."""
-    found_seconds: float = 0.0
-    """Those of the features that the store had."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -173,7 +169,7 @@ class Extractor:
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
             missing = np.setdiff1d(needed, held.rows)
-            found = held.seconds[np.isin(held.rows, needed)].sum()
+            found = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
             if len(missing):
                 held = held.merged(self._computed(split, missing, [image_of[row] for row in missing.tolist()], name))
                 if first:
@@ -184,11 +180,10 @@ class Extractor:
         self.computed += len(missing)
         self.images += len(needed)
         self.entries.append(broadcast_object(path.stem))
-        self.all_seconds += float(held.seconds[np.isin(held.rows, needed)].sum())
-        self.found_seconds += float(found)
         cores = 1 if context.on_gpu else torch.get_num_threads() + context.workers
-        hours = self.found_seconds * cores / 3600
-        context.cost.extraction = {"extraction_seconds": self.all_seconds, "found_hours": hours}
+        seconds, before = held.seconds[np.isin(held.rows, needed)].sum(), context.cost.extraction
+        spent = {"extraction_seconds": seconds, "found_hours": found * cores / 3600}
+        context.cost.extraction = {name: before.get(name, 0.0) + float(value) for name, value in spent.items()}
         return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
 
     def _key(self, contents: Sequence[bytes]) -> dict[str, Any]:

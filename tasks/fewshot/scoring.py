@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import image_outcomes, macro
+from backbones.pretrain.accuracy import extract_view, image_outcomes, macro
 from backbones.spec import BackboneSpec
 from tasks.fewshot.features import FLAG, Extractor, encoder
 from tasks.fewshot.task import FewshotOptions, SupportSets
@@ -26,11 +26,9 @@ from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_streng
 from transfer.core.errors import UsageError
 from transfer.core.files import check_writable, write_atomic
 from transfer.data.classification import ClassificationData, Split
-from transfer.data.loading.augment import view_of
-from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
-from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels, extract
+from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels
 from transfer.task import Outcomes, Result, Scores
 
 Fit = Callable[[Tensor, Tensor, int], Fitted]
@@ -149,8 +147,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
 
 def features(backbone: Backbone, images: Split, options: FewshotOptions, context: Context) -> Tensor:
     """Return the features [M, F] of images that the probes see."""
-    view, encode = SplitDataset(images, view_of(options)), encoder(backbone, options.block)
-    return extract(encode, view, context, batch_size=options.eval_batch_size, label="features")
+    return extract_view(encoder(backbone, options.block), images, options, context, "features")
 
 
 def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> None:

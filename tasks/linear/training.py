@@ -18,7 +18,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import accuracies, image_outcomes, named_scores, true_class_ranks
+from backbones.pretrain.accuracy import accuracies, extract_view, image_outcomes, named_scores, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
@@ -26,12 +26,12 @@ from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data.classification import ClassificationData, Split, balanced_weights
-from transfer.data.loading.augment import train_transform, view_of
+from transfer.data.loading.augment import train_transform
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
-from transfer.engine.extract import check_finite, check_varied, extract, raise_if_broken
+from transfer.engine.extract import check_finite, check_varied, raise_if_broken
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import freeze_others
@@ -352,8 +352,7 @@ def restore(spec: BackboneSpec, options: LinearOptions, context: Context) -> Lin
 
 def features(model: LinearLearner | RateGrid, images: Split, options: LinearOptions, context: Context) -> Tensor:
     """Return the features [M, F] that are classified."""
-    view = SplitDataset(images, view_of(options))
-    return extract(model.encode, view, context, batch_size=options.eval_batch_size, label=f"{images.name} features")
+    return extract_view(model.encode, images, options, context, f"{images.name} features")
 
 
 @torch.no_grad()

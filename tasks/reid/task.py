@@ -94,12 +94,9 @@ class Reid(Task):
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
     formats = tuple(FORMATS)
 
-    def open(
-        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool
-    ) -> ReidData:
+    def open(self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, **chosen: Any) -> ReidData:
         """Read the lists of images, identities and cameras; see `transfer.data.reid.dataset.open_reid`."""
-        chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
-        return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
+        return open_reid(spec, root, msmt17_val=options.msmt17_val, trained=options.epochs > 0, **chosen)
 
     def join(self, datasets: Sequence[ReidData]) -> ReidData:
         """Return one training set; see `transfer.data.reid.dataset.join`."""

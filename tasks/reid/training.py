@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
+from backbones.pretrain.accuracy import extract_view
 from backbones.pretrain.method import noted_backbone
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import export_trained, load_head, read_head
@@ -22,7 +23,6 @@ from tasks.reid.pictures import PLACES
 from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
-from transfer.data.loading.augment import view_of
 from transfer.data.loading.images import collate_boxes, erased, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
@@ -32,7 +32,7 @@ from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
 from transfer.engine.device import on_device
 from transfer.engine.dist import by_first, gather_rows
-from transfer.engine.extract import NotVaried, check_finite, extract
+from transfer.engine.extract import NotVaried, check_finite
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import parameter_groups
@@ -66,14 +66,6 @@ class BNNeck(nn.Module):
             return after, self.classifier(after)
 
 
-def pairwise_distances(features: Tensor) -> Tensor:
-    """Return the Euclidean distances [B, B] of features [B, D], at least 1e-6 for a finite gradient of the root.
-
-    They are computed from differences: products of features far from zero would cancel.
-    """
-    return torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=1e-6)
-
-
 def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = None) -> Tensor:
     """Compute the triplet loss over each anchor's farthest positive and nearest negative in the batch.
 
@@ -84,7 +76,8 @@ def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = 
         features: features [B, D], not normalised.
         labels: labels [B]; every label occurs at least twice and there are at least two.
     """
-    distances = pairwise_distances(features)
+    # from differences, as products of features far from zero would cancel; and above 0, for a gradient of the root
+    distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=1e-6)
     same = labels[:, None] == labels[None, :]
     farthest_positive = distances.masked_fill(~same, -torch.inf).amax(1)
     nearest_negative = distances.masked_fill(same, torch.inf).amin(1)
@@ -334,6 +327,4 @@ def features(
         return found + learner.encode(images.flip(-1)) if options.flip_test else found
 
     files.read_channels(learner.backbone.spec.in_chans)
-    images = SplitDataset(files, view_of(options), preload=False)
-    found = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
-    return nn.functional.normalize(found, dim=1)
+    return nn.functional.normalize(extract_view(encode, files, options, context, label, preload=False), dim=1)

@@ -39,12 +39,6 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return (functional.softplus(z) - targets * z).sum(-1).mean()
 
 
-def mixed_share(box: Box, tokens: int) -> float:
-    """Return the share of an image's tokens that mix-token took from its partner: a box (top, left, bottom, right)."""
-    top, left, bottom, right = box
-    return (bottom - top) * (right - left) / tokens
-
-
 def token_label_losses(
     class_logits: Tensor, token_logits: Tensor, box: Box, targets: Tensor, token_targets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -56,11 +50,12 @@ def token_label_losses(
 
     Args:
         class_logits: [B, C]. token_logits: [B, N, C].
-        box: the box of mix-token; see `mixed_share`.
+        box: of the tokens that mix-token took from the partner: (top, left, bottom, right).
         targets: [B, C], of the images as they came.
         token_targets: [B, N, C]; None: every token has its image's.
     """
-    share = mixed_share(box, token_logits.shape[1])
+    top, left, bottom, right = box
+    share = (bottom - top) * (right - left) / token_logits.shape[1]
     mixed = (1 - share) * targets + share * targets.flip(0)
     of_tokens = targets[:, None] if token_targets is None else token_targets
     return soft_target_cross_entropy(class_logits, mixed), soft_target_cross_entropy(token_logits, of_tokens)
@@ -99,9 +94,11 @@ def mix(
     if not options.mixes:
         return images, mixup_target(labels, classes, smoothing=options.smoothing)
     if options.mixing == "bigvision":
-        return _mix_with_next(images, labels, classes, options, mixup_share(options.mixup, seed, step))
-    targets = {"label_smoothing": options.smoothing, "num_classes": classes}
-    mixer = Mixup(options.mixup, options.cutmix, prob=options.mix_prob, switch_prob=options.switch_prob, **targets)
+        targets = mixup_target(labels, classes, smoothing=options.smoothing)
+        before = 1 - mixup_share(options.mixup, seed, step)  # of the image before, and of its target
+        return images.lerp(images.roll(1, 0), before), targets.lerp(targets.roll(1, 0), before)
+    given = {"label_smoothing": options.smoothing, "num_classes": classes}
+    mixer = Mixup(options.mixup, options.cutmix, prob=options.mix_prob, switch_prob=options.switch_prob, **given)
     with seeded(torch.initial_seed()):
         return mixer(images.clone(), labels)
 
@@ -112,12 +109,3 @@ def mixup_share(alpha: float, seed: int, step: int) -> float:
     """
     a = np.random.default_rng(key_seed(seed, step)).beta(alpha, alpha)
     return float(max(a, 1 - a))
-
-
-def _mix_with_next(
-    images: Tensor, labels: Tensor, classes: int, options: MixOptions, share: float
-) -> tuple[Tensor, Tensor]:
-    """Return share * x[i] + (1 - share) * x[i - 1], for images and targets."""
-    targets = mixup_target(labels, classes, smoothing=options.smoothing)
-    images, targets = (x.lerp(x.roll(1, 0), 1 - share) for x in (images, targets))
-    return images, targets

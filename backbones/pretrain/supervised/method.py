@@ -82,9 +82,6 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             reject("--export ema needs an average of the weights; set its decay, e.g. --ema 0.9999")
         if self.resize is not None and self.resize < self.size:
             reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
-        self._check_tokens()
-
-    def _check_tokens(self) -> None:
         if self.token_labels is not None and not self.dense_weight:
             reject("--token-labels need a token loss; set --dense-weight, e.g. 0.5 as in VOLO")
         if self.token_labels is not None and self.augment not in ("timm", "crop"):

@@ -7,7 +7,6 @@ Shapes: K classes kept, h x w places, N = rows x columns tokens, C classes, B im
 """
 
 import random
-from collections.abc import Container
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -51,14 +50,16 @@ class LabelMaps:
         self.files = named_files(folder)
         rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(SUFFIXES)}
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
-        lacking = [stem for stem in stems if _map_name(stem, rows) is None]
+        # an image's map has its full name, or that without the split's folder
+        names = [stem if stem in rows else stem.partition("/")[2] for stem in stems]
+        lacking = [stem for stem, name in zip(stems, names) if name not in rows]
         if lacking:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
                 f"({shortened(lacking)}); a map lies under its image's name, with .pt or .npy; without "
                 "--token-labels the image's label is taken"
             )
-        self.rows = [rows[str(_map_name(stem, rows))] for stem in stems]
+        self.rows = [rows[name] for name in names]
         self.shape = self._read(0).shape
 
     def __call__(self, index: int) -> Tensor:
@@ -90,11 +91,6 @@ class LabelMaps:
 
     def _name(self, index: int) -> str:
         return self.files.names[self.rows[index]]
-
-
-def _map_name(stem: str, present: Container[str]) -> str | None:
-    """Return the name of an image's map: its full name, or that without the split's folder."""
-    return next((name for name in (stem, stem.partition("/")[2]) if name in present), None)
 
 
 class CropWithBox:

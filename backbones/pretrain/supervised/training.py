@@ -191,11 +191,9 @@ class SupervisedLearner(Learner):
     @property
     def scored_backbone(self) -> Backbone:
         """The backbone that is evaluated and exported: as trained, or averaged."""
-        if self.options.export == "raw":
-            return self.backbone
-        assert self.average is not None
-        assert isinstance(self.average.model, Backbone)
-        return self.average.model
+        model = self.backbone if self.average is None or self.options.export == "raw" else self.average.model
+        assert isinstance(model, Backbone)
+        return model
 
 
 def _accuracy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,4 +1,8 @@
+"""Augmentation and evaluation views, against timm's pipeline and big_vision's operations."""
+
+import math
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -9,8 +13,9 @@ from torchvision import transforms as T
 
 from transfer.core.errors import UsageError
 from transfer.core.seeding import seeded
+from transfer.data.loading import bigvision
 from transfer.data.loading.augment import AugmentOptions, eval_transform, train_transform
-from transfer.data.loading.bigvision import InceptionCrop, RandAugment
+from transfer.data.loading.bigvision import OPERATIONS, AreaCrop, InceptionCrop, RandAugment, SquashCrop
 from transfer.data.loading.images import to_floats
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -154,3 +159,156 @@ def test_options_that_cannot_be(values, message):
 def test_unknown_auto_augment(description):
     with pytest.raises(UsageError, match=rf"--auto-augment {description}: .*rand-m9-mstd0\.5-inc1"):
         train_transform(32, options(auto_augment=description), MEAN, STD)
+
+
+def noise(W, H):
+    return Image.fromarray(np.random.default_rng(W + H).integers(0, 256, (H, W, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(("W", "H"), [(400, 300), (300, 400), (32, 32), (640, 200), (7, 5)])
+def test_boxes(W, H):
+    """Area and width / height are in their ranges up to a rounded side, and the box is inside."""
+    crop = InceptionCrop(16, (0.05, 1.0), (0.75, 1.33))
+    random.seed(0)
+    for left, top, w, h in (crop.draw(W, H) for _ in range(500)):
+        assert 0 <= left <= left + w <= W
+        assert 0 <= top <= top + h <= H
+        if (w, h) != (W, H):
+            assert 0.05 * W * H <= w * h <= W * H
+            assert 0.75 * h - 0.5 <= w <= 1.33 * h + 0.5
+
+
+def without_antialias(image, size):
+    """[size, size, 3] in float64."""
+    pixels = torch.tensor(np.asarray(image)).permute(2, 0, 1)[None].double()
+    return torch.nn.functional.interpolate(pixels, (size, size), mode="bilinear")[0].permute(1, 2, 0).numpy()
+
+
+def is_truncated(seen, exact, slack):
+    """Whether pixels are the exact ones, truncated and never rounded up."""
+    difference = np.asarray(seen).astype(int) - exact
+    return difference.max() < slack and difference.min() > -1 - slack
+
+
+@pytest.mark.parametrize(("W", "H", "size"), [(200, 150, 32), (20, 30, 64), (48, 48, 48)])
+def test_resized_without_antialias(W, H, size):
+    image = noise(W, H)
+    crop = InceptionCrop(size, (0.2, 1.0), (0.75, 1.33))
+    for seed in range(5):
+        random.seed(seed)
+        left, top, w, h = crop.draw(W, H)
+        random.seed(seed)
+        part = image.crop((left, top, left + w, top + h))
+        assert is_truncated(crop(image), without_antialias(part, size), 1e-6)
+    squashed = without_antialias(image, size)[4 : size - 4, 4 : size - 4]
+    assert is_truncated(SquashCrop(size - 8, size)(image), squashed, 1e-4)
+
+
+@pytest.mark.parametrize(("W", "H", "size", "resize"), [(40, 30, 14, 16), (30, 41, 20, 20), (9, 8, 20, 24)])
+def test_area_averages(W, H, size, resize):
+    """Every pixel is the mean of the part of the image that it covers."""
+    image = noise(W, H)
+    x = np.asarray(image).astype(np.float64)
+    w, h = round(W * resize / min(W, H)), round(H * resize / min(W, H))
+    fine = x.repeat(h, 0).repeat(w, 1)  # H h x W w cells: each pixel of the result covers H x W of them
+    plain = fine.reshape(h, H, w, W, 3).mean((1, 3))
+    top, left = (h - size) // 2, (w - size) // 2
+    assert is_truncated(AreaCrop(size, resize)(image), plain[top : top + size, left : left + size], 2e-3)
+
+
+LEVELS = (0, 5, 10, 15, 20)
+H, W = 48, 64
+
+
+@pytest.fixture
+def image():
+    return noise(8, 6).resize((W, H), Image.Resampling.BICUBIC)
+
+
+def truncated(values):
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def applied(name, image, level):
+    return np.asarray(OPERATIONS[name](image, level / 10))
+
+
+def test_the_sixteen_operations():
+    names = "AutoContrast Equalize Invert Rotate Posterize Solarize Color Contrast Brightness Sharpness "
+    names += "ShearX ShearY TranslateX TranslateY Cutout SolarizeAdd"
+    assert list(OPERATIONS) == names.split()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_operations_without_magnitude(image, level):
+    x = np.asarray(image).astype(np.float64)
+    assert np.array_equal(applied("Invert", image, level), 255 - x)
+    low, high = x.min((0, 1)), x.max((0, 1))
+    assert np.abs(applied("AutoContrast", image, level) - (x - low) * 255 / (high - low)).max() <= 1
+    for channel in range(3):
+        values = x[..., channel].astype(int)
+        counts = np.bincount(values.ravel(), minlength=256)
+        step = (counts.sum() - counts[counts > 0][-1]) // 255
+        table = np.clip((np.cumsum(counts) - counts + step // 2) // step, 0, 255)
+        assert np.array_equal(applied("Equalize", image, level)[..., channel], table[values])
+
+
+@pytest.mark.parametrize(
+    ("level", "threshold", "bits", "add"),
+    [(0, 0, 1, 0), (5, 128, 2, 55), (9, 230, 3, 99), (10, 0, 4, 110), (15, 128, 6, 165), (20, 0, 8, 220)],
+)
+def test_values_of_the_pointwise_operations(image, level, threshold, bits, add):
+    """Thresholds and shifts are bytes: 256 is 0, and a shift clears 7 bits at most."""
+    x = np.asarray(image).astype(int)
+    assert np.array_equal(applied("Solarize", image, level), np.where(x < threshold, x, 255 - x))
+    assert np.array_equal(applied("Posterize", image, level), x >> (8 - bits) << (8 - bits))
+    assert np.array_equal(applied("SolarizeAdd", image, level), np.where(x < 128, np.minimum(x + add, 255), x))
+
+
+@pytest.mark.parametrize(("level", "factor"), [(0, 0.1), (5, 1.0), (10, 1.9), (15, 2.8), (20, 3.7)])
+def test_enhancements_move_away_from_a_lesser_image(image, level, factor):
+    x = np.asarray(image).astype(np.float64)
+    grey = (x @ (0.2989, 0.587, 0.114)).round()[..., None]
+    smooth = x.copy()
+    kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1))
+    smooth[1:-1, 1:-1] = np.floor((windows * kernel).sum((-2, -1)) + 1e-9)
+    lesser = {"Brightness": 0, "Contrast": H * W // 256, "Color": grey, "Sharpness": smooth}
+    for name, other in lesser.items():
+        difference = np.abs(applied(name, image, level).astype(int) - truncated(other + factor * (x - other)))
+        assert difference.max() <= (1 if name != "Color" else 1 + abs(factor - 1)), name
+
+
+def moved(x, source):
+    """x at the nearest pixel of source(column, row), grey outside."""
+    rows, columns = np.mgrid[:H, :W]
+    column, row = (np.floor(np.asarray(value) + 0.5 + 1e-6).astype(int) for value in source(columns, rows))
+    column, row = np.broadcast_arrays(column, row)
+    inside = (column >= 0) & (column < W) & (row >= 0) & (row < H)
+    got = np.full_like(x, 128)
+    got[inside] = x[row[inside], column[inside]]
+    return got
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("level", LEVELS)
+def test_geometry(monkeypatch, image, level, sign):
+    """Nearest pixels (a few at ties may differ), grey 128 where nothing lies."""
+    monkeypatch.setattr(bigvision, "random_sign", lambda m: sign * m)
+    x, m = np.asarray(image), sign * level / 10
+    angle, middle = math.radians(30 * m), ((W - 1) / 2, (H - 1) / 2)
+
+    def rotated(column, row):
+        column, row = column - middle[0], row - middle[1]
+        cos, sin = math.cos(angle), math.sin(angle)
+        return cos * column - sin * row + middle[0], sin * column + cos * row + middle[1]
+
+    sources = {
+        "Rotate": rotated,
+        "ShearX": lambda column, row: (column + 0.3 * m * row, row),
+        "ShearY": lambda column, row: (column, row + 0.3 * m * column),
+        "TranslateX": lambda column, row: (column + 100 * m, row),
+        "TranslateY": lambda column, row: (column, row + 100 * m),
+    }
+    for name, source in sources.items():
+        assert (applied(name, image, level) != moved(x, source)).mean() < 0.005, name

@@ -11,7 +11,6 @@ from torch.nn import functional
 from backbones.pretrain.supervised.losses import (
     constant_loss,
     mix,
-    mixed_share,
     mixup_share,
     sigmoid_cross_entropy,
     soft_target_cross_entropy,
@@ -37,7 +36,6 @@ def test_mix_token_shares_the_class_targets_and_leaves_the_tokens_their_own() ->
     images, tokens, classes, box = 3, 16, 5, (1, 0, 3, 3)
     class_logits, token_logits = drawn(images, classes), drawn(images, tokens, classes, seed=1)
     targets, of_tokens = drawn(images, classes, seed=2).softmax(1), drawn(images, tokens, classes, seed=3).softmax(2)
-    assert mixed_share(box, tokens) == pytest.approx(6 / 16)
     first, second = 0.0, 0.0
     for image in range(images):
         wanted = 10 / 16 * targets[image] + 6 / 16 * targets[images - 1 - image]

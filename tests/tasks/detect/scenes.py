@@ -74,20 +74,11 @@ def extent(mask: np.ndarray) -> list[int]:
     return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
 
 
-def data_of(split: CocoSplit) -> CocoData:
+def data_of(split: CocoSplit, categories: dict[int, str] = CATEGORIES, **given: Any) -> CocoData:
     """The dataset whose splits are both this one."""
-    return CocoData(
-        name="scenes",
-        version=None,
-        root=split.folder,
-        classes=tuple(CATEGORIES.values()),
-        category_ids=tuple(CATEGORIES),
-        train=split,
-        val=split,
-        counts={},
-        dropped={},
-        digest="",
-    )
+    named: dict[str, Any] = {"classes": tuple(categories.values()), "category_ids": tuple(categories)}
+    about: dict[str, Any] = {"name": "scenes", "version": None, "root": split.folder, "digest": ""}
+    return CocoData(train=split, val=split, counts={}, dropped={}, **named, **about, **given)
 
 
 def a_learner(

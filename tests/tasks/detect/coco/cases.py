@@ -11,8 +11,8 @@ import numpy as np
 from tasks.detect.coco import averages
 from tasks.detect.coco.averages import NAMES
 from tasks.detect.coco.matching import PREFIX
+from tests.tasks.detect.scenes import data_of
 from transfer.data.coco.annotations import read_split
-from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.scoring import COCO
 
 HEIGHT, WIDTH = 240, 320
@@ -80,19 +80,7 @@ def opened(truth, scoring=COCO):
     """The dataset whose validation split this is, its boxes taken as they are; its images are not looked at."""
     content = json.dumps(truth, default=bytes.decode).encode()
     split, classes, _ = read_split("val", Path("truth.json"), Path(), content, boxes="in_file")
-    return CocoData(
-        name="drawn",
-        version=None,
-        root=Path(),
-        classes=tuple(classes.values()),
-        category_ids=tuple(classes),
-        train=None,
-        val=split,
-        counts={},
-        dropped={},
-        digest="",
-        scoring=scoring,
-    )
+    return data_of(split, classes, scoring=scoring)
 
 
 def evaluate(truth, results, kind, scoring=COCO):
