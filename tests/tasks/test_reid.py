@@ -18,9 +18,8 @@ from tests.runs import assert_equal_runs, history, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
 from transfer.core.pictures import RANKED, RankedLists
-from transfer.data.reid.dataset import open_reid
+from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.reid.market1501 import Sample
-from transfer.data.reid.dataset import split_off
 from transfer.data.spec import resolve_dataset
 from transfer.engine.extract import NotFinite
 from transfer.run import main
