@@ -85,6 +85,5 @@ def test_functions_work_on_the_device_of_their_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not cpu_has_bf16(), reason="takes minutes on a processor without bf16")
 def test_doctor_gpu_runs_all_its_parts(tmp_path: Path) -> None:
-    small = ["--workers", "0", "--batch-size", "2", "--size", "32", "--seconds", "0"]
-    done = run(tmp_path, "--steps", "2", "transfer.doctor", "gpu", *small)
+    done = run(tmp_path, "--steps", "2", "transfer.doctor", "gpu")
     assert (done.status, done.mixes) == (0, {}), done.log

@@ -77,10 +77,10 @@ def _speed(options: SpeedOptions) -> int:
     return main(options)
 
 
-def _gpu(options: GpuOptions) -> int:
+def _gpu(_: GpuOptions) -> int:
     from transfer.doctor.gpu import main
 
-    return main(options)
+    return main()
 
 
 def _data(options: DataOptions) -> int:

@@ -84,13 +84,4 @@ class SpeedOptions(Checked):
 
 @dataclass(kw_only=True)
 class GpuOptions(Checked):
-    """Check a GPU: software, kernels, training steps beside timm's, NCCL, and a small run of each task."""
-
-    batch_size: Annotated[int, Range(1)] = 64
-    """Images of the training steps."""
-    size: Annotated[int | None, Range(32)] = None
-    """Side of these images in pixels; by default the recipes'."""
-    seconds: Annotated[float, Range(0)] = 4.0
-    """Seconds of each comparison with timm's model."""
-    workers: Annotated[int, Range(0)] = 2
-    """Image-loading processes of the small runs."""
+    """Check a GPU: software, the rate of a matrix product, kernels against float64, NCCL."""
