@@ -14,7 +14,7 @@ from transfer.core.lazy import lazy_names
 __all__ = ["BackboneCheck", "CheckFailed", "CheckSkipped", "Report", "Result", "backbone_checks", "check_backbone"]
 
 
-__getattr__ = lazy_names(__name__, {"transfer.testing.check": ("backbone_checks", "check_backbone")})
+__getattr__ = lazy_names(__name__, {"transfer.testing.catalogue": ("backbone_checks", "check_backbone")})
 State = Literal["passed", "failed", "skipped"]
 _MARKS: dict[State, str] = {"passed": "passed ", "failed": "FAILED ", "skipped": "skipped"}
 
@@ -36,14 +36,12 @@ class Result:
         state: passed, failed, or skipped.
         reason: why it failed or was skipped; of a passed check what it measured, or nothing.
         hint: how a failure is usually mended.
-        seconds: how long it took.
     """
 
     name: str
     state: State
     reason: str = ""
     hint: str = ""
-    seconds: float = 0.0
 
     def __str__(self) -> str:
         text = f"{_MARKS[self.state]} {self.name}" + (f": {self.reason}" if self.reason else "")
