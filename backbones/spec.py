@@ -3,10 +3,11 @@
 Imports neither torch nor timm, so that names can be checked before anything heavy is loaded.
 """
 
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 from backbones import archs
 from backbones.archs import ARCHS, export_of, exported_fields, timm_names
@@ -14,7 +15,7 @@ from backbones.stems import find_stem
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, has_kept, kept
 from transfer.core.options import Needs, Other
-from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.core.settings import CONFIGS, choices_of, config_names, read_yaml
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -22,6 +23,7 @@ LEFT_TO_RECIPES = ("pos_embed_interp",)
 """Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
 POINTWISE = ("relu", "relu2", "gelu", "gelu_tanh", "softplus", "identity", "relu6", "sigmoid")
 """The attentions that a power of the length scales."""
+_TAKES_LENGTH = Needs(attention=Other("softmax", *(f"{h}_sum" for h in POINTWISE)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +38,22 @@ class BackboneSpec:
     ffn: str | None = None
     patch: int | None = None
     depth: int | None = None
-    pool: str | None = None
+    pool: Literal["cls", "gap", "mean"] | None = None
     "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
-    pos: str | None = None
-    pos_embed_interp: str | None = None
+    pos: Literal["learned", "sincos2d"] | None = None
+    pos_embed_interp: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
     "how positions are brought to the grids of other image sizes: see `positions.resample_positions`"
     cls_pos_embed: bool | None = None
     "whether the class token has a position too; else positions are added before it joins (big_vision)"
     pre_logits: bool | None = None
     "a dense layer and tanh behind the pooling, whose output is the representation (big_vision)"
-    init: str | None = None
-    "deit | bigvision"
+    init: Literal["deit", "bigvision"] | None = None
     qk_norm: bool | None = None
-    gate: str | None = None
+    gate: Literal["off", "sigmoid", "silu", "linear"] | None = None
     "off, or the activation of a gate on the attention's output: see `attention.GATES`"
     alpha: Annotated[float | str | None, Needs(attention=POINTWISE)] = None
     "exponent of the token count in point-wise attention, or `learned`"
-    length: Annotated[str | None, Needs(attention=Other("softmax", *(f"{h}_sum" for h in POINTWISE)))] = None
+    length: Annotated[Literal["tokens", "image", "train"] | None, _TAKES_LENGTH] = None
     "what that token count is: tokens (the keys given), image (of the whole image), train (at `train_size`)"
     train_size: Annotated[tuple[int, int] | None, Needs(length="train")] = None
     "(H, W) in pixels of the images of pretraining"
@@ -69,7 +70,7 @@ class BackboneSpec:
     "the network of a file that holds several: its name or prefix in the file"
     weights_size: Annotated[tuple[int, int] | None, Needs(weights=Other("random"))] = None
     "(H, W) in pixels of the images that the file of weights was trained on, which give its position grid"
-    load: Annotated[str, Needs(weights=Other("random"))] = "strict"
+    load: Annotated[Literal["strict", "partial"], Needs(weights=Other("random"))] = "strict"
     allow_dropped: bool = False
     "take weights, under `load: partial`, of which more is dropped or missing than new parts; not part of the identity"
     files: dict[str, str] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class BackboneSpec:
         return values
 
 
+_HINTS = get_type_hints(BackboneSpec)
 FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
 
 
@@ -243,7 +245,7 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
             if value is None or (key, value) == ("weights", "config"):
                 continue
             try:
-                parsed = archs.parse_field(key, value)
+                parsed = parse_field(key, value)
             except (TypeError, ValueError, OverflowError):
                 raise UsageError(f"`{key}: {value}` cannot be read") from None
             if key in user_code.USER_PARTS and user_code.is_user_part(value):
@@ -255,6 +257,59 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
                 parsed = str(folder / value)
             checked[key] = parsed
     return checked, files
+
+
+def parse_field(key: str, value: Any) -> Any:
+    """Return the value of one field in its proper type.
+
+    Raises:
+        UsageError: with the values that there are.
+        TypeError, ValueError: it cannot be read at all.
+    """
+    hint = _HINTS[key]
+    if (choices := choices_of(hint)) and value not in choices:
+        raise UsageError(f"`{key}: {value}` must be one of {', '.join(choices)}")
+    if key in (*user_code.USER_PARTS, "weights"):
+        if not isinstance(value, str):
+            raise ValueError
+        if not user_code.is_user_part(value):
+            _check_known(key, value)
+        return value
+    if key in ("mean", "std"):
+        of_channels = tuple(_finite(number) for number in value)
+        if key == "std" and min(of_channels) <= 0:
+            raise UsageError(f"`std: {value}`: must be positive")
+        return of_channels
+    if key in ("train_size", "weights_size"):
+        height, width = (value, value) if isinstance(value, int) else value
+        return (int(height), int(width))
+    if hint in (bool, bool | None) and not isinstance(value, bool):
+        raise ValueError
+    if key == "drop_path" or (key == "alpha" and value != "learned"):
+        return _finite(value)
+    if hint in (int, int | None):
+        if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
+            raise ValueError
+        return int(value)
+    return value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _check_known(part: str, text: str) -> None:
+    if text.endswith(".py") and part != "weights":
+        user_code.locate(f"{text}:")
+    if part == "stem":
+        find_stem(text)
+    elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():
+        raise UsageError(f"unknown architecture '{text}'{did_you_mean(text, [*ARCHS, *timm_names()])}")
+    elif part in ("attention", "ffn"):
+        user_code.check_name(part, text)
 
 
 def _with_defaults(spec: BackboneSpec) -> BackboneSpec:

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from backbones.archs import parse_field
-from backbones.spec import resolve
+from backbones.spec import parse_field, resolve
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, reject
