@@ -2,11 +2,12 @@
 """Point-wise attention on a GPU, in Triton: no N x L tensor is ever in memory, forward or backward.
 
 Without row maximum, sum of exponentials and rescaling, a block of keys just adds its share. The backward
-pass needs nothing of the forward one but its inputs. It is two kernels, one per block of keys and one per block of
-queries, and so needs no atomic additions: its results are the same bits every time.
+pass needs nothing of the forward one but its inputs. It runs twice, per block of keys and per block of queries, and so
+needs no atomic additions: its results are the same bits every time. All passes are one kernel, whose rows are those of
+the queries, or of the keys.
 
 Shapes: B images, N queries, L keys, D channels of queries and keys, E of values; a program has M rows and reads J
-columns at a time. A kernel takes a tensor [B, heads, ., D] as a pointer and the strides of an image, a head and a row.
+columns at a time. A tensor [B, heads, ., D] is given as a pointer and the strides of an image, a head and a row.
 """
 
 from collections.abc import Sequence
@@ -49,9 +50,9 @@ _tiles_too_large: set[tuple[Any, ...]] = set()
 def compile_one() -> None:
     """Compile a kernel for the current GPU, which takes a second, once. Raises what Triton raises where it cannot."""
     tensor = torch.float16, 64, 32, 32  # type and strides
-    forward_kernel.warmup(
-        *(4 * tensor), 2, 32, 32, 1.0, 1.0, 1.0, H="relu", SCALED=True, D=32, E=32, M=32, J=32, EVEN=False,
-        PRECISION="ieee", num_warps=4, num_stages=1, grid=(1,),
+    rows_kernel.warmup(
+        *(6 * tensor), 2, 32, 32, 1.0, 1.0, 1.0, H="relu", SCALED=True, D=32, E=32, M=32, J=32, EVEN=False,
+        PRECISION="ieee", OUT=True, SLOPES=False, num_warps=4, num_stages=1, grid=(1,),
     )  # fmt: skip
 
 
@@ -64,9 +65,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [B, heads, N, E], in memory as [B, N, heads, E], the order that the next projection reads.
     """
-    q, k, v = _with_contiguous_rows(q), _with_contiguous_rows(k), _with_contiguous_rows(v)
+    q, k, v = (_with_contiguous_rows(x) for x in (q, k, v))
     out = empty_output(v[:, :, :1].expand(-1, -1, q.shape[2], -1))
-    _launch(forward_kernel, (q, k, v, out), q.shape[2], k.shape[2], h, factor, scale)
+    _launch((q, k, q, v, out, out), h, factor, scale, slopes=False)
     return out
 
 
@@ -76,8 +77,8 @@ def backward(
     """Return gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_with_contiguous_rows(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
-    _launch(keys_kernel, (q, k, v, grad, dk, dv), k.shape[2], q.shape[2], h, factor, scale)
-    _launch(queries_kernel, (q, k, v, grad, dq), q.shape[2], k.shape[2], h, factor, scale)
+    _launch((k, q, v, grad, dk, dv), h, factor, scale)
+    _launch((q, k, grad, v, dq, dq), h, factor, scale, out=False)
     return dq, dk, dv
 
 
@@ -92,34 +93,37 @@ def _with_contiguous_rows(x: Tensor) -> Tensor:
 
 
 def _launch(
-    kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: str, factor: float, scale: float | None = None
+    tensors: Sequence[Tensor], h: str, factor: float, scale: float | None, *, out: bool = True, slopes: bool = True
 ) -> None:
-    """Run a kernel with the first of its tiles that this GPU has room for."""
-    q, k, E = tensors[0], tensors[1], tensors[2 if len(tensors) > 2 else 1].shape[3]
-    B, heads, N, D = q.shape
+    """Run the kernel on its tensors x, y, u, w, dx and out, with the first of its tiles that this GPU has room for.
+
+    Without `out` or `slopes` any tensor stands for those that are neither read nor written.
+    """
+    x, y, E = tensors[0], tensors[1], tensors[3].shape[3]
+    B, heads, N, D = x.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
     inner, outer = split_factor(h, factor)
-    scale_of_scores = inner * score_scale(q, scale)
+    scale_of_scores = inner * score_scale(x, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
-    scaled = h not in ("relu", "identity") or q.dtype == torch.float16
+    scaled = h not in ("relu", "identity") or x.dtype == torch.float16
     factors = scale_of_scores, outer if scaled else outer * scale_of_scores, outer * scale_of_scores
     precision = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-    for tile in TILES[q.element_size(), max(D, E)]:
-        key = (kernel.fn.__name__, tile, D, E, q.dtype, q.device)
+    for tile in TILES[x.element_size(), max(D, E)]:
+        key = (out, slopes, tile, D, E, x.dtype, x.device)
         if key in _tiles_too_large:
             continue
-        grid = (B * heads * -(-rows // tile.rows),)
+        grid = (B * heads * -(-N // tile.rows),)
         try:
-            with torch.cuda.device_of(q):  # Triton launches on the current one
-                kernel[grid](
-                    *arguments, heads, N, k.shape[2], *factors, H=h, SCALED=scaled, D=D, E=E, M=tile.rows,
-                    J=tile.columns, EVEN=columns % tile.columns == 0, PRECISION=precision, num_warps=tile.warps,
-                    num_stages=tile.stages, enable_fp_fusion=True,
+            with torch.cuda.device_of(x):  # Triton launches on the current one
+                rows_kernel[grid](
+                    *arguments, heads, N, y.shape[2], *factors, H=h, SCALED=scaled, D=D, E=E, M=tile.rows,
+                    J=tile.columns, EVEN=y.shape[2] % tile.columns == 0, PRECISION=precision, OUT=out, SLOPES=slopes,
+                    num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=True,
                 )  # fmt: skip
             return
         except OutOfResources:
             _tiles_too_large.add(key)
-    raise RuntimeError(f"no tile of {kernel.fn.__name__} fits into the shared memory of {q.device}")
+    raise RuntimeError(f"no tile of {rows_kernel.fn.__name__} fits into the shared memory of {x.device}")
 
 
 @triton.jit
@@ -204,76 +208,35 @@ def _write(base, rows, of_row, count, x, D: tl.constexpr):
 
 
 @triton.jit
-def forward_kernel(
-    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row,
-    out, out_image, out_head, out_row, heads, N, L, scale, of_weights, of_scores,
+def rows_kernel(
+    x, x_image, x_head, x_row, y, y_image, y_head, y_row, u, u_image, u_head, u_row, w, w_image, w_head, w_row,
+    dx, dx_image, dx_head, dx_row, out, out_image, out_head, out_row, heads, N, L, scale, of_weights, of_scores,
     H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, OUT: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
-    """Compute out = of_weights h(scale q k^T) v for M queries."""
+    """Compute sums over the L rows j of y and w for M of the N rows i of x and u, with s = scale x_i y_j.
+
+    OUT: out_i = of_weights sum_j h(s) w_j. SLOPES: dx_i = of_scores sum_j h'(s) (u_i w_j) y_j.
+    """
     blocks = tl.cdiv(N, M)
     pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
-    queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
-    k = _at(k, pair, heads, k_image, k_head)
-    v = _at(v, pair, heads, v_image, v_head)
-    total = tl.zeros((M, E), tl.float32)
+    own = _read(_at(x, pair, heads, x_image, x_head), rows, x_row, N, D, False)
+    if SLOPES:
+        grads = _read(_at(u, pair, heads, u_image, u_head), rows, u_row, N, E, False)
+    y = _at(y, pair, heads, y_image, y_head)
+    w = _at(w, pair, heads, w_image, w_head)
+    of_own, of_values = tl.zeros((M, D), tl.float32), tl.zeros((M, E), tl.float32)
     for first in range(0, L, J):
         columns = first + tl.arange(0, J)
-        keys = _read(k, columns, k_row, L, D, EVEN)
-        values = _read(v, columns, v_row, L, E, EVEN)
-        weights = _weigh(_scores(queries, keys, scale, SCALED, PRECISION), H)
-        total = tl.dot(weights.to(values.dtype), values, total, input_precision=PRECISION)
-    _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, total * of_weights, E)
-
-
-@triton.jit
-def keys_kernel(
-    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
-    dk, dk_image, dk_head, dk_row, dv, dv_image, dv_head, dv_row, heads, N, L, scale, of_weights, of_scores,
-    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of M keys and values."""
-    blocks = tl.cdiv(L, M)
-    pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
-    keys = _read(_at(k, pair, heads, k_image, k_head), rows, k_row, L, D, False)
-    values = _read(_at(v, pair, heads, v_image, v_head), rows, v_row, L, E, False)
-    q = _at(q, pair, heads, q_image, q_head)
-    g = _at(g, pair, heads, g_image, g_head)
-    of_keys, of_values = tl.zeros((M, D), tl.float32), tl.zeros((M, E), tl.float32)
-    for first in range(0, N, J):
-        columns = first + tl.arange(0, J)
-        queries = _read(q, columns, q_row, N, D, EVEN)
-        grads = _read(g, columns, g_row, N, E, EVEN)
-        scores = _scores(keys, queries, scale, SCALED, PRECISION)
-        weights = _weigh(scores, H).to(grads.dtype)
-        of_values = tl.dot(weights, grads, of_values, input_precision=PRECISION)
-        slopes = _slope(tl.dot(values, tl.trans(grads), input_precision=PRECISION), scores, H).to(queries.dtype)
-        of_keys = tl.dot(slopes, queries, of_keys, input_precision=PRECISION)
-    _write(_at(dk, pair, heads, dk_image, dk_head), rows, dk_row, L, of_keys * of_scores, D)
-    _write(_at(dv, pair, heads, dv_image, dv_head), rows, dv_row, L, of_values * of_weights, E)
-
-
-@triton.jit
-def queries_kernel(
-    q, q_image, q_head, q_row, k, k_image, k_head, k_row, v, v_image, v_head, v_row, g, g_image, g_head, g_row,
-    dq, dq_image, dq_head, dq_row, heads, N, L, scale, of_weights, of_scores,
-    H: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, J: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of M queries."""
-    blocks = tl.cdiv(N, M)
-    pair, rows = tl.program_id(0) // blocks, tl.program_id(0) % blocks * M + tl.arange(0, M)
-    queries = _read(_at(q, pair, heads, q_image, q_head), rows, q_row, N, D, False)
-    grads = _read(_at(g, pair, heads, g_image, g_head), rows, g_row, N, E, False)
-    k = _at(k, pair, heads, k_image, k_head)
-    v = _at(v, pair, heads, v_image, v_head)
-    total = tl.zeros((M, D), tl.float32)
-    for first in range(0, L, J):
-        columns = first + tl.arange(0, J)
-        keys = _read(k, columns, k_row, L, D, EVEN)
-        values = _read(v, columns, v_row, L, E, EVEN)
-        scores = _scores(queries, keys, scale, SCALED, PRECISION)
-        slopes = _slope(tl.dot(grads, tl.trans(values), input_precision=PRECISION), scores, H).to(keys.dtype)
-        total = tl.dot(slopes, keys, total, input_precision=PRECISION)
-    _write(_at(dq, pair, heads, dq_image, dq_head), rows, dq_row, N, total * of_scores, D)
+        others = _read(y, columns, y_row, L, D, EVEN)
+        values = _read(w, columns, w_row, L, E, EVEN)
+        scores = _scores(own, others, scale, SCALED, PRECISION)
+        if OUT:
+            of_values = tl.dot(_weigh(scores, H).to(values.dtype), values, of_values, input_precision=PRECISION)
+        if SLOPES:
+            slopes = _slope(tl.dot(grads, tl.trans(values), input_precision=PRECISION), scores, H).to(others.dtype)
+            of_own = tl.dot(slopes, others, of_own, input_precision=PRECISION)
+    if SLOPES:
+        _write(_at(dx, pair, heads, dx_image, dx_head), rows, dx_row, N, of_own * of_scores, D)
+    if OUT:
+        _write(_at(out, pair, heads, out_image, out_head), rows, out_row, N, of_values * of_weights, E)

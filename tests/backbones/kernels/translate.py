@@ -1,4 +1,4 @@
-"""Compiles the kernels for compute capability 9.0, without such a GPU, and fails where they would run slowly.
+"""Compiles the kernel for compute capability 9.0, without such a GPU, and fails where it would run slowly.
 
     python -m tests.backbones.kernels.translate
 
@@ -18,15 +18,16 @@ from triton.compiler import ASTSource
 
 from backbones.kernels import blocked, fused
 
-POINTERS = ("q", "k", "v", "g", "out", "dq", "dk", "dv")
+POINTERS = ("x", "y", "u", "w", "dx", "out")
 CASES = [("bf16", 2, (64, 64), h) for h in blocked.SCORE_FUNCTIONS]
 CASES += [("bf16", 2, (128, 64), "relu"), ("bf16", 2, (256, 64), "relu"), ("fp32", 4, (128, 128), "relu")]
 """Type and its bytes, widths of keys and of values, which relative positions make differ, and h."""
 
 
-def check(kernel: Any, kind: str, widths: tuple[int, int], h: str, tile: fused.Tile) -> None:
-    """Compile a kernel as a GPU would run it, lengths being any."""
-    constants = {"H": h, "SCALED": True, "EVEN": False, "PRECISION": "ieee"}
+def check(kind: str, widths: tuple[int, int], h: str, tile: fused.Tile, **passes: bool) -> None:
+    """Compile the kernel of some passes as a GPU would run it, lengths being any."""
+    kernel: Any = fused.rows_kernel
+    constants = {"H": h, "SCALED": True, "EVEN": False, "PRECISION": "ieee", **passes}
     constants |= {"D": widths[0], "E": widths[1], "M": tile.rows, "J": tile.columns}
     signature, divisible = {}, {}
     for place, name in enumerate(kernel.arg_names):
@@ -47,7 +48,7 @@ def check(kernel: Any, kind: str, widths: tuple[int, int], h: str, tile: fused.T
         file.flush()
         command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    what = f"{kernel.fn.__name__}, {h}, {kind}, {widths}"
+    what = f"{passes}, {h}, {kind}, {widths}"
     assert re.search(r"STACK:0\b", usage), f"{what} spills registers: {usage}"
     assert kind == "fp32" or "wgmma.mma_async" in made.asm["ptx"], what
     assert made.metadata.shared <= 227 * 1024, what
@@ -55,5 +56,5 @@ def check(kernel: Any, kind: str, widths: tuple[int, int], h: str, tile: fused.T
 
 if __name__ == "__main__":
     for kind, size, widths, h in CASES:
-        for kernel in (fused.forward_kernel, fused.keys_kernel, fused.queries_kernel):
-            check(kernel, kind, widths, h, fused.TILES[size, max(widths)][0])
+        for out, slopes in ((True, False), (True, True), (False, True)):  # forward, for keys, for queries
+            check(kind, widths, h, fused.TILES[size, max(widths)][0], OUT=out, SLOPES=slopes)
