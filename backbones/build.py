@@ -15,9 +15,9 @@ from backbones.initialisation import make_ours, make_users
 from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
-from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
+from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded, load_weights, read_weights
 from backbones.weights.load import Network, check_gelu
-from backbones.weights.locate import Located, load_weights, read_weights
+from backbones.weights.locate import Located
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.core.user_modules import or_its_imports

@@ -1,38 +1,16 @@
-"""Pretrained weights: where they lie, what identifies them, how they get into a model. Never touches the network."""
+"""Pretrained weights: where they lie and what identifies them. Never touches the network, and imports no torch."""
 
-import math
-from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backbones import archs
 from backbones.spec import BackboneSpec, resolve
-from backbones.stems import find_stem
-from backbones.weights.fitting import PLAIN, check_partial, modules
 from transfer.core import exports, live_modules, user_code
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
 from transfer.core.files import file_sha256
 from transfer.core.settings import config_names
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from backbones.positions import Grid
-    from backbones.weights.load import Network
-
-_PARTS = {
-    "stem": r"patch_embed\.",
-    "attention": r".*\.attn\.(?![qk]_norm\.)",
-    "alpha": r".*\.attn\.alpha$",
-    "gate": r".*\.attn\.gate\.",
-    "qk_norm": r".*\.attn\.[qk]_norm\.",
-    "ffn": r".*\.(mlp|norm2)\.",
-    "pre_logits": r"pre_logits\.",
-}
-"""Where the tensors of each part are that can be of another kind than in the weights."""
 
 
 @dataclass(frozen=True)
@@ -159,131 +137,7 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     return Located(exports.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
-def read_weights(
-    model: "nn.Module", located: Located, spec: BackboneSpec, head: Collection[str] = ()
-) -> "tuple[Network, str]":
-    """Return the network of a file under the model's names, the position grid resampled, without heads other than
-    `head`; and in words what was done to the positions.
-
-    Raises:
-        UserError: the file is damaged, an export of another model, or does not tell its position grid.
-    """
-    from backbones.positions import fit_positions, grid_of, source_grid
-    from backbones.weights.load import fit_channels, read_network
-
-    assert located.path is not None
-    config = exports.read_config(located.folder) if located.folder else None
-    names, digest = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
-    network = read_network(located.path, digest, names, weights_key=spec.weights_key)
-    heads = [getattr(getattr(block, "attn", None), "num_heads", None) for block in getattr(model, "blocks", [])]
-    if network.heads and heads and heads[0] not in (None, network.heads):
-        raise UserError(f"{located.path}: {network.layout} with {network.heads} heads; {spec.name} has {heads[0]}")
-    stated = exports.image_size(config) if config and spec.kind != "user" else None
-    size = spec.weights_size or stated
-    # the projects of these do not train on squares alone
-    squares = bool(located.timm_name) or network.layout not in ("", "lightly", "mmpretrain", "TransReID")
-    try:
-        old, new = source_grid(network.state, model, size, squares=squares), grid_of(model)
-        network = replace(network, state=fit_channels(fit_positions(network.state, model, old), model))
-    except ValueError as error:
-        raise UserError(f"{located.path}: {error}") from None
-    if not (config or located.timm_name or network.layout):
-        network = replace(network, layout=PLAIN)
-    if not old or not new:
-        return network, ""
-    known = bool(size) or network.state["pos_embed"].ndim == 4
-    return network, _describe(old, new, known=known)
-
-
-def _describe(old: "Grid", new: "Grid", *, known: bool) -> str:
-    """Return what was done to positions, where another grid is possible or theirs changed."""
-    if old != new:
-        return f"{old[0]} x {old[1]} -> {new[0]} x {new[1]}"
-    square = math.isqrt(old[0] * old[1]) ** 2 == old[0] * old[1] and old[0] != old[1]
-    return f"{old[0]} x {old[1]} (--weights-size H W if its images had another shape)" if square and not known else ""
-
-
-def load_weights(
-    model: "nn.Module", network: "Network", located: Located, spec: BackboneSpec, apart: Collection[str] = ()
-) -> tuple[list[str], list[str]]:
-    """Load the network that `read_weights` returned into a model.
-
-    Args:
-        apart: names of a classifier that is not loaded.
-
-    Returns:
-        Modules of the file that the model has no place for, and modules of the model that stay as initialised; none
-        under `load: strict`.
-
-    Raises:
-        UserError: they do not fit.
-    """
-    from backbones.weights.load import check_values
-
-    state = {name: tensor for name, tensor in network.state.items() if name not in apart}
-    target = {name: tensor for name, tensor in model.state_dict().items() if name not in apart}
-    check_values(located.path or Path(), state, target)
-    wrong = {name for name in target.keys() & state.keys() if target[name].shape != state[name].shape}
-    missing, unexpected = target.keys() - state.keys(), state.keys() - target.keys()
-    if spec.load == "strict" and (wrong or missing or unexpected):
-        shapes = [f"{name} {tuple(state[name].shape)} for {tuple(target[name].shape)}" for name in sorted(wrong)]
-        rows = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": shapes}
-        listed = "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
-        which = f", its {network.name} (--weights-key: {', '.join(network.others)})," * bool(network.others)
-        remedy = "`--load partial` leaves new parts of the model as initialised"
-        if names := _shipped_fits(state, spec):
-            remedy = f"Use --backbone {' or '.join(names)}, whose tensors have these names and shapes"
-        for there, here in ((state[name].shape, target[name].shape) for name in wrong):
-            if len(there) == 4 and there[::2] == here[::2]:
-                remedy = f"`--in-chans {there[1]}` gives the model the channels of the file"
-        raise UserError(f"{located.path}{which} does not fit backbone {spec.name}: {listed}. {remedy}")
-    # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
-    refused = {name.rpartition(".")[0] for name in wrong if "." in name}
-    fitting = {name for name in target.keys() & state.keys() - wrong if name.rpartition(".")[0] not in refused}
-    taken = {name: state[name] for name in fitting}
-    missing = {name for name in target if name not in taken and not name.endswith("num_batches_tracked")}
-    unused = state.keys() - taken.keys()
-    if spec.load == "partial":
-        where = f"{located.path} in backbone {spec.name}"
-        check_partial(where, taken, missing, unused, _new_parts(spec), allow=spec.allow_dropped)
-    model.load_state_dict(taken, strict=False)
-    return modules(unused, taken), modules(missing, taken)
-
-
-def _shipped_fits(state: "Mapping[str, Tensor]", spec: BackboneSpec) -> list[str]:
-    """Return the shipped backbones of the same architecture whose tensors have the names and shapes of a file's."""
-    import torch
-
-    from backbones.initialisation import make_ours
-
-    def shapes(tensors: "Mapping[str, Tensor]") -> dict[str, tuple[int, ...]]:
-        # positions are brought to other grids
-        return {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "pos_embed"}
-
-    shipped = [resolve(name, weights="random", in_chans=spec.in_chans) for name in config_names("backbones")]
-    alike = [one for one in shipped if one.arch == spec.arch and spec.kind == "ours"]
-    with torch.device("meta"):
-        return [one.name for one in alike if shapes(make_ours(one, (224, 224)).state_dict()) == shapes(state)]
-
-
-def _new_parts(spec: BackboneSpec) -> tuple[str, str]:
-    """Return patterns of the names that may be missing in weights, and that may be unused, because a part is of another
-    kind than in the export, or, where there is none, than in released models.
-    """
-    if spec.kind == "user":  # a whole model may have anything new
-        return "", "|".join(_PARTS.values())
-    new = ["(?!)"]  # timm's have nothing
-    if spec.kind == "ours":
-        assert spec.patch is not None
-        usual = archs.default_fields(spec.arch) | {"stem": str(find_stem("patchify").sized(spec.patch))}
-        exported, ours = _exported(spec), spec.identity()
-        theirs = exported.identity() if exported else usual
-        # absent and off are the same
-        new += [pattern for key, pattern in _PARTS.items() if (ours[key] or None) != (theirs.get(key) or None)]
-    return "|".join(new), "|".join(new)
-
-
-def _exported(spec: BackboneSpec) -> BackboneSpec | None:
+def exported_spec(spec: BackboneSpec) -> BackboneSpec | None:
     """Return the backbone that the weights of one of ours, or of a user's whole model, are an export of; None for other
     weights.
     """
@@ -301,7 +155,7 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
-    exported = _exported(spec) or spec
+    exported = exported_spec(spec) or spec
     ours, theirs = spec.identity(), exported.identity()
     return [
         f"the file of {key} has changed since they were trained (as it was then: {getattr(exported, key)})"
