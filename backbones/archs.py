@@ -45,7 +45,6 @@ VOLOS = {
     "volo_tiny": VOLOArch((1, 1, 1), (32, 64, 64), (2, 2, 2)),  # for tests
 }
 ARCHS: dict[str, ViTArch | VOLOArch] = {**VITS, **VOLOS}
-VOLO_PATCHES = (4, 8, 16)
 POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 """Our pooling -> timm's."""
 

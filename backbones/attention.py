@@ -87,6 +87,8 @@ class Attention(TimmAttention):
         if gate != "off":
             self.gating = GATES[gate]
         self.core = core
+        # not where the weights are divided by their sum, nor to a user's that does not take it
+        self.takes_length = getattr(core, "func", None) is pointwise or "length" in getattr(core, "takes", ())
         self.shards: Shards | None = None
         self.length = length
         self.train_tokens = train_tokens
@@ -110,9 +112,7 @@ class Attention(TimmAttention):
         core, tokens = self.core, N
         if self.training and self.shards is not None and self.shards.tokens is not None:  # x is this rank's share
             core, tokens = self.shards.distribute(core), self.shards.tokens
-        out = core(
-            self.q_norm(q), self.k_norm(k), v, alpha=self.alpha, length=self.effective_length(tokens, image_tokens)
-        )
+        out = core(self.q_norm(q), self.k_norm(k), v, **self.core_options(tokens, image_tokens))
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gating(self.gate(x))
@@ -121,6 +121,10 @@ class Attention(TimmAttention):
     def effective_length(self, tokens: int, image_tokens: int | None = None) -> int | None:
         """Return L of the factor L^-alpha for this number of keys; see `forward` for `image_tokens`."""
         return {"tokens": tokens, "image": image_tokens or tokens, "train": self.train_tokens}[self.length]
+
+    def core_options(self, tokens: int, image_tokens: int | None = None) -> dict[str, Any]:
+        """Return what the core takes besides q, k and v, likewise."""
+        return {"alpha": self.alpha, "length": self.effective_length(tokens, image_tokens)} if self.takes_length else {}
 
     def random_inputs(self, tokens: int) -> Tensor:
         """Return q, k and v of one image, [3, 1, heads, N, d], always the same, in type and place of the weights."""
@@ -131,17 +135,11 @@ class Attention(TimmAttention):
     def attends_by_query(self) -> bool:
         """Return whether a query's result depends on no other query, so that ranks can have some of them each."""
         q, k, v = self.random_inputs(7)
-        core = partial(self.core, length=7)
+        core = partial(self.core, **self.core_options(7))
         try:
             return torch.allclose(core(q[:, :, :3], k, v), core(q, k, v)[:, :, :3], rtol=1e-3, atol=1e-4)
         except (RuntimeError, UserError):  # a user's, which takes no other number of queries than of keys
             return False
-
-    @property
-    def uses_length(self) -> bool:
-        """Whether L matters: not where the weights are divided by their sum, nor to a user's that does not take it."""
-        core = getattr(self.core, "inner", self.core)
-        return getattr(core, "func", None) is pointwise or "length" in getattr(core, "takes", ())
 
 
 class CustomCore(nn.Module):

@@ -329,7 +329,7 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
         statistics = {}
     spec = with_statistics(replace(spec, **missing), statistics)
     assert spec.stem
-    if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
+    if spec.arch in archs.VOLOS and spec.patch not in (4, 8, 16):
         raise UsageError(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
     if "stem" not in spec.files:
         assert spec.patch

@@ -6,6 +6,7 @@ Shapes: B images, H x W pixels, D channels, p patch size.
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -64,12 +65,10 @@ _MODULES: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def _convolution(layer: ConvLayer, bias: bool) -> nn.Conv2d:
-    return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=bias)
-
-
-def _norm_and_activation(layer: ConvLayer) -> list[nn.Module]:
-    return [_MODULES[name](layer.outputs) for name in (layer.norm, layer.activation) if name]
+def _row(layer: ConvLayer, bias: bool) -> list[nn.Module]:
+    """Return a convolution and what follows it."""
+    convolution = nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding, bias=bias)
+    return [convolution, *(_MODULES[name](layer.outputs) for name in (layer.norm, layer.activation) if name)]
 
 
 class StemEmbed(PatchEmbed):
@@ -168,10 +167,6 @@ def _modules(layers: list[ConvLayer], bias: bool) -> list[nn.Module]:
         layers: the projection last.
         bias: whether the projection has one.
     """
-    *convolutions, projection = layers
     # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
-    before = ((_convolution(layer, layer.bias), *_norm_and_activation(layer)) for layer in convolutions)
-    conv = nn.Sequential(*(module for several in before for module in several))
-    proj = _convolution(projection, bias)
-    after = _norm_and_activation(projection)
-    return [conv, proj, nn.Sequential(*after) if after else nn.Identity()]
+    *before, (projection, *after) = [_row(layer, bias if layer is layers[-1] else layer.bias) for layer in layers]
+    return [nn.Sequential(*chain(*before)), projection, nn.Sequential(*after) if after else nn.Identity()]

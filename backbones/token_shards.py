@@ -82,7 +82,7 @@ class Shards:
     def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return self._add(core(self._all(q), k, v, **options))
 
-    def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
+    def _softmax(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = functions.checked_inputs(q, k, v)
         with functions.without_autocast(q):
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)

@@ -11,7 +11,7 @@ from timm.layers import Mlp, trunc_normal_
 from timm.models import checkpoint
 from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
-from timm.models.volo import ClassBlock, Outlooker, Transformer
+from timm.models.volo import Outlooker, Transformer
 from torch import Tensor, nn
 
 from backbones.archs import VOLOS, VOLOArch
@@ -25,9 +25,8 @@ __all__ = ["VOLO"]
 Box = tuple[int, int, int, int]
 "(top, left, bottom, right) on the h x w grid, the last two excluded"
 
-_KINDS: dict[str, type[nn.Module]] = {"outlooker": Outlooker, "transformer": Transformer, "class attention": ClassBlock}
-FFN_REPLACED = ("outlooker", "transformer")
-"""The kinds of blocks (those of `_KINDS`) whose FFN `ffn` chooses. "Scaled ReLU Matters" (arXiv
+FFN_REPLACED = (Outlooker, Transformer)
+"""The kinds of blocks whose FFN `ffn` chooses: all but those of class attention. "Scaled ReLU Matters" (arXiv
 2109.03810, Table 5) does not say which it replaced."""
 
 
@@ -86,9 +85,8 @@ class VOLO(TimmVOLO):
         self.apply(self._init_weights)
 
     def _blocks_with_chosen_ffn(self) -> list[Any]:
-        replaced = tuple(_KINDS[kind] for kind in FFN_REPLACED)
         stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
-        return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, replaced)]
+        return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, FFN_REPLACED)]
 
     def forward_tokens(self, x: Tensor) -> Tensor:
         """Map the stem's [B, 2h, 2w, D'] to tokens [B, N, D] before the class attention."""

@@ -68,7 +68,7 @@ def sums_values(core: Core, attention: Attention) -> bool:
     if core in ATTENTIONS.values():
         return True
     q, k, v = attention.random_inputs(7)
-    core = partial(core, length=7)
+    core = partial(core, **attention.core_options(7))
     with without_autocast(q):  # independent of the run's precision
         return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
 
@@ -93,8 +93,7 @@ def attention_weights(attention: Any, x: Tensor, image_tokens: int | None = None
     x = x.flatten(1, -2)
     q, k = queries_and_keys(attention, attention.qkv(x))
     if isinstance(attention, Attention):
-        length = attention.effective_length(x.shape[1], image_tokens)
-        return weights_of(partial(attention.core, alpha=attention.alpha, length=length), q, k)
+        return weights_of(partial(attention.core, **attention.core_options(x.shape[1], image_tokens)), q, k)
     with without_autocast(q):
         return (q.float() * attention.scale @ k.float().mT).softmax(-1)
 
@@ -170,8 +169,8 @@ class Recorder:
         if place.kind == "activation":
             after = " after"
             before = place.module.register_forward_pre_hook(lambda _, inputs: show(place, " before", inputs[0]))
-            hooks.callback(before.remove)
-        hooks.callback(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)).remove)
+            hooks.enter_context(before)
+        hooks.enter_context(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)))
 
     def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
         without: dict[str, list[str]] = {}

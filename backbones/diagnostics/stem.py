@@ -54,7 +54,7 @@ def call_order(stem: nn.Module, backbone: Backbone, images: Tensor) -> Calls:
         for name, module in stem.named_modules():
             if isinstance(module, IDLE) or not _is_leaf(module):
                 continue
-            hooks.callback(module.register_forward_pre_hook(lambda m, _, name=name: order.append((name, m))).remove)
+            hooks.enter_context(module.register_forward_pre_hook(lambda m, _, name=name: order.append((name, m))))
         backbone(images)
     return order
 

@@ -105,20 +105,11 @@ def _linear_is_cheaper(queries: int, keys: int, width: int, of_values: int) -> b
     return (queries + keys) * width * of_values < queries * keys * (width + of_values)
 
 
-def normalised_pointwise(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    h: str = "relu",
-    alpha: float | Tensor = 1.0,
-    length: int | None = None,
-    scale: float | None = None,
-) -> Tensor:
+def normalised_pointwise(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", scale: float | None = None) -> Tensor:
     """Return point-wise attention whose weights are divided by the sum of their absolute values over the keys.
 
-    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
-    so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
+    For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel.
+    The N x L weights are kept for the backward pass.
     """
     q, k, v = checked_inputs(q, k, v)
     with without_autocast(q):
@@ -139,17 +130,8 @@ def divide_by_totals(weighted: Tensor, total: Tensor) -> Tensor:
     return (weighted / total.clamp_min(torch.finfo(total.dtype).tiny)).to(weighted.dtype)
 
 
-def softmax(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    alpha: float | Tensor = 1.0,
-    length: int | None = None,
-    scale: float | None = None,
-) -> Tensor:
-    """Return softmax(q k^T / sqrt(d)) v, by torch's fused kernel unless that is slower. `alpha` and `length` have no
-    effect.
+def softmax(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
+    """Return softmax(q k^T / sqrt(d)) v, by torch's fused kernel unless that is slower.
 
     Args:
         scale: in place of 1 / sqrt(d).

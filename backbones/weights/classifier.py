@@ -52,8 +52,9 @@ class Head:
 
     def classes_in(self, state: Mapping[str, Tensor]) -> int:
         """Return C of the classifier among the tensors of a file; 0 if it is missing or incomplete."""
-        weights = [name for name in sorted(self.names) if name.endswith("weight") and state.get(name, _NONE).ndim > 1]
-        return int(state[weights[0]].shape[0]) if weights and self.names <= state.keys() else 0
+        found = sorted(self.names & state.keys())
+        weights = [state[name] for name in found if name.endswith("weight") and state[name].ndim > 1]
+        return len(weights[0]) if weights and len(found) == len(self.names) else 0
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load the classifier's tensors of a file into the layer beside the model."""
@@ -63,6 +64,3 @@ class Head:
     def _layers(self) -> list[Any]:
         owners = [self.model.get_submodule(name.rpartition(".")[0]) for name in sorted(self.names)]
         return [layer for layer in dict.fromkeys(owners) if isinstance(layer, nn.Linear | nn.Conv2d)]
-
-
-_NONE = Tensor()

@@ -7,7 +7,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -46,7 +46,7 @@ TIMEOUT_SECONDS = 60
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError)
 
 
-def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
+def fetch(spec: DatasetSpec, data: Path) -> None:
     """Download the archives of a dataset, check them, and extract them into the data folder.
 
     Complete archives stay under `DATA/.fetch-NAME` until all are extracted. Nothing in the data folder is overwritten.
@@ -54,7 +54,6 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
     Args:
         spec: the dataset.
         data: the data folder.
-        say: is called with a line of text for each step.
 
     Raises:
         UserError: the set may not be fetched, the network fails, an archive is not the published one, a folder is in
@@ -69,7 +68,7 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
         trees = []
         for number, archive in enumerate(spec.archives):
             file = scratch / f"{number}-{PurePosixPath(archive.url).name}"
-            say(f"{spec.name}: {archive.url}")
+            print_safe(f"{spec.name}: {archive.url}")
             _download(archive, file)
             trees.append((archive, _extracted(archive, file, scratch / f"tree{number}")))
         moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in tree.iterdir()]
@@ -108,14 +107,13 @@ def _checksum(file: Path, archive: Archive) -> str:
 
 def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
     """Extract an archive, and the one inside it if there is one; return the folder with the content."""
-    _extract(archive, file, tree)
+    outer = _extract(archive, file, tree)
     if not archive.inside:
-        return tree
-    _extract(archive, tree / archive.inside, tree.with_name(f"{tree.name}-inside"))
-    return tree.with_name(f"{tree.name}-inside")
+        return outer
+    return _extract(archive, outer / archive.inside, tree.with_name(f"{tree.name}-inside"))
 
 
-def _extract(archive: Archive, file: Path, tree: Path) -> None:
+def _extract(archive: Archive, file: Path, tree: Path) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
     try:
@@ -127,6 +125,7 @@ def _extract(archive: Archive, file: Path, tree: Path) -> None:
                 packed.extractall(tree, filter="data")
     except DAMAGED as error:
         raise UserError(f"{archive.url}: cannot be extracted: {error}") from None
+    return tree
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
@@ -166,7 +165,7 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
         result = _check(spec, data)
         try:
             if result.state != "ok":
-                fetch(spec, folder, print_safe)
+                fetch(spec, folder)
                 result = _check(spec, data)
         except UserError as error:
             result = CheckResult("broken", f"{spec.name}: not fetched", str(error))
