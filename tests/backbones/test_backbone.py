@@ -10,13 +10,6 @@ from tests.backbones.support import IMAGES, tiny, users_file
 from transfer.core.errors import UsageError, UserError
 
 
-def test_images_are_normalised_inside():
-    backbone = tiny(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
-    mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
-    torch.testing.assert_close(backbone.pooled(IMAGES), backbone.model((IMAGES - mean) / std))
-    assert torch.equal(backbone(IMAGES), backbone.pooled(IMAGES))
-
-
 @pytest.mark.parametrize("pool", ["cls", "gap", "mean"])
 def test_tokens(pool):
     backbone = tiny(pool=pool, stem="conv")

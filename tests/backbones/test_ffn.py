@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from backbones.ffn import make_ffn
-from tests.backbones.support import users_file
 
 
 def count(name: str) -> int:
@@ -44,7 +43,3 @@ def test_algorithm_2(name):
     expected = F.gelu(norm(hidden @ ffn.conv2.weight[:, :, 0].T + ffn.conv2.bias))
     torch.testing.assert_close(ffn(x), expected)
     torch.testing.assert_close(ffn(x.view(4, 1, 3, 6)), expected.view(4, 1, 3, 6))  # tokens on their grid
-
-
-def test_a_users_ffn(tmp_path):
-    assert make_ffn(f"{users_file(tmp_path)}:Wide", 4, 8)[0].out_features == 16

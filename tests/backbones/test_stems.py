@@ -47,20 +47,6 @@ def test_every_stem_divides_the_image_by_the_patch(name):
         assert embed(torch.zeros(2, 3, 3 * patch, 2 * patch)).shape == (2, 6, 16)
 
 
-LAYERS = {  # kernels, paddings
-    "1Proj": ([16], [0]),
-    "conv": ([7, 3, 3, 8], [3, 1, 1, 0]),
-    "conv_2222": ([7, 3, 3, 8], [3, 1, 1, 3]),
-    "xiao": ([3, 3, 3, 3, 1], [1, 1, 1, 1, 0]),
-}
-
-
-@pytest.mark.parametrize("stem", LAYERS)
-def test_kernels_and_paddings(stem):
-    layers = find_stem(stem).layers(384, 16)
-    assert ([layer.kernel for layer in layers], [layer.padding for layer in layers]) == LAYERS[stem]
-
-
 def test_full_stem_is_algorithm_1():
     ours = StemEmbed("3Conv+3BN+3ReLU+1Proj", patch_size=16, embed_dim=24).eval()
     convolutions = nn.Sequential(

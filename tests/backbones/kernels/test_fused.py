@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from backbones.kernels import blocked, operator
-from tests.backbones.test_attention import SCALAR, by_loops
 
 pytest.importorskip("triton")
 from backbones.kernels import fused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # the interpreter multiplies bfloat16 wrongly, and without a word
-DTYPES = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.gpu)]
+DTYPES = [pytest.param(torch.float32), pytest.param(torch.float16), pytest.param(torch.bfloat16, marks=pytest.mark.gpu)]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
@@ -40,38 +39,23 @@ def close(ours: Tensor, exact: Tensor, dtype: torch.dtype) -> bool:
     return bool((ours.double().cpu() - exact).norm() <= TOLERANCE[dtype] * exact.norm())
 
 
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("h", SCALAR)
-def test_forward_equals_the_double_loop(h: str, dtype: torch.dtype) -> None:
-    q, k, v, _ = inputs(21, 37, 32, dtype)
-    exact = by_loops(*(x.double().cpu() for x in (q, k, v)), lambda row: [0.3 * SCALAR[h](s) for s in row])
-    out = fused.forward(q, k, v, h, 0.3)
-    assert out.dtype == dtype
-    assert close(out, exact, dtype)
+CASES = [pytest.param(h, 32, *dtype.values, marks=dtype.marks) for h in blocked.SCORE_FUNCTIONS for dtype in DTYPES]
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_keys_of_256_beside_values_of_64() -> None:
-    """As heads of 64 with the relative positions of 64 rows and columns have them, padded."""
-    q, k, _, _ = inputs(18, 19, 256, torch.float32)
-    _, _, v, grad = inputs(18, 19, 64, torch.float32)
+@pytest.mark.parametrize(("h", "d", "dtype"), [*CASES, ("relu", 256, torch.float32)], ids=str)
+def test_values_and_gradients_are_those_of_the_plain_path(h: str, d: int, dtype: torch.dtype) -> None:
+    """Which `test_operator.py` checks against formula and finite differences.
+
+    Keys of 256 stand beside values of 64, as heads of 64 with the relative positions of 64 rows and columns have them.
+    """
+    (q, k, *_), (*_, v, grad) = inputs(21, 37, d, dtype), inputs(21, 37, min(d, 64), dtype)
     exact = [x.double().cpu().flatten(0, 1) for x in (q, k, v, grad)]
-    found = [fused.forward(q, k, v, "relu", 0.3), *fused.backward(grad, q, k, v, "relu", 0.3)]
-    theirs = [blocked.forward(*exact[:3], "relu", 0.3), *blocked.backward(exact[3], *exact[:3], "relu", 0.3)]
-    assert all(close(ours, other.view(ours.shape), torch.float32) for ours, other in zip(found, theirs))
-
-
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("h", SCALAR)
-def test_gradients_are_those_of_the_plain_path(h: str, dtype: torch.dtype) -> None:
-    """Which `test_operator.py` checks against finite differences."""
-    q, k, v, grad = inputs(21, 37, 32, dtype)
-    exact = blocked.backward(*(x.double().cpu().flatten(0, 1) for x in (grad, q, k, v)), h, 0.3)
-    for ours, theirs in zip(fused.backward(grad, q, k, v, h, 0.3), exact):
+    found = [fused.forward(q, k, v, h, 0.3), *fused.backward(grad, q, k, v, h, 0.3)]
+    theirs = [blocked.forward(*exact[:3], h, 0.3), *blocked.backward(exact[3], *exact[:3], h, 0.3)]
+    for ours, other in zip(found, theirs):
         assert ours.dtype == dtype
-        assert close(ours, theirs.view(ours.shape), dtype)
+        assert close(ours, other.view(ours.shape), dtype)
 
 
 @pytest.mark.usefixtures("small_tiles")

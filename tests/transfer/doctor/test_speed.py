@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from transfer.doctor.__main__ import main
-from transfer.engine.cost import recall_speed, remember_speed
 from transfer.sweep.cost_estimate import measured_speed
 
 
@@ -21,13 +20,3 @@ def test_it_measures_and_sweeps_know_it(recipe: str, tmp_path: Path, monkeypatch
     _, source = measured_speed()
     assert ("`transfer.doctor speed` with tiny" in source) == (recipe == "cifar_deit")
     assert not [path for path in tmp_path.iterdir() if path.name != "vit-transfer"]
-
-
-def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert recall_speed("GPU") is None
-    remember_speed("GPU", "vit", 1000.0, 4.6)
-    measured = recall_speed("GPU")
-    assert measured is not None
-    assert measured[:2] == ("vit", pytest.approx(13.8))
-    assert recall_speed("other") is None
