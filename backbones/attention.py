@@ -14,7 +14,7 @@ from timm.layers import Attention as TimmAttention
 from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
-from backbones.initialisation import attention_kind, contract, described, forward_of, keeps_shape, make_users
+from backbones.initialisation import attention_kind, contract, described, forward_of, make_users
 from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise, softmax, without_autocast
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
@@ -203,9 +203,7 @@ def make_attention(
     if kind == "attention":
         if options.get("gate", "off") != "off" or options.get("qk_norm"):
             raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
-        made = make_users("attention", name, dim, heads)
-        made.register_forward_hook(partial(keeps_shape, "attention", name))
-        return UserAttention(made)
+        return UserAttention(make_users("attention", name, dim, heads))
     core = CustomCore(kind, name, make_users(kind, name, heads, dim // heads) if kind == "attention core" else part)
     if length != "tokens" and "length" not in core.takes:
         raise UsageError(f"`length: {length}` has no effect on {name}, which takes no argument `length`")

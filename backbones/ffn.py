@@ -9,7 +9,7 @@ from functools import partial
 from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
-from backbones.initialisation import keeps_shape, make_users
+from backbones.initialisation import make_users
 from transfer.core import user_code
 
 
@@ -54,6 +54,4 @@ def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
     user_code.check_name("ffn", name)
     if not user_code.is_user_part(name):
         return FFNS[name](dim, hidden)
-    made = make_users("ffn", name, dim, hidden)
-    made.register_forward_hook(partial(keeps_shape, "ffn", name))
-    return made
+    return make_users("ffn", name, dim, hidden)

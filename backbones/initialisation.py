@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import timm
@@ -106,7 +107,7 @@ def check_signature(part: str, text: str, source: Any) -> None:
         raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(given)})")
 
 
-def keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+def _keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
     """Raise UserError unless a user's part returned as many tokens as it got: a forward hook of the part's module."""
     if getattr(output, "shape", None) != inputs[0].shape:
         raise UserError(f"{contract(part, text)}; got {described(output)} for {described(inputs[0])}")
@@ -143,6 +144,8 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
     made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
         raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {described(made)}")
+    if part in ("attention", "ffn"):
+        made.register_forward_hook(partial(_keeps_shape, part, text))
     on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))
     return made.cpu() if on_gpu else made  # the whole model is moved when it has its weights
 

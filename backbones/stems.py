@@ -7,6 +7,7 @@ are those of the paper, which does not say whether convolutions without a norm h
 `@bias` they do. This file imports no torch; `stem_layers.py` builds the modules.
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -89,10 +90,7 @@ class StemSpec:
         """
         convs = len(self.norms) - 1
         strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
-        product = 1
-        for stride in strides:
-            product *= stride
-        if product != patch:
+        if (product := math.prod(strides)) != patch:
             raise UsageError(
                 f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, "
                 f"not to the patch size {patch}"

@@ -79,17 +79,14 @@ def find_hook_points(backbone: Backbone) -> list[HookPoint]:
 
 def stem_activations(stem: nn.Module) -> list[HookPoint]:
     """Return the activations among the modules of a stem, known by the names of their classes."""
-    mixed = any(is_channels_last(module) for module in stem.modules())
+    # they work on the last dimension, so that maps around them may be [B, h, w, D]
+    linear = [module for module in stem.modules() if isinstance(module, nn.Linear | nn.LayerNorm)]
+    mixed = any(not type(module).__name__.endswith("2d") for module in linear)
     return [
         HookPoint(f"stem {name}", "activation", module, channels_first=None if mixed else True)
         for name, module in stem.named_modules()
         if is_activation(module)
     ]
-
-
-def is_channels_last(module: nn.Module) -> bool:
-    """Return whether a module works on the last dimension, so that maps around it may be [B, h, w, D]."""
-    return isinstance(module, nn.Linear | nn.LayerNorm) and not type(module).__name__.endswith("2d")
 
 
 def is_activation(module: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from backbones import archs
 from backbones.spec import BackboneSpec, resolve
 from transfer.core import exports, live_modules, user_code
+from transfer.core.cache import file_stamp
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
 from transfer.core.files import file_sha256
 from transfer.core.settings import config_names
@@ -103,12 +104,11 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
 
 def sha256(path: Path) -> str:
     """Return the sha256 (hex) of a file, remembered as long as its size, times and inode stay the same."""
-    status = path.stat()
-    return _sha256(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return _sha256(str(path.resolve()), file_stamp(path))
 
 
 @lru_cache(maxsize=256)
-def _sha256(path: str, *stamp: int) -> str:
+def _sha256(path: str, stamp: str) -> str:
     return file_sha256(Path(path))
 
 

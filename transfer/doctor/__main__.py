@@ -6,7 +6,7 @@ Its commands have modules of their own.
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,7 @@ def _data(options: DataOptions) -> int:
         if options.fetch
         else check_datasets(options.names, options.data, options.look)
     )
-    accepted = ("ok",) if options.fetch else ("ok", "absent")
-    status = 0
-    for result in results:
-        print_safe(result)
-        status |= result.state not in accepted
-    return status
+    return _print(results, ("absent", "incomplete", "broken") if options.fetch else ("incomplete", "broken"))
 
 
 def _check(options: DoctorOptions) -> int:
@@ -109,13 +104,20 @@ def _check(options: DoctorOptions) -> int:
         "datasets": lambda: _datasets(options.data),
         "weights": _weights,
     }
-    broken = False
+    status = 0
     for title, check in sections.items():
         print_safe(f"{title}:")
-        for result in _results(check):
-            broken |= result.state == "broken"
-            print_safe(result)
-    return 1 if broken else 0
+        status |= _print(_results(check), ("broken",))
+    return status
+
+
+def _print(results: Iterator[CheckResult], failed: Collection[str]) -> int:
+    """Print results as they come; return the exit status, 1 if the state of one is among `failed`."""
+    status = 0
+    for result in results:
+        print_safe(result)
+        status |= result.state in failed
+    return status
 
 
 def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:

@@ -3,7 +3,8 @@
 import base64
 import html
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +58,15 @@ def _figure(image: Image.Image, caption: str) -> str:
 
 
 def _samples(opened: Any) -> Iterator[Sample]:
-    if isinstance(opened, ClassificationData):
-        splits = [split for split in (opened.train, opened.val) if split is not None]
-        for split in splits:
-            by_class = np.argsort(split.labels, kind="stable")
-            for place in evenly(len(split), SAMPLES // len(splits)):
-                yield _labelled(split, int(by_class[place]), opened.classes)
-    elif isinstance(opened, CocoData):
-        parts = [split for split in (opened.train, opened.val) if split is not None]
-        for part in parts:
-            full = np.flatnonzero(part.with_objects())
-            for place in evenly(len(full), SAMPLES // len(parts)):
-                yield _boxed(part, int(full[place]), opened.classes)
-    else:
+    if not isinstance(opened, ClassificationData | CocoData):
         yield from _people(opened)
+        return
+    shown: Callable[..., Sample] = _boxed if isinstance(opened, CocoData) else _labelled
+    splits: list[Any] = [split for split in (opened.train, opened.val) if split is not None]
+    for split in splits:
+        order = np.flatnonzero(split.with_objects()) if shown is _boxed else np.argsort(split.labels, kind="stable")
+        for place in evenly(len(order), SAMPLES // len(splits)):
+            yield shown(split, int(order[place]), opened.classes)
 
 
 def _labelled(split: Any, index: int, classes: tuple[str, ...]) -> Sample:
@@ -96,11 +92,11 @@ def _color(label: int) -> str:
 
 def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
     image, rows = split.read(index), split.rows(index)
-    pen, names = ImageDraw.Draw(image), dict[str, int]()
+    pen, names = ImageDraw.Draw(image), Counter[str]()
     width = max(1, max(image.size) // SIDE)
     for (x, y, w, h), label in zip(split.boxes[rows].tolist(), split.label[rows].tolist()):
         name = classes[label] if label >= 0 else "ignored region"
-        names[name] = names.get(name, 0) + 1
+        names[name] += 1
         pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=_color(label), width=2 * width)
     found = ", ".join(f"{count} {name}" for name, count in names.items())
     return image, f"{split.name}: {split.images[index].file_name}: {found}"
