@@ -67,17 +67,18 @@ SCORE_FUNCTIONS: dict[str, ScoreFunction] = {
 }
 
 
-def split_factor(h: str, factor: float) -> tuple[float, float]:
-    """Split `factor` into one of the scores and one behind the weights: (a, b) with b h(a S) = factor h(S).
-
-    A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
-    """
-    return (math.sqrt(factor), 1.0) if h == "relu2" and factor > 0 else (1.0, factor)
-
-
 def score_scale(q: Tensor, scale: float | None) -> float:
     """Return the scale of the scores: the one given, or 1 / sqrt(d)."""
     return q.shape[-1] ** -0.5 if scale is None else scale
+
+
+def split_factor(q: Tensor, h: str, factor: float, scale: float | None) -> tuple[float, float]:
+    """Return a scale of the scores and a factor behind the weights: (a, b) with b h(a q k^T) = factor h(scale q k^T).
+
+    A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
+    """
+    scale = score_scale(q, scale)
+    return (math.sqrt(factor) * scale, 1.0) if h == "relu2" and factor > 0 else (scale, factor)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
@@ -90,8 +91,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
         [n, N, e].
     """
     function, out = SCORE_FUNCTIONS[h], q.new_empty(*q.shape[:2], v.shape[2])
-    inner, outer = split_factor(h, factor)
-    scale_of_scores = inner * score_scale(q, scale)
+    scale_of_scores, outer = split_factor(q, h, factor, scale)
     for pairs, rows, (scores,) in _blocks(q, k, 1):
         scaled_matmul(q[pairs, rows], k[pairs].mT, scale_of_scores, scores)
         scaled_matmul(function.weigh(scores, scores), v[pairs], outer, out[pairs, rows])
@@ -102,9 +102,9 @@ def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
-    inner, outer = split_factor(h, factor)
-    function, scale_of_scores = SCORE_FUNCTIONS[h], inner * score_scale(q, scale)
+    scale_of_scores, outer = split_factor(q, h, factor, scale)
     scale_of_slopes = scale_of_scores * outer
+    function = SCORE_FUNCTIONS[h]
     buffers = 2 if function.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up

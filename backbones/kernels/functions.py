@@ -82,8 +82,8 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
         return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
     if _prefers_torch_operations(q, k, v, h):
-        inner, outer = split_factor(h, factor)
-        return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, inner * scale)), v, outer)
+        scale, outer = split_factor(q, h, factor, scale)
+        return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
     return attend(q, k, v, h, factor, scale)
@@ -114,8 +114,8 @@ def normalised_pointwise(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", sc
     q, k, v = checked_inputs(q, k, v)
     with without_autocast(q):
         # a factor that keeps float16 from overflowing, and cancels; the sums in float32 at least
-        inner, outer = split_factor(h, 1 / max(k.shape[-2], 1))
-        weights = SCORE_FUNCTIONS[h](_scores(q, k, inner * score_scale(q, scale)))
+        scale, outer = split_factor(q, h, 1 / max(k.shape[-2], 1), scale)
+        weights = SCORE_FUNCTIONS[h](_scores(q, k, scale))
         total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide_type(q)) * outer
         return divide_by_totals(_weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1))
 

@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
-from backbones.kernels.blocked import HEAD_DIMS, score_scale, split_factor
+from backbones.kernels.blocked import HEAD_DIMS, split_factor
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -102,8 +102,7 @@ def _launch(
     x, y, E = tensors[0], tensors[1], tensors[3].shape[3]
     B, heads, N, D = x.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
-    inner, outer = split_factor(h, factor)
-    scale_of_scores = inner * score_scale(x, scale)
+    scale_of_scores, outer = split_factor(x, h, factor, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or x.dtype == torch.float16
     factors = scale_of_scores, outer if scaled else outer * scale_of_scores, outer * scale_of_scores
