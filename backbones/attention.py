@@ -6,7 +6,7 @@ Shapes: B images, N tokens, D channels, d = head_dim; q, k, v are [B, heads, N, 
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,9 @@ from torch import Tensor, nn
 
 from backbones.initialisation import attention_kind, contract, described, forward_of, make_users
 from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise, softmax, without_autocast
+from backbones.token_shards import Shards
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
-
-if TYPE_CHECKING:
-    from backbones.token_shards import Shards
 
 __all__ = ["normalised_pointwise", "pointwise", "softmax"]  # besides what is defined here
 

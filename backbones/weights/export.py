@@ -1,7 +1,6 @@
 """`config.json` and the card of an exported folder: how timm builds the model, and what to import before.
 
 `config.json` has timm's own names wherever timm has the architecture, so that it needs no import of ours.
-Importing this imports no torch.
 """
 
 import json
@@ -10,7 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
+from torch import Tensor, nn
 
 from backbones.archs import ARCHS, POOLS, VITS
 from backbones.stems import find_stem
@@ -18,9 +24,6 @@ from transfer.core import exports
 from transfer.core.files import file_sha256, folder_replacement, rendered
 from transfer.core.live_modules import is_live
 from transfer.core.user_code import USER_PARTS, is_in_file, sources
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 _OF_RELEASE = ("tag", "description", "origin_url", "paper_name", "paper_ids", "notes", "license")
 """Entries of timm that describe the weights released for an architecture."""
@@ -30,7 +33,7 @@ _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False,
 _TIMM_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "area": "box"}
 
 
-def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
+def described(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the `config.json` of a model.
 
     Args:
@@ -51,8 +54,6 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
         return own | built | {exports.IMPORT: exports.REGISTRATION}
     if not exports.is_of_timm(model):
         return own
-    from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
-
     with tempfile.TemporaryDirectory() as folder:
         save_config_for_hf(model, f"{folder}/config.json", data_config=images)
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
@@ -67,11 +68,8 @@ def described(model: "nn.Module", spec: Any, classes: int | None, scored: Mappin
     return config
 
 
-def _rebuilds(model: "nn.Module", config: dict[str, Any]) -> bool:
+def _rebuilds(model: nn.Module, config: dict[str, Any]) -> bool:
     """Return whether timm builds modules of the same classes by a configuration, so that none was replaced since."""
-    import timm
-    import torch
-
     with torch.device("meta"):
         rebuilt = timm.create_model(config["architecture"], **config.get("model_args", {}))
     return [*map(type, rebuilt.modules())] == [*map(type, model.modules())]
@@ -162,8 +160,8 @@ def export(
     extra: dict[str, Any] | None = None,
     *,
     scored: Mapping[str, Any] | None = None,
-    tensors: "Mapping[str, Tensor] | None" = None,
-    head: "Mapping[str, Tensor] | None" = None,
+    tensors: Mapping[str, Tensor] | None = None,
+    head: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write a model so that the folder is either complete or absent.
 
@@ -225,11 +223,8 @@ def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
         arguments[part] = f"{copy}:{text.rpartition(':')[2]}"
 
 
-def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors in the format of safetensors. Raises OSError when they cannot be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     # one copy of each, contiguous: the format takes neither shared nor strided tensors
     copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     try:
