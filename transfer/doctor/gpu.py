@@ -25,9 +25,9 @@ from transfer.cli.entry import package_version
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ALONE
-from transfer.measure.steps import Step
 from transfer.engine.device import DTYPES, choose_device, choose_precision, device_name, driver
 from transfer.evaluation.environment import source_state
+from transfer.measure.steps import Step
 
 PEAKS = {
     **{r"A100[- ]\S+( PCIe)?": 312e12, r"A10": 125e12, r"H100 80GB HBM3": 989e12, r"H100 PCIe": 756e12},
