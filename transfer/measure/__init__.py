@@ -1,1 +1,1 @@
-"""Time of a step of one model beside one of another, which `--measure-cost` asks for. Nothing is trained or scored."""
+"""Time of a step of one run's model beside one of another's, for `--measure-cost`."""

@@ -13,7 +13,7 @@ from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset
 from transfer.doctor.__main__ import main as doctor
-from transfer.records.protocol import digest
+from transfer.records.protocol import protocol
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
@@ -59,7 +59,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder, capsys):
     assert main([*FLAGS, "--out", "again"]) == 0
     again = record(folder / "again")
     assert (again.scores, again.dataset) == (made.scores, made.dataset)
-    assert digest(again) != digest(made)
+    assert protocol(again) != protocol(made)
     assert doctor(["data", "my_data.yaml"]) == 0
     assert "complete\n               train 48 images, 3 classes; val 12 images, 3 classes\n" in capsys.readouterr().out
 
