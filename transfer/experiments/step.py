@@ -65,6 +65,11 @@ class Step:
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
         return _task_of(self.kind, self.source).name
 
+    @property
+    def task_version(self) -> int:
+        """Version of that task."""
+        return _task_of(self.kind, self.source).version
+
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
     """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place; wrong names are `kept`."""

@@ -33,7 +33,6 @@ from transfer.records.protocol import (
 )
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.task import load_task
 
 Reading = tuple[str, ...]
 """What a run has of the options of a row that can be read in several ways: "lr 0.002, printed 0.001"."""
@@ -141,8 +140,8 @@ def option_differences(
         needs: name of each download that the published number used, by the option that names its folder.
         left_open: names of options that the paper does not state.
     """
-    here, effective = load_task(record.task).version, protocol(record)
-    reasons = _unless_one_of(f"{record.task} version", record.task_version, here)
+    effective = protocol(record)
+    reasons = _unless_one_of(f"{record.task} version", record.task_version, step.task_version)
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
         if name in effective and name not in ("dataset", *RESOLVED, *needs):

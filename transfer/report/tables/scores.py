@@ -15,7 +15,7 @@ from transfer.core.errors import count, shortened
 from transfer.records.evidence import Arm, informative, is_seeded
 from transfer.records.grouping import Group, dataset_label, marks
 from transfer.records.per_sample import RESAMPLED, scoring
-from transfer.records.protocol import OF_DATA, backbone_of, protocol
+from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
 from transfer.records.record import Record, digest_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -36,7 +36,7 @@ from transfer.report.tables.columns import (
 from transfer.report.tables.table import Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
-from transfer.task import Outcomes, load_task
+from transfer.task import Outcomes
 
 OfClass = tuple[Record, Outcomes]
 """A run's record with the scores of a class in the place of all, and its outcomes with their resamples."""
@@ -81,7 +81,7 @@ def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
     """Return what the table needs of a run, by the ids of the classes."""
     outcomes, record = read_outcomes(run), run.record
     with scoring():
-        found = load_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
+        found = known_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
     members = {}
     for one, (images, of_class) in found.items():
         shared = {name: outcomes[name][images] for name in ("sample", "cluster")}
