@@ -11,7 +11,11 @@ import pytest
 import transfer
 from tests.documents import ROOT, files_in
 from tests.runs import record
+from transfer.core.settings import write_yaml
+from transfer.experiments.published_rows import Paper, PublishedTable, Row, Value
+from transfer.experiments.sweep_file import read_sweep
 from transfer.report.__main__ import main as report
+from transfer.report.published import table
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
@@ -46,19 +50,69 @@ def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: 
 
 
 @pytest.mark.nightly
-def test_it_is_verified_compared_and_reported_like_any_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_verified_and_found_like_any_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"backbone": "tiny", "weights": "random", "dataset": "toy_digits", "size": 32, "threads": 1}
-    runs = transfer.evaluate(NAME, **given, progress=False)
-    assert main([NAME, *FLAGS, "--stem", "conv"]) == 0
+    (run,) = transfer.evaluate(NAME, **given, progress=False)
     assert verify(["runs"]) == 0
-    assert "2 of 2 runs are right" in capsys.readouterr().out
-    assert report(["runs", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
-    assert "- nearest_mean accuracy on `toy_digits`" in capsys.readouterr().out
-    assert report(["runs", "--dirty", "--format", "html", "--output", "page.html"]) == 0
-    assert "nearest_mean" in Path("page.html").read_text()
-    options = runs[0].folder / "options.yaml"
-    assert main([str(folder / NAME), "--config", str(options)]) == 0  # the same run, which is found
-    assert len(list(Path("runs").iterdir())) == 2
+    assert "1 of 1 runs are right" in capsys.readouterr().out
+    assert main([str(folder / NAME), "--config", str(run.folder / "options.yaml")]) == 0  # the same run, which is found
+    assert len(list(Path("runs").iterdir())) == 1
+
+
+METRIC = """
+from transfer.api import metric
+@metric(direction="lower")
+def missed(per_sample):
+    return 1 - per_sample["accuracy"]
+"""
+CLAIM = {
+    "id": "M1", "claim": "My stem is better", "where": "here", "kind": "difference", "expect": "a < b", "margin": 1,
+    "runs": "task=nearest_mean", "a": "stem=Stem", "b": "stem=patchify", "metric": "missed", "seeds": 2, "needs": 2,
+}  # fmt: skip
+SWEEP = """
+about: mine
+steps:
+  probe: {run: "my_task.py:TASK", backbone: tiny, dataset: toy_digits, seeds: [0, 1], options: {size: 32}}
+tiers: {full: {}}
+"""
+
+
+@pytest.mark.nightly
+def test_a_task_a_metric_and_a_claim_of_the_user_have_one_name_wherever_they_are_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"my_stem.py": files_in("docs/adding-a-part.md")["my_stem.py"], "my_metric.py": METRIC, "mine.yaml": SWEEP}
+    files |= {"claims.yaml": write_yaml({"title": "Mine", "about": "Of my own.", "claims": [CLAIM]})}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    for stem in ("patchify", "my_stem.py:Stem"):
+        assert main([NAME, *FLAGS, "--stem", stem, "--seeds", "0", "1", "--metric", "my_metric.py:missed"]) == 0
+    capsys.readouterr()
+
+    def shown(*words: str) -> str:
+        assert report([words[0], "runs", "--dirty", *words[1:]]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    both = [f"nearest_mean {name} on toy_digits" for name in ("accuracy", "missed")]
+    assert "| tiny, Stem |" in shown("table", "--format", "markdown")
+    pivot = shown("table", "--pivot", "--scores", "accuracy", "missed", "--format", "markdown")
+    assert "| Stem |" in pivot
+    assert all(name in pivot for name in both)
+    assert "nearest_mean accuracy on `toy_digits`" in shown("compare", "--compare", "stem=Stem", "stem=patchify")
+    page = shown("page")
+    assert both[0] in page
+    assert "Stem vs. patchify" in page
+    claim = shown("claims", "--claims", "claims.yaml", "--format", "markdown")
+    assert "stem=Stem vs. stem=patchify" in claim
+    cells = tuple(Value("probe", "toy_digits", *of) for of in (("accuracy", "68"), ("missed", "32")))
+    published = PublishedTable("mine", "1", "Probes", rows=[Row("patches", {"probe": {"stem": "patchify"}}, cells)])
+    paper = Paper("mine", "Mine", "here", {"1": published})
+    sweep = read_sweep("mine.yaml", "full")
+    for name, value in {"table_of": published, "read_paper": paper, "_read_sweep": sweep}.items():
+        monkeypatch.setattr(table, name, lambda *_, value=value: value)
+    lines = table.paper_table(transfer.load("runs"), "mine", "1").rows
+    assert [(line["metric"], line["own"]) for line in lines] == [("accuracy", "68"), ("missed", "32")]
+    assert {*lines[0]["not comparable because"]} <= {"dirty"}  # where the suite's files are changed
 
 
 def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from backbones.archs import VOLOS
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
-from transfer.core.settings import read_yaml
 from transfer.data.spec import flat_counts, resolve_dataset
 from transfer.engine.options import RESOLVED
 from transfer.experiments.published_rows import Paper, Row, Value, used_values
@@ -188,7 +187,7 @@ ID = 40
 
 def _expected_options(step: Step, row_options: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return all options of a step, overridden by those of a row."""
-    return read_yaml(step.source.path) | step.options | row_options.get(step.name, {})
+    return step.source.values() | step.options | row_options.get(step.name, {})
 
 
 def _expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, dict[str, Any]]) -> BackboneSpec:
