@@ -39,20 +39,16 @@ PARTS = {
     "stem": {"stem": "my_stem.py:Stem"},
     "ffn": {"ffn": "my_ffn.py:GatedFFN"},
 }
-WHOLE = ("backbone by file", "live backbone", "timm name", "live timm model")
+POOLED, OF_TIMM = ("backbone by file", "live backbone"), ("timm name", "live timm model")
 OF_MAPS = "gives pooled features only, no maps"
+OF_POOLED = {"detect": OF_MAPS, "segment": OF_MAPS, "tokens": "token layout is unknown"}
+OF_POOLED["relative positions"] = "is not a plain ViT"
 REFUSED = {
-    ("backbone by file", "detect"): OF_MAPS,
-    ("live backbone", "detect"): OF_MAPS,
-    ("backbone by file", "segment"): OF_MAPS,
-    ("live backbone", "segment"): OF_MAPS,
-    ("backbone by file", "tokens"): "token layout is unknown",
-    ("live backbone", "tokens"): "token layout is unknown",
-    ("backbone by file", "relative positions"): "is not a plain ViT",
-    ("live backbone", "relative positions"): "is not a plain ViT",
+    **{(kind, step): said for kind in POOLED for step, said in OF_POOLED.items()},
     ("attention class", "relative positions"): "cannot have relative positions",
-    ("timm name", "relative positions"): "relative positions need an attention of this suite",
-    ("live timm model", "relative positions"): "relative positions need an attention of this suite",
+    **dict.fromkeys(
+        [(kind, "relative positions") for kind in OF_TIMM], "relative positions need an attention of this suite"
+    ),
 }
 """What a backbone cannot do: a part of the message that says so."""
 
@@ -99,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.modules.pop("my_backbone", None)
 
 
-@pytest.fixture(scope="module", params=[*PARTS, *WHOLE])
+@pytest.fixture(scope="module", params=[*PARTS, *POOLED, *OF_TIMM])
 def own(request: pytest.FixtureRequest, folder: Path) -> Own:
     name, given = request.param.replace(" ", "_"), given_of(request.param)
     trained = transfer.pretrain("deit", **given, **COMMON, **FEW, name=name)[0]
@@ -241,10 +237,9 @@ EVERY = ("knn", "reid", "detect")
 
 def test_a_live_class_and_its_file_are_one_training(folder: Path) -> None:
     """Both take images in [0, 1] as they are."""
-    kinds = ("live backbone", "backbone by file")
-    live, by_file = (
+    by_file, live = (
         transfer.pretrain("deit", **given_of(kind), **COMMON, **FEW, name="same", out=out, export_dir=out)[0]
-        for out, kind in zip(("live", "file"), kinds)
+        for out, kind in zip(("file", "live"), POOLED)
     )
     assert live.scores == by_file.scores
     assert [*map(np.mean, (live.record.backbone["mean"], live.record.backbone["std"]))] == [0, 1]

@@ -68,15 +68,6 @@ def broken(status: str = "diverged", step: int = 12, **given: Any) -> Record:
     return made(scores={}, outcome=ended(status, step), **given)
 
 
-def uneven_seeds(**given: Any) -> tuple[list[Record], list[Record]]:
-    """Two pretrainings, fine-tuned four times at 30 and once at 60, and three that broke down; the fine-tunings."""
-    parents = [trained(f"sha256:{seed}", seed=seed, **given) for seed in (0, 1)]
-    lost = [broken("nonfinite", task="pretrain-dino", dataset={"name": "toy_digits"}, seed=n) for n in (2, 3, 4)]
-    runs = [made(weights_id="sha256:0", seed=seed, scores={"mAP": 0.3}, **given) for seed in range(4)]
-    runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}, **given))
-    return [*runs, *parents, *lost], runs
-
-
 def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **given: Any) -> Run:
     """A finished run as the store writes it; its scores are those of the outcomes unless others are given."""
     of_task = load_task(task)

@@ -14,6 +14,8 @@ from transfer.records.store import Store
 from transfer.report.__main__ import main
 from transfer.report.tables.text import without_tags
 
+Captured = pytest.CaptureFixture[str]
+
 
 def store(root: Path, *records: Record) -> str:
     root.mkdir(parents=True, exist_ok=True)
@@ -23,9 +25,7 @@ def store(root: Path, *records: Record) -> str:
     return str(root)
 
 
-def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(tmp_path: Path, capsys: Captured) -> None:
     dirty = made(seed=2)
     dirty.environment["dirty"] = True
     runs = store(tmp_path / "runs", made(), made(seed=1, smoke=True), dirty)
@@ -40,9 +40,7 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     assert all(mark in said.out for mark in ("(smoke", "(dirty"))
 
 
-def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(tmp_path: Path, capsys: Captured) -> None:
     runs = Path(store(tmp_path / "runs", made()))
     for name, text in (("torn", '{"schema": 1, "run'), ("newer", '{"schema": 99}')):
         (runs / name).mkdir()
@@ -55,7 +53,7 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
     assert [text for text in ("torn", "schema 99", "update", "failed") if text not in said.err] == []
 
 
-def test_costs_of_a_pivot_are_columns_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_of_a_pivot_are_columns_of_it(tmp_path: Path, capsys: Captured) -> None:
     runs = store(tmp_path / "runs", made(cost={"params": 5_700_000, "gflops": 2.5}))
     assert main([runs, "--cost", "--format", "markdown"]) == 0
     (heading, _, row) = re.findall(r"^\|.*", capsys.readouterr().out, re.MULTILINE)
@@ -63,7 +61,7 @@ def test_costs_of_a_pivot_are_columns_of_it(tmp_path: Path, capsys: pytest.Captu
     assert re.split(r" *\| *", row)[1:4] == ["tiny", "5.7", "2.5"]
 
 
-def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: Captured) -> None:
     runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1), broken("nonfinite", lr=10.0))
     assert main([runs, "--heatmap", "lr", "warmup_epochs"]) == 0
     said = capsys.readouterr().out
@@ -73,7 +71,7 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == said, "rate and warm-up are the default"
 
 
-def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_belong_together(tmp_path: Path, capsys: Captured) -> None:
     runs = store(tmp_path / "runs", made())
     for words, says in (
         (["--paper", "scaled_rellu", "--table", "4"], "did you mean 'scaled_relu'"),
@@ -90,7 +88,7 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert says in capsys.readouterr().err
 
 
-def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: Captured) -> None:
     runs, target = store(tmp_path / "runs", made(), broken("nonfinite", lr=10.0)), tmp_path / "page.html"
     assert main(["page", runs, "--output", str(target)]) == 0
     text = target.read_text()
@@ -100,7 +98,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.Ca
     assert "--output" in capsys.readouterr().err
 
 
-def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: Captured) -> None:
     record = made()
     runs = store(tmp_path / "runs", record)
     assert main(["card", runs, "--run", record.run_id]) == 0
@@ -122,7 +120,7 @@ NAME = "a\x1b]0;title\x07\x1b[31m\u202eb\u2066"
 
 @pytest.mark.parametrize("kind", ["terminal", "csv", "md", "tex", "html", "card.md"])
 def test_no_format_has_control_characters_and_none_for_readers_has_tags(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, capsys: Captured
 ) -> None:
     record = made(lr=0.5)
     record.backbone["name"] = record.dataset["name"] = f"{NAME}<script>ran()"

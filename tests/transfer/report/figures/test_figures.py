@@ -69,6 +69,7 @@ def cost_rows() -> Table:
 
 def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     """Every plot with these names wherever a name can stand."""
+    write_history(folder, [3.0, 2.0])
     cells_of = [row | {"stem": name} for name in names for row in stability_rows().rows[:3]]
     table = replace(stability_rows(), rows=cells_of)
     runs = [make_run(0, folder, backbone={"name": name}, run_id=name) for name in names]
@@ -227,16 +228,11 @@ def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
 @pytest.fixture(scope="module")
 def plots(tmp_path_factory: pytest.TempPathFactory) -> list[Plot]:
     """Every plot of an ordinary name."""
-    return plots_of(tmp_path_factory.mktemp("plots"), ["name"])
-
-
-def plots_of(folder: Path, names: Sequence[str]) -> list[Plot]:
-    write_history(folder, [3.0, 2.0])
-    return all_plots(folder, names)
+    return all_plots(tmp_path_factory.mktemp("plots"), ["name"])
 
 
 def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:
-    for plot in plots_of(tmp_path, HOSTILE):
+    for plot in all_plots(tmp_path, HOSTILE):
         tree = ElementTree.fromstring(plot.svg)
         tags = {item.tag.removeprefix(SVG) for item in tree.iter()}
         assert tags <= {"svg", "g", "path", "text", "title", "tspan", "defs", "clipPath", "rect", "use", "pattern"}
@@ -255,7 +251,7 @@ def test_labels_are_one_short_line() -> None:
 def test_equal_rows_give_equal_bytes_whatever_the_users_style(plots: list[Plot], tmp_path: Path) -> None:
     with matplotlib.rc_context({"text.color": "red", "font.size": 40, "axes.grid": True, "svg.fonttype": "path"}):
         before = dict(matplotlib.rcParams)
-        assert plots_of(tmp_path, ["name"]) == plots
+        assert all_plots(tmp_path, ["name"]) == plots
         assert dict(matplotlib.rcParams) == before
 
 

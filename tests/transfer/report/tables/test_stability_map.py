@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.runs import ended
-from tests.transfer.records.recorded import broken, made, run_set, uneven_seeds
+from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -121,7 +121,12 @@ def test_trainings_that_were_not_judged_count_apart() -> None:
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
-    known, runs = uneven_seeds()
+    """Two pretrainings, fine-tuned four times at 30 and once at 60, and three that broke down."""
+    known = [trained("sha256:0"), trained("sha256:1", seed=1)]
+    known += [broken("nonfinite", task="pretrain-dino", dataset={"name": "toy_digits"}, seed=n) for n in (2, 3, 4)]
+    runs = [made(weights_id="sha256:0", seed=seed, scores={"mAP": 0.3}) for seed in range(4)]
+    runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}))
+    known += runs
     table = stability_map(run_set(runs, known))
     (row,) = table.rows
     assert (row["seeds"], cell_text(row["statuses"])) == (2, "2 completed, 3 nonfinite in pretraining")
