@@ -85,15 +85,10 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
         numbers = [(name, value.replace(",", ""), unit) for name, value, unit in FIGURE.findall(printed)]
         figures = [*numbers, *((*row, "") for row in PART.findall(printed))]
         figures += [("duration", f"{time.monotonic() - begin:.0f}", "s")]
-        append(file, [{**machine, "command": command, "figure": f, "value": v, "unit": u} for f, v, u in figures])
+        about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **machine, "command": command}
+        rows = pd.DataFrame([about | dict(zip(COLUMNS[5:], figure)) for figure in figures], columns=COLUMNS)
+        rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
     return failed
-
-
-def append(file: Path, rows: list[dict[str, str]]) -> None:
-    """Add rows of today to the file."""
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    dated = [{"date": today, **row} for row in rows]
-    pd.DataFrame(dated, columns=COLUMNS).to_csv(file, mode="a", header=not file.is_file(), index=False)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -58,7 +58,6 @@ def _server() -> subprocess.Popen[str]:
         pytest.skip("a pretended GPU needs gcc and torch's CUDA build")
     server = subprocess.Popen([sys.executable, "-m", "tests.gpu", "--serve"], stdin=-1, stdout=-1, text=True)
     atexit.register(server.kill)
-    assert server.stdout is not None
     assert server.stdout.readline() == "ready\n"
     return server
 

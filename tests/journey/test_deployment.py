@@ -60,7 +60,6 @@ def test_map_of_reid_from_the_export_alone(feature: str, guide: ModuleType, tmp_
 def test_top1_of_a_probe_from_the_export_alone(guide: ModuleType, tmp_path: Path) -> None:
     run = transfer.evaluate("linear", weights="random", resize=40, subset=40, out=str(tmp_path), **COMMON)[0]
     split = digits(40, "linear").val
-    assert split is not None
     predicted = guide.class_logits(run.weights, [split.read(index) for index in range(len(split))]).argmax(1).numpy()
     assert np.mean(predicted == split.labels) == run.scores["top1"]
 

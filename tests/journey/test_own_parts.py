@@ -152,7 +152,6 @@ def exported(own: Own) -> None:
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         program = torch.export.export(backbone, (two,), dynamic_shapes=(batch,))
         written = torch.onnx.export(program, (two,), dynamo=True, verbose=False)
-        assert written is not None
         file = io.BytesIO()
         written.save(file)
         session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
@@ -232,7 +231,8 @@ STEPS: dict[str, Callable[[Own], None]] = {
     "conformance": conforms,
 }
 EVERY = ("knn", "reid", "detect")
-"""What each kind takes by default; the others take turns."""
+"""What each kind takes by default."""
+OTHERS = STEPS.keys() - {*EVERY}
 
 
 def test_a_live_class_and_its_file_are_one_training(folder: Path) -> None:
@@ -255,8 +255,9 @@ def test_a_live_timm_model_with_another_module_is_no_model_of_timm(folder: Path)
     assert transfer.evaluate("classify", backbone=model, weights=str(run.weights), name="changed", **COMMON)[0].scores
 
 
-def check_cell(own: Own, step: str) -> None:
-    """The step passes, or is refused in one line by a dry run as by the run, which leaves nothing."""
+@pytest.mark.parametrize("step", [*EVERY, *(pytest.param(step, marks=pytest.mark.nightly) for step in OTHERS)])
+def test_each_kind_in_each_step(step: str, own: Own) -> None:
+    """It passes, or is refused in one line by a dry run as by the run, which leaves nothing."""
     if (own.kind, step) not in REFUSED:
         STEPS[step](own)
         return
@@ -265,14 +266,3 @@ def check_cell(own: Own, step: str) -> None:
         STEPS[step](own)
     assert "\n" not in str(refused.value)
     assert [*Path("runs").iterdir()] == before
-
-
-@pytest.mark.parametrize("step", EVERY)
-def test_each_kind_in_the_main_tasks(step: str, own: Own) -> None:
-    check_cell(own, step)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("step", [step for step in STEPS if step not in EVERY])
-def test_each_kind_in_all_else(step: str, own: Own) -> None:
-    check_cell(own, step)

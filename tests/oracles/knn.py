@@ -3,7 +3,6 @@
 Shapes: M training images, C classes.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 def similarities(train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     """Return the cosines [M] of training features [M, D] with one test feature [D]."""
     norms = np.sqrt((train**2).sum(1)) * np.sqrt((test**2).sum())
-    similarities: NDArray[Any] = np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
-    return similarities
+    return np.divide((train * test).sum(1), norms, out=np.zeros(len(train)), where=norms > 0)
 
 
 def votes(similarity: NDArray[Any], labels: NDArray[Any], k: int, temperature: float, classes: int) -> NDArray[Any]:
@@ -28,5 +26,5 @@ def votes(similarity: NDArray[Any], labels: NDArray[Any], k: int, temperature: f
 
 def class_rank(votes: NDArray[Any], label: int, top: int) -> int:
     """Return the rank from 0 of the true class by votes, ties by class number; `top` if it is not among the first."""
-    order: Sequence[int] = np.argsort(-votes, kind="stable")[:top].tolist()
+    order = np.argsort(-votes, kind="stable")[:top].tolist()
     return order.index(label) if label in order else top

@@ -25,8 +25,7 @@ class LinearProbe:
 
     def outputs(self, feature: NDArray[Any]) -> NDArray[Any]:
         """Return the outputs [C] for one feature [D]."""
-        outputs: NDArray[Any] = ((feature - self.mean) / self.std) @ self.weights + self.bias
-        return outputs
+        return ((feature - self.mean) / self.std) @ self.weights + self.bias
 
 
 def ridge(features: NDArray[Any], labels: NDArray[Any], l2: float, classes: int) -> LinearProbe:

@@ -33,8 +33,7 @@ class TieGroup(NamedTuple):
 
 def junk(query_id: object, query_camera: object, ids: NDArray[Any], cameras: NDArray[Any]) -> NDArray[Any]:
     """Return a mask [G] of the gallery images that do not count for a query."""
-    junk: NDArray[Any] = (ids == query_id) & (cameras == query_camera)
-    return junk
+    return (ids == query_id) & (cameras == query_camera)
 
 
 def score_list(distances: NDArray[Any], match: NDArray[Any], rule: str) -> ListScores | None:

@@ -47,5 +47,4 @@ def _encoding(image: int, order: NDArray[Any], distances: NDArray[Any], k1: int)
     places = sorted(members)
     encoding = np.zeros(len(order))
     encoding[places] = np.exp(-distances[image, places])
-    normalised: NDArray[Any] = encoding / encoding.sum()
-    return normalised
+    return encoding / encoding.sum()

@@ -13,6 +13,7 @@ Needs google-research/big_vision and jax.
 """
 
 import importlib
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,10 @@ from tests.benchmarks.speed.fewshot_probe import DRAWS, SHOTS, Data, probed
 SIZES = {"200 classes, 5994 / 5794 images": (200, 5994, 5794), "8 classes, 2000 / 3000": (8, 2000, 3000)}
 STRENGTHS = (2.0**-10, 1.0, 2.0**10, 2.0**19)
 FILE = "big_vision/evaluators/fewshot_lsr.py"
-LEFT_OUT = ("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision.pp.builder")
+LEFT_OUT = (
+    *("big_vision", "big_vision.datasets", "big_vision.pp", "big_vision.utils"),
+    *("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision.pp.builder"),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,17 +58,12 @@ def main(argv: Sequence[str]) -> int:
 
 def load_peer(checkout: Path) -> ModuleType:
     """The peer's evaluator. Raises UserError where it, or jax, is not there."""
-    names = ("big_vision", "big_vision.datasets", "big_vision.pp", "big_vision.utils", *LEFT_OUT)
-    made = {name: ModuleType(name) for name in names}
-    made["big_vision"].__path__ = [str(checkout / "big_vision")]
-    for name in names[1:]:
-        parent, _, child = name.rpartition(".")
-        setattr(made[parent], child, made[name])
+    made: dict[str, dict[str, Any]] = {name: {} for name in LEFT_OUT}
+    made["big_vision"]["__path__"] = [str(checkout / "big_vision")]
     with importing(checkout, FILE, "google-research/big_vision", ["big_vision"], made):
         import jax
 
-        jit = partial(partial, jax.jit)
-        vars(made["big_vision.utils"]).update(jit_cpu=jit, put_cpu=jax.device_put)
+        vars(sys.modules["big_vision.utils"]).update(jit_cpu=partial(partial, jax.jit), put_cpu=jax.device_put)
         return importlib.import_module("big_vision.evaluators.fewshot_lsr")
 
 

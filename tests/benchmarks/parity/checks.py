@@ -3,7 +3,7 @@
 import math
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 from timm.layers import DropPath
-from torch import Tensor
+from torch import Tensor, nn
 
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.support import context
@@ -51,24 +51,6 @@ def report(checks: Sequence[Check]) -> int:
     return int(not all(check.holds for check in checks))
 
 
-@contextmanager
-def draws_of_torch(*, floored: bool = False) -> Iterator[None]:
-    """Let stochastic depth draw from torch's generator within, as timm does, and not by sample.
-
-    Args:
-        floored: let it be the floor of a uniform number, as in older code.
-    """
-
-    def drawn(x: Tensor, share: float) -> Tensor:
-        return x.copy_((share + torch.rand(x.shape)).floor_())
-
-    with (
-        mock.patch.object(SampleDropPath, "forward", DropPath.forward),
-        mock.patch.object(Tensor, "bernoulli_", drawn if floored else Tensor.bernoulli_),
-    ):
-        yield
-
-
 def views(seed: int, image: Any, *transforms: Callable[[Any], Any]) -> list[Any]:
     """What each transform makes of an image with the same random numbers."""
     found = []
@@ -81,9 +63,21 @@ def views(seed: int, image: Any, *transforms: Callable[[Any], Any]) -> list[Any]
 def trained(
     learner: Learner, options: FitOptions, epochs: Sequence[Sequence[Any]], *, floored: bool = False
 ) -> list[dict[str, float]]:
-    """The statistics of our steps on the batches of each epoch, by names; stochastic depth is drawn as by the peer."""
+    """The statistics of our steps on the batches of each epoch, by names.
+
+    Args:
+        floored: stochastic depth, which draws from torch's generator as in timm and not by sample, takes the floor of a
+            uniform number, as in older code.
+    """
     stepper, found = Stepper(learner, options, context()), list[dict[str, float]]()
-    with draws_of_torch(floored=floored):
+
+    def drawn(x: Tensor, share: float) -> Tensor:
+        return x.copy_((share + torch.rand(x.shape)).floor_())
+
+    with (
+        mock.patch.object(SampleDropPath, "forward", DropPath.forward),
+        mock.patch.object(Tensor, "bernoulli_", drawn if floored else Tensor.bernoulli_),
+    ):
         for epoch, batches in enumerate(epochs):
             for index, batch in enumerate(batches):
                 stepper.model.train()
@@ -112,18 +106,30 @@ class Noted:
 
 
 class Batches:
-    """Batches for a peer's loop; `before` is called with the number of each step when its batch is asked for."""
+    """Batches for a peer's loop, of one epoch after the other; each step is seeded when its batch is asked for.
 
-    def __init__(self, batches: Sequence[Any], before: Callable[[int], object], first: int = 1) -> None:
-        self.batches, self.before, self.first = batches, before, first
+    Args:
+        epochs: batches of each. seed: is called with the number of a step, from 1.
+    """
+
+    def __init__(self, epochs: Sequence[Sequence[Any]], seed: Callable[[int], object]) -> None:
+        self.epochs, self.seed, self.step, self.length = iter(epochs), seed, 0, len(epochs[0])
+        self.batch_size = len(epochs[0][0][1])
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return self.length
 
     def __iter__(self) -> Iterator[Any]:
-        for number, batch in enumerate(self.batches, self.first):
-            self.before(number)
+        for batch in next(self.epochs):
+            self.step += 1
+            self.seed(self.step)
             yield batch
+
+
+def by_parameter(model: nn.Module, groups: Iterable[dict[str, Any]], key: str) -> dict[str, float]:
+    """What an optimizer's groups say of every parameter."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
 
 
 def normalised(images: Tensor, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> Tensor:
@@ -140,14 +146,14 @@ def furthest(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
 
 @contextmanager
 def importing(
-    checkout: Path, file: str, repository: str, rooms: Collection[str], stand_ins: Mapping[str, ModuleType]
+    checkout: Path, file: str, repository: str, rooms: Collection[str], stand_ins: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[None]:
     """A peer's modules can be imported within. Their names, which others bear too, are free again afterwards.
 
     Args:
         file: what tells a checkout of the repository, on github.com.
         rooms: the names at the top of the peer's modules.
-        stand_ins: for what they import and do not use here, or what is there no more.
+        stand_ins: modules with their content for what they import and do not use here, or what is there no more.
 
     Raises:
         UserError: this is no such checkout, or a package that the peer imports is missing.
@@ -159,7 +165,12 @@ def importing(
         return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in rooms}
 
     before = take()
-    sys.modules.update(stand_ins)
+    for name, content in stand_ins.items():
+        parent, _, child = name.rpartition(".")
+        vars(module := ModuleType(name)).update(content)
+        sys.modules[name] = module
+        if parent in stand_ins:
+            setattr(sys.modules[parent], child, module)
     sys.path.insert(0, folder := str(checkout.resolve()))
     try:
         with warnings.catch_warnings(action="ignore"):

@@ -22,7 +22,6 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -40,6 +39,7 @@ from tests.benchmarks.parity.checks import (
     Batches,
     Check,
     Noted,
+    by_parameter,
     furthest,
     importing,
     normalised,
@@ -70,9 +70,8 @@ class Peer:
 
     def __init__(self, checkout: Path) -> None:
         # DeiT III's augmentation imports what timm no longer has; the recipe of DeiT does not use it.
-        augment: Any = ModuleType("augment")
-        augment.new_data_aug_generator = None
-        with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, {"augment": augment}):
+        augment = {"augment": {"new_data_aug_generator": None}}
+        with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, augment):
             self.modules: dict[str, Any] = {name: importlib.import_module(name) for name in MODULES}
         self.args = self.modules["main"].get_args_parser().parse_args([])
         # main.py: the flag, times the batch of a GPU, times the GPUs, by 512; README_deit.md: 4 GPUs with 256 each
@@ -111,12 +110,12 @@ class Peer:
         criterion = self.modules["losses"].DistillationLoss(SoftTargetCrossEntropy(), None, "none", 0, 0)
         noted = Noted(criterion, optimizer)
         loop, scaler = self.modules["engine"].train_one_epoch, timm.utils.NativeScaler()
+        loader = Batches([[(normalised(x), y) for x, y in batches] for batches in epochs], seed_step)
         with mock.patch.object(torch.cuda, "synchronize"), redirect_stdout(io.StringIO()):
-            for epoch, batches in enumerate(epochs):
-                seen = [(normalised(images), labels) for images, labels in batches]
+            for epoch in range(len(epochs)):
                 loop(
-                    model, noted, Batches(seen, seed_step, len(noted.steps) + 1), optimizer, torch.device("cpu"), epoch,
-                    scaler, args.clip_grad, average, mixup, set_training_mode=args.train_mode, args=args,
+                    model, noted, loader, optimizer, torch.device("cpu"), epoch, scaler, args.clip_grad, average, mixup,
+                    set_training_mode=args.train_mode, args=args,
                 )  # fmt: skip
                 scheduler.step(epoch)
         return noted, average.ema.state_dict()
@@ -151,14 +150,8 @@ def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]
     yield Check("schedule: rate", difference, 1e-7, f"{len(ours)} epochs, peak {max(ours):.6f}")
     model, learner = peer.model(), our_learner(options)
     pairs = (learner.backbone.model, learner.parameter_groups(options)), (model, peer.optimizer(model)[0].param_groups)
-    decays = [decays_of(*pair) for pair in pairs]
+    decays = [by_parameter(*pair, "weight_decay") for pair in pairs]
     yield Check("weight decay of each parameter", furthest(*decays), 0, f"{len(decays[0])} parameters")
-
-
-def decays_of(model: nn.Module, groups: Any) -> dict[str, float]:
-    """The weight decay of every parameter."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return {names[parameter]: group["weight_decay"] for group in groups for parameter in group["params"]}
 
 
 def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:

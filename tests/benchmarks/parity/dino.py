@@ -107,11 +107,11 @@ class Peer:
         criterion = self.loss()
         optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
         noted, arguments = Noted(criterion, optimizer), SimpleNamespace(**vars(self.options))
+        crops = [[([normalised(crop) for crop in step], labels) for step, labels in steps] for steps in epochs]
+        loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0))  # as our steps
         with self._on_a_cpu():
             wrapped = nn.parallel.DistributedDataParallel(student)
-            for epoch, steps in enumerate(epochs):
-                crops = [([normalised(crop) for crop in step], None) for step, _ in steps]
-                loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0), len(noted.steps) + 1)  # as our steps
+            for epoch in range(len(epochs)):
                 self.modules["main_dino"].train_one_epoch(
                     wrapped, teacher, teacher, noted, loader, optimizer, self.rates, self.decays, self.momenta, epoch,
                     None, arguments,

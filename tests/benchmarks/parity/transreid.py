@@ -16,15 +16,19 @@ scored (by luck there), and the peer's fp16.
 Needs damo-cv/TransReID and yacs.
 """
 
+import collections.abc
+import importlib
+import io
 import itertools
 import random
-import sys
-import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -36,9 +40,19 @@ from tasks.ranking.metrics import rank
 from tasks.reid.task import ReidOptions
 from tasks.reid.training import ReidLearner, features, train_loader
 from tests.benchmarks.options import read
-from tests.benchmarks.parity.checks import Check, draws_of_torch, furthest, normalised, report, views
-from tests.benchmarks.parity.transreid_peer import PIXELS, Batch, Peer, Values, peer_name
-from tests.support import command
+from tests.benchmarks.parity.checks import (
+    Batches,
+    Check,
+    Noted,
+    by_parameter,
+    furthest,
+    importing,
+    normalised,
+    report,
+    trained,
+    views,
+)
+from tests.support import command, context
 from transfer.cli.command import Command
 from transfer.core.seeding import seed_torch
 from transfer.data.loading.images import erased, reid_test_transform, reid_train_transform
@@ -47,9 +61,140 @@ from transfer.data.loading.read_image import read_image
 from transfer.data.reid.dataset import ReidData, open_reid
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
-from transfer.engine.context import Context
 from transfer.engine.schedule import Schedule
-from transfer.engine.step import Stepper
+
+ROOMS = ("config", "datasets", "loss", "model", "processor", "solver", "utils")
+CONFIG = "configs/Market/vit_base.yml"
+"""The baseline: no side information, no jigsaw branch, stride 16. Its DeiT-S has a file for MSMT17 only."""
+ARCHITECTURE = "deit_small_patch16_224_TransReID"
+PIXELS = 0.5
+"""Mean and standard deviation of its normalisation, in all channels."""
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Peer:
+    """The peer's modules, configured as its baseline, with DeiT-S in place of ViT-B and the market data in `market`.
+
+    Its own code makes the model, the data, the losses, the optimizer and the schedule, and its own loop trains. What it
+    needs from old versions of torch or from a GPU is stood in for at run time.
+
+    Attributes:
+        cfg: its configuration.
+        train_set, test_set: its datasets, with transforms; the test set is the query images, then the gallery's.
+        queries, classes: numbers of query images and of training identities.
+
+    Raises:
+        UserError: `checkout` is not the peer's repository, or a package that it imports is missing.
+    """
+
+    def __init__(self, checkout: Path, market: Path) -> None:
+        self.modules = _import(checkout)
+        self.cfg = self.modules["config"].cfg
+        self.cfg.merge_from_file(str(checkout / CONFIG))
+        self.cfg.merge_from_list(["MODEL.TRANSFORMER_TYPE", ARCHITECTURE, "MODEL.PRETRAIN_CHOICE", "none"])
+        self.cfg.merge_from_list(["DATALOADER.NUM_WORKERS", 0, "DATASETS.ROOT_DIR", str(market.parent)])
+        # The peer's name of the folder below ROOT_DIR is fixed.
+        self.modules["datasets.market1501"].Market1501.dataset_dir = market.name
+        with redirect_stdout(io.StringIO()):
+            loaders = self.modules["datasets.make_dataloader"].make_dataloader(self.cfg)
+        train, _, test, self.queries, self.classes, _, _ = loaders
+        self.train_set, self.test_set = train.dataset, test.dataset
+
+    def model(self, drop_path: float) -> nn.Module:
+        """Backbone, neck and classifier, initialised at random."""
+        cfg = self.cfg.clone()
+        cfg.merge_from_list(["MODEL.DROP_PATH", drop_path])
+        with redirect_stdout(io.StringIO()):
+            return self.modules["model.make_model"].make_model(cfg, self.classes, camera_num=0, view_num=0)
+
+    def positions(self, table: Tensor, wanted: Tensor, grid: tuple[int, int]) -> Tensor:
+        """A position table [1, 1 + N, D] on a grid (h, w), whose table has the form of `wanted`."""
+        with redirect_stdout(io.StringIO()):
+            return self.modules["model.backbones.vit_pytorch"].resize_pos_embed(table, wanted, *grid)
+
+    def schedule(self) -> list[dict[str, float]]:
+        """The rates of a weight and of a bias in every epoch of the recipe, as its loop sets them."""
+        model = nn.Linear(1, 1)
+        optimizer = self.optimizers(model)[0]
+        scheduler = self.modules["solver.scheduler_factory"].create_scheduler(self.cfg, optimizer)
+        epochs = []
+        for epoch in range(1, self.cfg.SOLVER.MAX_EPOCHS + 1):
+            scheduler.step(epoch)
+            epochs.append(by_parameter(model, optimizer.param_groups, "lr"))
+        return epochs
+
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], seed: Callable[[int], object]) -> Noted:
+        """Trains in place with the peer's own loop, the schedule being that of the whole recipe.
+
+        Args:
+            epochs: the batches of each epoch: images in [0, 1], identities.
+            seed: called with the number of each step, from 1, when its batch is asked for.
+        """
+        with redirect_stdout(io.StringIO()):
+            loss_function, center = self.modules["loss.make_loss"].make_loss(self.cfg, self.classes)
+        optimizer, optimizer_center = self.optimizers(model, center)
+        scheduler = self.modules["solver.scheduler_factory"].create_scheduler(self.cfg, optimizer)
+        noted, cfg = Noted(loss_function, optimizer), self.cfg.clone()
+        cfg.merge_from_list(["SOLVER.MAX_EPOCHS", len(epochs)])
+        # images, identities, cameras and views; the baseline ignores the last two
+        seen = [[(normalised(x, [PIXELS], [PIXELS]), y, 0 * y, 0 * y) for x, y in batches] for batches in epochs]
+        # its loop moves batches to "cuda"; they stay where they are
+        with mock.patch.object(torch.cuda, "synchronize"), mock.patch.object(Tensor, "to", lambda tensor, *_: tensor):
+            self.modules["processor.processor"].do_train(
+                cfg, model, center, Batches(seen, seed), [], optimizer, optimizer_center, scheduler, noted,
+                self.queries, "cpu",
+            )  # fmt: skip
+        return noted
+
+    def rank(self, features: Tensor, identities: np.ndarray, cameras: np.ndarray) -> tuple[np.ndarray, float, Tensor]:
+        """CMC, mAP and the features as ranked, of features [M, D] of the query images, then the gallery's."""
+        evaluator = self.modules["utils.metrics"].R1_mAP_eval(self.queries, 50, self.cfg.TEST.FEAT_NORM)
+        evaluator.reset()
+        evaluator.update((features, identities, cameras))
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+            cmc, mean_ap, _, _, _, query, gallery = evaluator.compute()
+        return cmc, float(mean_ap), torch.cat([query, gallery])
+
+    def batches(self, identities: Sequence[int], p: int, k: int) -> list[list[int]]:
+        """The batches of one epoch, as indices, drawn from the global generators of `random` and numpy."""
+        source = [("", identity, 0, 0) for identity in identities]
+        indices = list(self.modules["datasets.sampler"].RandomIdentitySampler(source, p * k, k))
+        return [indices[start : start + p * k] for start in range(0, len(indices), p * k)]
+
+    def optimizers(self, model: nn.Module, center: nn.Module | None = None) -> Any:
+        """Its optimizer, with a group for each parameter that is trained, and that of the center loss."""
+        return self.modules["solver.make_optimizer"].make_optimizer(self.cfg, model, center or nn.Linear(1, 1))
+
+
+def peer_name(name: str) -> str:
+    """The peer's name of a parameter or buffer of our learner."""
+    for ours, theirs in (("backbone.model.", "base."), ("neck.norm.", "bottleneck."), ("neck.", "")):
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    return name
+
+
+def _import(checkout: Path) -> dict[str, Any]:
+    """The peer's modules by name, with stand-ins where its code asks for a GPU."""
+    names = (
+        "config", "datasets.make_dataloader", "datasets.market1501", "datasets.sampler", "loss.make_loss",
+        "model.make_model", "model.backbones.vit_pytorch", "processor.processor",
+        "solver.make_optimizer", "solver.scheduler_factory", "utils.metrics",
+    )  # fmt: skip
+    # torch had this module up to 1.12.
+    six = {"torch._six": {"container_abcs": collections.abc}}
+    with importing(checkout, CONFIG, "damo-cv/TransReID", ROOMS, six):
+        modules: dict[str, Any] = {name: importlib.import_module(name) for name in names}
+    # The center loss, which the baseline makes and does not use, goes to the GPU unless told otherwise.
+    center = modules["loss.make_loss"].CenterLoss
+    modules["loss.make_loss"].CenterLoss = lambda **options: center(**{**options, "use_gpu": False})
+    # fp16 on a GPU becomes fp32 on a CPU.
+    modules["processor.processor"].amp = SimpleNamespace(
+        autocast=lambda enabled: nullcontext(), GradScaler=lambda: torch.amp.GradScaler("cpu", enabled=False)
+    )
+    return modules
+
 
 STEPS, EPOCHS = 20, 4
 FEATURE_SCALE = 0.1
@@ -57,106 +202,90 @@ FEATURE_SCALE = 0.1
 distances there lose their digits: rounding alone then moves the loss by 1e-4. Shorter ones stay apart."""
 
 
-class Ours:
-    """Our side of the training: the learner, its stepper, and what happened."""
+def our_learner(peer: Peer, recipe: Command) -> ReidLearner:
+    """Our side's model in the recipe's learner."""
+    shape = {"img_size": recipe.options.size, "drop_path": recipe.options.drop_path, **recipe.recipe_backbone}
+    backbone = create(recipe.run.backbone, **recipe.backbone.overrides(), **shape)
+    return ReidLearner(backbone, peer.classes, recipe.options)
 
-    def __init__(self, peer: Peer, recipe: Command) -> None:
-        self.options: ReidOptions = recipe.options
-        self.context = Context(device=torch.device("cpu"), precision="fp32")
-        shape = {"img_size": self.options.size, "drop_path": self.options.drop_path, **recipe.recipe_backbone}
-        backbone = create(recipe.run.backbone, **recipe.backbone.overrides(), **shape)
-        self.learner = ReidLearner(backbone, peer.classes, self.options)
-        self.stepper = Stepper(self.learner, self.options, self.context)
-        self.trace = SimpleNamespace(losses=[], rates=[])
 
-    def batches(self, dataset: ReidData) -> list[list[Batch]]:
-        """The batches of the first epochs."""
-        loader = train_loader(dataset.files(dataset.train), self.learner.backbone, self.options, self.context)
-        epochs: list[list[Batch]] = [[] for _ in range(EPOCHS)]
-        for place, batch in loader.stream(0, 0, EPOCHS):
-            if place.index < STEPS // EPOCHS:
-                epochs[place.epoch].append(batch)
-        return epochs
-
-    def train(self, epochs: Sequence[Sequence[Batch]]) -> None:
-        """Trains in place, with the random numbers of stochastic depth drawn as the peer draws them."""
-        self.stepper.model.train()
-        with draws_of_torch(floored=True):
-            for epoch, batches in enumerate(epochs):
-                time_of_epoch = self.stepper.schedule.clock(epoch, 0, len(batches))
-                for batch in batches:
-                    number = len(self.trace.losses) + 1
-                    stats, _, _ = self.stepper.step(number, time_of_epoch, batch).read()
-                    self.trace.losses.append(stats["loss"])
-                    self.trace.rates.append(self.by_name("lr"))
-
-    def by_name(self, key: str) -> Values:
-        """`key` of the optimizer's group of each parameter, under the peer's names."""
-        names = {parameter: peer_name(name) for name, parameter in self.learner.named_parameters()}
-        groups = self.stepper.optimizer.param_groups
-        return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
+def first_epochs(learner: ReidLearner, dataset: ReidData) -> list[list[Batch]]:
+    """Batches of our loader: images in [0, 1], identities."""
+    loader = train_loader(dataset.files(dataset.train), learner.backbone, learner.options, context())
+    epochs: list[list[Batch]] = [[] for _ in range(EPOCHS)]
+    for place, batch in loader.stream(0, 0, EPOCHS):
+        if place.index < STEPS // EPOCHS:
+            epochs[place.epoch].append(batch)
+    return epochs
 
 
 def compare_training(peer: Peer, dataset: ReidData, recipe: Command) -> Iterator[Check]:
     """20 steps from equal weights on equal batches; then the features, and the ranking by them."""
     seed_torch(1)
-    ours = Ours(peer, recipe)
-    model = peer.model(ours.options.drop_path)
+    learner, options = our_learner(peer, recipe), recipe.options
+    model = peer.model(options.drop_path)
     nn.init.constant_(model.get_parameter("base.norm.weight"), FEATURE_SCALE)
-    yield from _compare_initialisation(model.state_dict(), ours)
+    yield from _compare_initialisation(model.state_dict(), learner)
     state = model.state_dict()
-    ours.learner.load_state_dict({name: state[peer_name(name)] for name in ours.learner.state_dict()})
-    decays = {name: decay for name, decay in peer.decays(model).items() if not name.startswith("base.fc.")}
-    yield Check("optimizer: weight decay of a parameter", furthest(ours.by_name("weight_decay"), decays), 0)
+    learner.load_state_dict({name: state[peer_name(name)] for name in learner.state_dict()})
+    groups = [{**group, "lr": group["scale"] * group["peak"]} for group in learner.parameter_groups(options)]
+    apart = {}
+    for key in ("weight_decay", "lr"):
+        own = {peer_name(name): value for name, value in by_parameter(learner, groups, key).items()}
+        theirs = by_parameter(model, peer.optimizers(model)[0].param_groups, key)
+        apart[key] = furthest(own, {name: value for name, value in theirs.items() if not name.startswith("base.fc.")})
+    yield Check("optimizer: weight decay of a parameter", apart["weight_decay"], 0)
 
-    epochs = ours.batches(dataset)
-    start = time.monotonic()
-    ours.train(epochs)
-    middle = time.monotonic()
-    prepared = [[ours.learner.prepare(batch, ours.context.device) for batch in epoch] for epoch in epochs]
-    trace = peer.train(model, prepared, lambda step: seed_torch(ours.context.seed, step, 0, 0))
-    print(f"{STEPS} steps: ours {middle - start:.0f} s, theirs {time.monotonic() - middle:.0f} s", file=sys.stderr)
+    epochs = first_epochs(learner, dataset)
+    steps = trained(learner, options, epochs, floored=True)
+    prepared = [[learner.prepare(batch, torch.device("cpu")) for batch in batches] for batches in epochs]
+    noted = peer.train(model, prepared, lambda step: seed_torch(0, step, 0, 0))
 
-    losses = np.abs(np.subtract(ours.trace.losses, trace.losses))
-    note = f"{STEPS} steps, {trace.losses[0]:.4f} to {trace.losses[-1]:.4f}, first difference {losses[0]:.1e}"
-    yield Check("training: loss", float(losses.max()), 1e-4, note)
-    pairs = zip(ours.trace.rates, trace.rates, strict=True)
-    rates = [furthest(our, {name: their[name] for name in their if name in our}) for our, their in pairs]
-    yield Check("training: rate of a parameter", max(rates), 1e-7, f"{len(ours.trace.rates[0])} parameters")
-    state, own = model.state_dict(), ours.learner.state_dict()
-    moved = max(float((own[name].double() - state[peer_name(name)].double()).abs().max()) for name in own)
+    differences, losses = noted.differences(steps), [step["loss"] for step in noted.steps]
+    first = abs(steps[0]["loss"] - losses[0])
+    note = f"{STEPS} steps, {losses[0]:.4f} to {losses[-1]:.4f}, first difference {first:.1e}"
+    yield Check("training: loss", differences["loss"], 1e-4, note)
+    rate = max(differences["lr"], apart["lr"])
+    yield Check("training: rate of a parameter", rate, 1e-7, f"{len([*learner.parameters()])} parameters")
+    state, own = model.state_dict(), learner.state_dict()
+    moved = furthest(
+        {peer_name(name): value for name, value in own.items()}, {n: state[n] for n in map(peer_name, own)}
+    )
     yield Check("training: parameters and statistics at the end", moved, 1e-5)
-    yield from _compare_ranking(peer, dataset, model, ours)
+    yield from _compare_ranking(peer, dataset, model, learner)
 
 
 def compare_positions(peer: Peer, recipe: Command) -> Iterator[Check]:
     """A table of 14 x 14 places, as released ViTs have it, on the grid of the recipe's images."""
-    model: Any = Ours(peer, recipe).learner.backbone.model
+    model: Any = our_learner(peer, recipe).backbone.model
     table = torch.randn(1, 197, model.embed_dim)
     ours = fit_positions({"cls_token": model.cls_token, "pos_embed": table}, model, (14, 14))["pos_embed"]
     theirs = peer.positions(table, model.pos_embed, model.patch_embed.grid_size)
     yield Check("positions: 14 x 14 on 16 x 8", float((ours - theirs).abs().max()), 1e-6)
 
 
-def _compare_initialisation(state: dict[str, Tensor], ours: Ours) -> Iterator[Check]:
+def _compare_initialisation(state: dict[str, Tensor], learner: ReidLearner) -> Iterator[Check]:
     """What a released backbone leaves to chance, and that nothing but the peer's unused classifier is missing."""
-    own = ours.learner.state_dict()
+    own = learner.state_dict()
     left = set(state) ^ {peer_name(name) for name in own} ^ {"base.fc.weight", "base.fc.bias"}
     yield Check("model: names of parameters and buffers", len(left), 0, ", ".join(sorted(left)))
     stds = float(own["neck.classifier.weight"].std()), float(state["classifier.weight"].std())
     yield Check("model: deviation of the new classifier", abs(stds[0] - stds[1]), 3e-5, f"{stds[1]:.6f}")
 
 
-def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours) -> Iterator[Check]:
-    theirs = _their_features(peer, model)
+def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, learner: ReidLearner) -> Iterator[Check]:
+    model.eval()
+    images = torch.utils.data.DataLoader([image for image, *_ in peer.test_set], batch_size=64)  # type: ignore[arg-type]
+    with torch.no_grad():
+        theirs = torch.cat([model(batch) for batch in images])
     identities = np.array([identity for _, identity, _, _ in peer.test_set.dataset])
     cameras = np.array([camera for _, _, camera, _ in peer.test_set.dataset])
     split = peer.queries
     labels = [half for values in (identities, cameras) for half in (values[:split], values[split:])]
 
-    ours.learner.eval()
+    learner.eval()
     samples = [*dataset.query, *dataset.gallery]
-    own = features(ours.learner, dataset.files(samples), ours.options, ours.context)
+    own = features(learner, dataset.files(samples), learner.options, context())
     cmc, mean_ap, ranked = peer.rank(theirs, identities, cameras)
     yield Check("ranking: normalised features after training", float((own - ranked).abs().max()), 1e-4)
 
@@ -170,18 +299,6 @@ def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours
     yield Check("ranking: CMC, the same features", difference, 1e-6, f"ranks 1 to {len(cmc)}, theirs in fp32")
 
 
-@torch.no_grad()
-def _their_features(peer: Peer, model: nn.Module) -> Tensor:
-    """The peer's features [M, D] of its test images, read by itself."""
-    model.eval()
-    images = torch.utils.data.DataLoader(peer.test_set, batch_size=64, collate_fn=_images)
-    return torch.cat([model(batch) for batch in images])
-
-
-def _images(items: list[tuple[Tensor, int, int, int, str]]) -> Tensor:
-    return torch.stack([item[0] for item in items])
-
-
 DRAWS = 500
 
 
@@ -192,13 +309,10 @@ def main(argv: Sequence[str]) -> int:
     peer = Peer(checkout, dataset.root)
     recipe = our_command(peer)
     options: ReidOptions = recipe.options
-    checks, parts = [], [compare_data(peer, dataset), compare_samplers(peer, dataset, options)]
+    parts = [compare_data(peer, dataset), compare_samplers(peer, dataset, options)]
     parts += [compare_images(peer, dataset, options), compare_schedules(peer, options)]
     parts += [compare_positions(peer, recipe), compare_training(peer, dataset, recipe)]
-    for check in itertools.chain(*parts):
-        print(check.what, file=sys.stderr)
-        checks.append(check)
-    return report(checks)
+    return report([*itertools.chain(*parts)])
 
 
 def our_command(peer: Peer) -> Command:
@@ -255,9 +369,8 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
     given = {"flip": options.flip, "pad": options.pad, "erase": options.erase, "mean": pixels, "std": pixels}
     train = reid_train_transform(options.size, **given)  # type: ignore[arg-type]
     test = reid_test_transform(options.size)
-    samples = list(itertools.islice(itertools.cycle(dataset.train), DRAWS))
     largest, changed, kept = 0.0, 0, []
-    for seed, sample in enumerate(samples):
+    for seed, sample in zip(range(DRAWS), itertools.cycle(dataset.train)):
         theirs, (bytes_of, box, noise) = views(seed, read_image(sample.path), peer.train_set.transform, train)
         ours = normalised(erased(bytes_of[None], box[None], noise)[0], pixels, pixels)
         largest = max(largest, float((theirs - ours).abs().max()))

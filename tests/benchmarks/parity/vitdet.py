@@ -15,6 +15,7 @@ Needs facebookresearch/detectron2 and mmdetection.
 
 import copy
 import importlib
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -108,23 +109,20 @@ def _take_weights(theirs: Any, ours: Any, names: dict[str, str]) -> None:
 
 
 def _import(checkout: Path) -> tuple[ModuleType, ModuleType]:
-    made = _stand_ins(checkout / "detectron2")
     file, rooms = "detectron2/modeling/backbone/vit.py", ("detectron2", "fvcore")
-    with importing(checkout, file, "facebookresearch/detectron2", rooms, made):
+    with importing(checkout, file, "facebookresearch/detectron2", rooms, _stand_ins(checkout / "detectron2")):
         for name, wanted in LAYERS.items():
             module = importlib.import_module(f"detectron2.layers.{name}")
-            setattr(made["detectron2.layers"], wanted, getattr(module, wanted))
+            setattr(sys.modules["detectron2.layers"], wanted, getattr(module, wanted))
         vit, fpn = (importlib.import_module(f"detectron2.modeling.backbone.{name}") for name in ("vit", "fpn"))
     return vit, fpn
 
 
-def _stand_ins(package: Path) -> dict[str, ModuleType]:
+def _stand_ins(package: Path) -> dict[str, dict[str, Any]]:
     """Packages whose own beginnings would import what is compiled, and names that are imported but not used here."""
-    made = {name: ModuleType(name) for name in ROOMS}
-    for name, module in made.items():
-        module.__path__ = [str(package.joinpath(*name.split(".")[1:]))]
     registry = SimpleNamespace(register=lambda: lambda function: function)
-    unused: dict[str, dict[str, Any]] = {
+    return {
+        **{name: {"__path__": [str(package.joinpath(*name.split(".")[1:]))]} for name in ROOMS},
         **{name: {} for name in ("fvcore", "fvcore.nn", "fvcore.nn.weight_init")},
         "fvcore.nn.distributed": {"differentiable_all_reduce": None},
         "detectron2.utils": {"comm": None, "env": None},
@@ -132,14 +130,6 @@ def _stand_ins(package: Path) -> dict[str, ModuleType]:
         "detectron2.modeling.backbone.build": {"BACKBONE_REGISTRY": registry},
         "detectron2.modeling.backbone.resnet": {"build_resnet_backbone": None},
     }
-    for name, content in unused.items():
-        made[name] = ModuleType(name)
-        vars(made[name]).update(content)
-    for name, module in made.items():
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(made[parent], child, module)
-    return made
 
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
@@ -188,8 +178,6 @@ def compare(ours: Any, theirs: Any, names: dict[str, str], side: int) -> Iterato
     worst, where = 0.0, ""
     for name, peer in names.items():
         mine, other = ours.get_parameter(name).grad, peers[peer].grad
-        assert mine is not None, name
-        assert other is not None, peer
         apart = float((mine - other).norm() / other.norm().clamp(min=1e-300)) if other.any() else float(mine.norm())
         worst, where = max((worst, where), (apart, name))
     yield Check("training: gradients, by their norms", worst, 1e-9, f"{len(names)} parameters, {where}")

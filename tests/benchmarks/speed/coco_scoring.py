@@ -8,14 +8,14 @@ is given a copy, since it writes into what it gets, and making that copy is not 
 Needs pycocotools.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tasks.detect.coco.averages import Averager, evaluate, scores
 from tests.benchmarks.options import read
+from tests.benchmarks.speed.timing import timed
 from tests.tasks.detect.coco.cases import opened, scored
 
 IMAGES, DETECTIONS, CATEGORIES, OBJECTS, SIDE = 5000, 100, 80, 7.3, 640
@@ -53,13 +53,6 @@ def drawn() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     ]
     named = [{"id": number, "name": f"kind {number}"} for number in range(1, CATEGORIES + 1)]
     return {"images": listed, "annotations": objects, "categories": named}, results
-
-
-def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and result."""
-    begin = time.perf_counter()
-    result = function()
-    return time.perf_counter() - begin, result
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -64,51 +64,42 @@ def subset(folder: Path, count: int, out: Path) -> CocoData:
     return open_coco(DatasetSpec(name="images", format="coco", root=(str(folder.resolve()),), options=options), None)
 
 
-class Peer:
-    """mmdetection's epoch-based loop in fp32 (OptimWrapper, AdamW), one epoch a call, without checkpoints.
+def peer_epochs(
+    detector: Any, split: CocoSplit, classes: Sequence[str], options: DetectOptions, device: str, folder: str
+) -> Callable[[], None]:
+    """mmdetection's epoch-based loop in fp32 (OptimWrapper, AdamW): all images once a call, without checkpoints.
 
     Args:
         detector: of `build_detector`, trained in place. split: images, and the annotations that the peer reads itself.
         classes: names of the categories. options: batch, size, view, rate and weight decay.
         device: "cpu" or "cuda". folder: for its logs.
     """
+    from mmengine.runner import Runner
 
-    def __init__(
-        self,
-        detector: Any,
-        split: CocoSplit,
-        classes: Sequence[str],
-        options: DetectOptions,
-        device: str,
-        folder: str,
-    ) -> None:
-        from mmengine.runner import Runner
+    adamw = {"type": "AdamW", "lr": options.lr, "weight_decay": options.weight_decay}
+    runner = Runner(
+        model=detector,
+        work_dir=folder,
+        train_dataloader=_dataloader(split, classes, options, detector.with_mask),
+        train_cfg={"by_epoch": True, "max_epochs": 1},
+        optim_wrapper={"type": "OptimWrapper", "optimizer": adamw},
+        default_hooks={"checkpoint": None},
+        default_scope="mmdet",
+        randomness={"seed": 0},
+        log_level="ERROR",
+        experiment_name=Path(folder).name,
+    )
 
-        self._started, self._device = False, device
-        adamw = {"type": "AdamW", "lr": options.lr, "weight_decay": options.weight_decay}
-        self.runner = Runner(
-            model=detector,
-            work_dir=folder,
-            train_dataloader=_dataloader(split, classes, options, detector.with_mask),
-            train_cfg={"by_epoch": True, "max_epochs": 1},
-            optim_wrapper={"type": "OptimWrapper", "optimizer": adamw},
-            default_hooks={"checkpoint": None},
-            default_scope="mmdet",
-            randomness={"seed": 0},
-            log_level="ERROR",
-            experiment_name=Path(folder).name,
-        )
-
-    def epoch(self) -> None:
-        """All images once."""
+    def epoch() -> None:
         quiet = contextlib.redirect_stdout(io.StringIO())  # pycocotools says what it reads
-        with quiet, mock.patch("mmengine.runner.runner.get_device", return_value=self._device):
-            if not self._started:
-                self.runner.train()
+        with quiet, mock.patch("mmengine.runner.runner.get_device", return_value=device):
+            if not runner.epoch:
+                runner.train()
             else:
-                self.runner.train_loop._max_epochs += 1
-                self.runner.train_loop.run()
-        self._started = True
+                runner.train_loop._max_epochs += 1
+                runner.train_loop.run()
+
+    return epoch
 
 
 def _dataloader(split: CocoSplit, classes: Sequence[str], options: DetectOptions, masks: bool) -> dict[str, Any]:
@@ -136,8 +127,7 @@ def side_by_side(data: CocoData, options: DetectOptions, device: torch.device, f
     detector = chosen_detector(options, data)
     learner = make_learner(resolve("vit_s"), len(data.classes), detector, options, weights="random", load="strict")
     loader = train_loader(data, detector, options, context)
-    assert data.train is not None
-    peer = Peer(copy.deepcopy(learner.detector), data.train, data.classes, options, device.type, folder)
+    peer = peer_epochs(copy.deepcopy(learner.detector), data.train, data.classes, options, device.type, folder)
     turns, marks = dict[str, list[float]](ours=[], mmdetection=[]), [time.perf_counter()]
 
     def ended(side: str) -> None:
@@ -147,7 +137,7 @@ def side_by_side(data: CocoData, options: DetectOptions, device: torch.device, f
 
     def after(epoch: int) -> dict[str, float]:
         ended("ours")
-        peer.epoch()
+        peer()
         ended("mmdetection")
         return {}
 

@@ -9,8 +9,8 @@ channels).
 """
 
 import tempfile
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.task import SupportSets, permuted
 from tasks.probes import LeastSquares
 from tests.benchmarks.options import read
+from tests.benchmarks.speed.timing import timed
 from tests.support import context
 from transfer.core.process import ALONE
 from transfer.engine.context import auto_threads
@@ -39,9 +40,8 @@ def main(argv: Sequence[str]) -> int:
         labels, truth = write(Path(folder), 200, 5994, 5794, 384)
         run(Path(folder), labels, truth, (1024.0,))  # warm-up: threads, and memory of the libraries
         for name, strengths in (("fixed l2", (1024.0,)), ("30 values of l2", SEVERAL)):
-            start = time.perf_counter()
-            run(Path(folder), labels, truth, strengths)
-            print(f"{name:16} {time.perf_counter() - start:6.2f} s")
+            seconds, _ = timed(partial(run, Path(folder), labels, truth, strengths))
+            print(f"{name:16} {seconds:6.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         labels, truth = write(Path(folder), 100, 50_000, 15_104, 768)
         before = fresh_peak()

@@ -8,7 +8,6 @@ Needs torchreid and 10 GiB of memory, unless `--skip-torchreid` is given.
 """
 
 import resource
-import time
 import warnings
 from collections.abc import Sequence
 from multiprocessing import get_context
@@ -21,7 +20,7 @@ from torch.nn.functional import normalize
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import figure, measure
+from tests.benchmarks.speed.timing import figure, measure, timed
 from transfer.core.process import ALONE
 from transfer.engine.device import choose_device
 
@@ -70,13 +69,12 @@ def torchreid_rerank() -> None:
 
     names = draw_labels(MARKET)
     query, gallery = draw_features(MARKET, names[:2], 2.0)
-    start = time.perf_counter()
-    ours = rerank(query, gallery)
-    middle = time.perf_counter()
     pairs = ((query, gallery), (query, query), (gallery, gallery))
-    # re_ranking squares what it is given
-    theirs = re_ranking(*(compute_distance_matrix(*pair).clamp_(min=0).sqrt_().numpy() for pair in pairs))
-    ours_seconds, theirs_seconds = middle - start, time.perf_counter() - middle
+
+    def torchreids() -> np.ndarray:  # re_ranking squares what it is given
+        return re_ranking(*(compute_distance_matrix(*pair).clamp_(min=0).sqrt_().numpy() for pair in pairs))
+
+    (ours_seconds, ours), (theirs_seconds, theirs) = timed(lambda: rerank(query, gallery)), timed(torchreids)
     scores = [rank_distances(distances, *names).mAP for distances in (ours, theirs)]
     print(
         f"Market-1501: torchreid re-ranking {theirs_seconds:.1f} s, rerank {ours_seconds:.1f} s: "
@@ -92,9 +90,7 @@ def memory(name: str) -> None:
     names = draw_labels(sizes)
     query, gallery = (features.to(choose_device("auto", ALONE)) for features in draw_features(sizes, names[:2], None))
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    start = time.perf_counter()
-    rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names)
-    taken = time.perf_counter() - start
+    taken, _ = timed(lambda: rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names))
     above = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident
     size = f"{sizes['queries']:,} x {sizes['gallery']:,} x {sizes['dim']}"
     figure(f"{name} of {size}", taken, "s", f"peak {above / 2**20:.0f} MiB of the process above the inputs")

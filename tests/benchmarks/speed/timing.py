@@ -30,6 +30,13 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds and result."""
+    begin = time.perf_counter()
+    result = function()
+    return time.perf_counter() - begin, result
+
+
 def measure(
     contestants: dict[str, Step],
     rounds: int,

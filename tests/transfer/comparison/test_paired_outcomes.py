@@ -62,8 +62,6 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, "reid", outcomes, {name: values[order] for name, values in outcomes.items()})
     for name, score in runs[0].record.scores.items():
         found = PairedOutcomes(runs).scores(name)
-        assert found is not None
-        assert found.sums is not None
         np.testing.assert_allclose(found.sums[0], found.sums[1], rtol=1e-12)
         assert found.values == pytest.approx([score] * 2)
 
@@ -104,7 +102,6 @@ def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) 
 def test_images_are_resampled_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
     found = PairedOutcomes(runs).scores("box_AP50")
-    assert found is not None
     assert found.values[0] == runs[0].record.scores["box_AP50"]
     spread = np.sqrt((found.influence**2).sum(axis=1))
     assert spread[0] > 0.04

@@ -171,7 +171,6 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted
-    assert counted is not None
     assert counted.estimate == pytest.approx(3 * 0.9 / 7 - 0.3)
     assert counted.low < counted.estimate < counted.high
 

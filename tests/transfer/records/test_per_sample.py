@@ -87,6 +87,5 @@ def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
     says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
     assert str(error.value) == says
     paired = PairedOutcomes([b, measured("c", missing / 2)]).scores("cosine_similarity")
-    assert paired is not None
     assert paired.shares.tolist() == [1 / 48] * 48
     assert mean_score([b], "cosine_similarity", Evidence([b.record])) is not None

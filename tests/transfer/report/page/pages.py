@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ import pytest
 from PIL import Image
 
 from tasks.reid.pictures import save_pictures
+from tests.transfer.records.recorded import classifier, run_set
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.record import RunKey
 from transfer.records.store import Run
-from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import Endings, Table
-from transfer.statistics.verdicts import Breakdowns
+from transfer.report.tables.stability_map import StabilityMap, stability_map
+from transfer.report.tables.table import Table
 
 HOSTILE = (
     "<script>document.title='broken in'</script>",
@@ -47,22 +47,16 @@ def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
 
 def stability_rows() -> StabilityMap:
     """A map of two stems, three rates and two warm-ups, with a cell of each ending and a mixed one."""
-    endings = ["completed", "diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed"]
-    rows = []
-    for stem in ("patchify", "conv"):
-        for place, (lr, warmup) in enumerate((lr, warmup) for lr in (1e-4, 1e-3, 1e-2) for warmup in (0.0, 5.0)):
-            ending = endings[place] if stem == "patchify" else "completed"
-            mixed = stem == "conv" and place == 5
-            statuses = [ending, ending, "diverged" if mixed else ending]
-            failed = sum(status != "completed" for status in statuses)
-            rows.append(
-                {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": None}
-                | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "chance": 9.0, "metric": "top1"}
-                | {"outcome": ending, "statuses": Endings(tuple(statuses))}
-                | {"score": 10.0 * place if ending in ("completed", "score_at_chance") else None, "score_sd": 1.0}
-                | {"failed": Breakdowns("", failed, 3), "run": ("one", "two", "three")}
-            )
-    return replace(StabilityMap.from_rows(rows), x="lr", y="warmup_epochs", by=("stem",))
+    endings = ("completed", "diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed")
+    records = []
+    for place, (lr, warmup) in enumerate(product((1e-4, 1e-3, 1e-2), (0.0, 5.0))):
+        for seed in range(3):
+            given: dict[str, Any] = {"lr": lr, "hits": 200 + 100 * place, "warmup_epochs": warmup, "seed": seed}
+            mixed = place == 5 and seed == 2
+            records.append(classifier("conv", status="diverged" if mixed else "completed", **given))
+            reached = {"hits": 100, "status": "completed"} if place == 3 else {"status": endings[place]}
+            records.append(classifier("patchify", **given | reached))
+    return stability_map(run_set(records), by=["stem"])
 
 
 def ranked_run(folder: Path, *, draw: int = 0) -> Run:

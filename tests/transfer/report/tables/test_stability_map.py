@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runs import ended
-from tests.transfer.records.recorded import broken, made, run_set, trained
+from tests.transfer.records.recorded import broken, classifier, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -60,15 +59,6 @@ def test_a_custom_part_is_named_by_its_class_and_the_start_of_its_content() -> N
     shown = terminal(table)
     assert "ab" * 5 not in shown
     assert {"score", "seeds"} <= {*shown.replace("|", " ").split()}
-
-
-def classifier(stem: str, lr: float, hits: int, status: str = "completed", **given: Any) -> Record:
-    """A supervised training on ten classes with so many of 1,000 test images right; no score if it failed."""
-    scores = {"top1": hits / 1000} if status in ("completed", "not_judged") else {}
-    counts = {"train": {"images": 4000, "classes": 10}, "val": {"images": 1000, "classes": 10}}
-    given |= {"dataset": {"name": "cifar10", "counts": counts}, "metrics": {"top1": {}}, "primary": "top1"}
-    outcome = ended(status, reason="12 steps, and fewer than 20 are not judged" if status == "not_judged" else "")
-    return made("pretrain-supervised", stem=stem, lr=lr, scores=scores, outcome=outcome, **given)
 
 
 TWELVE = [
