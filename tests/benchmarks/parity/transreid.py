@@ -246,7 +246,7 @@ def compare_training(peer: Peer, dataset: ReidData, recipe: Command) -> Iterator
     note = f"{STEPS} steps, {losses[0]:.4f} to {losses[-1]:.4f}, first difference {first:.1e}"
     yield Check("training: loss", differences["loss"], 1e-4, note)
     rate = max(differences["lr"], apart["lr"])
-    yield Check("training: rate of a parameter", rate, 1e-7, f"{len([*learner.parameters()])} parameters")
+    yield Check("training: rate of a parameter", rate, 1e-7, f"{len(own)} parameters")
     state, own = model.state_dict(), learner.state_dict()
     moved = furthest(
         {peer_name(name): value for name, value in own.items()}, {n: state[n] for n in map(peer_name, own)}

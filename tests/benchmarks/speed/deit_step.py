@@ -26,7 +26,6 @@ from backbones.pretrain.supervised.training import SupervisedLearner
 from tests.benchmarks.speed.timing import Step, contest, own_step, read
 from tests.support import command
 from transfer.engine.context import Context
-from transfer.engine.device import choose_precision
 from transfer.engine.step import Stepper
 
 CLASSES, SIZE = 1000, 224
@@ -59,14 +58,13 @@ def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled
     return step
 
 
-def ours(batch: Batch, device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
-    """The suite's own step, its context, and the operations of one image in it."""
+def ours(batch: Batch, stem: str, context: Context, compiled: bool) -> tuple[Step, float]:
+    """The suite's own step, and the operations of one image in it."""
     options = command("deit", "--backbone", "vit_s", "--compile" if compiled else "--no-compile").options
-    context = Context(device, choose_precision("auto", device))
     backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, classes=CLASSES, drop_path=options.drop_path)
     operations = 3 * flops(backbone, (SIZE, SIZE))["total"]
     learner = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
-    return partial(own_step(Stepper(learner, options, context), 6.0), batch), context, operations
+    return partial(own_step(Stepper(learner, options, context), 6.0), batch), operations
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,4 +72,4 @@ def main(argv: Sequence[str]) -> int:
     given, device = read(argv, __doc__, batch_size=16, steps=2)
     images = torch.rand(given.batch_size, 3, SIZE, SIZE, device=device)
     batch = images, torch.randint(CLASSES, (given.batch_size,), device=device)
-    return contest(partial(peer, batch, device), partial(ours, batch, device, given.stem), given)
+    return contest(partial(peer, batch, device), partial(ours, batch, given.stem), given, device)

@@ -24,7 +24,6 @@ from backbones.pretrain.dino.training import DinoLearner
 from tests.benchmarks.speed.timing import Step, contest, own_step, read
 from tests.support import command
 from transfer.engine.context import Context
-from transfer.engine.device import choose_precision
 from transfer.engine.step import Stepper
 
 GLOBAL, LOCAL, PROTOTYPES = 224, 96, 65536
@@ -92,17 +91,16 @@ def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, c
     return step
 
 
-def ours(crops: list[Tensor], device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
-    """The suite's own step, its context, and the operations of one image in it, those of the heads left out."""
+def ours(crops: list[Tensor], stem: str, context: Context, compiled: bool) -> tuple[Step, float]:
+    """The suite's own step, and the operations of one image in it, those of the heads left out."""
     flag = "--compile" if compiled else "--no-compile"
     options = command("dino", "--backbone", "vit_s", flag, "--no-sync-bn").options
-    context = Context(device, choose_precision("auto", device))
     make = partial(create, "vit_s", weights="random", stem=stem, img_size=GLOBAL)
     student, teacher = make(drop_path=options.drop_path), make(drop_path=0.0)
     whole, part = (flops(student, (side, side))["total"] for side in (GLOBAL, LOCAL))
     stepper = Stepper(DinoLearner(student, teacher, options, epoch_steps=1250), options, context)
     operations = 3 * (2 * whole + (len(crops) - 2) * part) + 2 * whole
-    return partial(own_step(stepper, 20.0), [crops, torch.zeros(len(crops[0]), device=device)]), context, operations
+    return partial(own_step(stepper, 20.0), [crops, torch.zeros(len(crops[0]), device=context.device)]), operations
 
 
 def main(argv: Sequence[str]) -> int:
@@ -110,4 +108,4 @@ def main(argv: Sequence[str]) -> int:
     given, device = read(argv, __doc__, batch_size=2, steps=1)
     sizes = [GLOBAL] * 2 + [LOCAL] * 8
     crops = [torch.rand(given.batch_size, 3, side, side, device=device) for side in sizes]
-    return contest(partial(peer, crops, device), partial(ours, crops, device, given.stem), given)
+    return contest(partial(peer, crops, device), partial(ours, crops, given.stem), given, device)

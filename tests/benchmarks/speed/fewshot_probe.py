@@ -21,7 +21,7 @@ from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.task import SupportSets, permuted
 from tasks.probes import LeastSquares
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import timed
+from tests.benchmarks.speed.timing import fresh_peak, peak, timed
 from tests.support import context
 from transfer.core.process import ALONE
 from transfer.engine.context import auto_threads
@@ -48,18 +48,6 @@ def main(argv: Sequence[str]) -> int:
         size = run(Path(folder), labels, truth, (1024.0,)) / 2**20
         print(f"peak memory {peak() - before:.0f} MiB for {size:.0f} MiB of features: {(peak() - before) / size:.2f}")
     return 0
-
-
-def fresh_peak() -> float:
-    """What this process holds now, in MiB; `peak` counts from here (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return peak()
-
-
-def peak() -> float:
-    """The most memory that this process has held, in MiB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**10
 
 
 def write(store: Path, classes: int, images: int, tests: int, channels: int) -> tuple[np.ndarray, np.ndarray]:

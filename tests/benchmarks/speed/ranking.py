@@ -7,11 +7,8 @@ The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" one
 Needs torchreid and 10 GiB of memory, unless `--skip-torchreid` is given.
 """
 
-import resource
 import warnings
 from collections.abc import Sequence
-from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +17,7 @@ from torch.nn.functional import normalize
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import figure, measure, timed
+from tests.benchmarks.speed.timing import figure, fresh_peak, measure, peak, timed
 from transfer.core.process import ALONE
 from transfer.engine.device import choose_device
 
@@ -85,23 +82,21 @@ def torchreid_rerank() -> None:
 
 
 def memory(name: str) -> None:
-    """Peak memory above the inputs; to be called in a process of its own."""
+    """Time, and peak memory above the inputs."""
     sizes = MARKET if name == "rerank" else MSMT17
     names = draw_labels(sizes)
     query, gallery = (features.to(choose_device("auto", ALONE)) for features in draw_features(sizes, names[:2], None))
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    before = fresh_peak()
     taken, _ = timed(lambda: rerank(query, gallery) if name == "rerank" else rank(query, gallery, *names))
-    above = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident
     size = f"{sizes['queries']:,} x {sizes['gallery']:,} x {sizes['dim']}"
-    figure(f"{name} of {size}", taken, "s", f"peak {above / 2**20:.0f} MiB of the process above the inputs")
+    figure(f"{name} of {size}", taken, "s", f"peak {peak() - before:.0f} MiB of the process above the inputs")
 
 
 def main(argv: Sequence[str]) -> int:
     given = read(argv, __doc__, skip_torchreid=False)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}", flush=True)
     for name in ("rank", "rerank"):
-        with get_context("spawn").Pool(1) as pool:
-            pool.apply(memory, [name])
+        memory(name)
     for kind, noise in (("trained", 2.0), ("poorly trained", 4.0), ("random", None)):
         rank_beside_product(kind, noise)
     if not given.skip_torchreid:

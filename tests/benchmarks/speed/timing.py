@@ -5,6 +5,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,15 +14,15 @@ from tests.benchmarks import options
 from transfer.core.process import ALONE, usable_cores
 from transfer.doctor.gpu import matrix_throughput, wall_time
 from transfer.engine.context import Context
-from transfer.engine.device import DTYPES, choose_device
+from transfer.engine.device import DTYPES, choose_device, choose_precision
 from transfer.engine.step import Stepper, Taken
 
 Step = Callable[[], object]
 Clock = Callable[[], float]
 Peer = Callable[[torch.dtype | None, bool], Step]
 """The plain loop under autocast to a type, or without; compiled or not."""
-Ours = Callable[[bool], tuple[Step, Context, float]]
-"""The suite's step, compiled or not, its context, and the operations of one image in it."""
+Ours = Callable[[Context, bool], tuple[Step, float]]
+"""The suite's step in a context, compiled or not, and the operations of one image in it."""
 
 
 def finish(device: torch.device) -> None:
@@ -35,6 +36,18 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.perf_counter()
     result = function()
     return time.perf_counter() - begin, result
+
+
+def fresh_peak() -> float:
+    """What this process holds now, in MiB; `peak` counts from here (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return peak()
+
+
+def peak() -> float:
+    """The most memory that this process has held, in MiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**10
 
 
 def measure(
@@ -88,22 +101,23 @@ def own_step(stepper: Stepper, epoch: float, epoch_steps: int = 1250) -> Callabl
     return step
 
 
-def contest(peer: Peer, ours: Ours, given: argparse.Namespace) -> int:
+def contest(peer: Peer, ours: Ours, given: argparse.Namespace, device: torch.device) -> int:
     """Run the contestants in turn and print images per second, ratios, and shares of a matrix product's operations.
 
     The peer's own settings are fp32 on a CPU, and fp16 autocast with a scaler on a GPU, where both are also compiled.
     """
-    mine, context, operations = ours(False)
+    context = Context(device, choose_precision("auto", device))
+    mine, operations = ours(context, False)
     contestants = {
         "the repository's settings": peer(torch.float16 if context.on_gpu else None, False),
         "timm, bf16": peer(torch.bfloat16, False),
         "ours": mine,
     }
     if context.on_gpu:
-        contestants |= {"timm, bf16, compiled": peer(torch.bfloat16, True), "ours, compiled": ours(True)[0]}
-    rates = measure(contestants, given.rounds, given.steps, given.batch_size, context.device)
-    peak = matrix_throughput(context.device, DTYPES[context.precision])
-    print(f"{context.device.type}, {given.threads} threads, {context.precision}, batch {given.batch_size}")
+        contestants |= {"timm, bf16, compiled": peer(torch.bfloat16, True), "ours, compiled": ours(context, True)[0]}
+    rates = measure(contestants, given.rounds, given.steps, given.batch_size, device)
+    peak = matrix_throughput(device, DTYPES[context.precision])
+    print(f"{device.type}, {given.threads} threads, {context.precision}, batch {given.batch_size}")
     show(rates)
     for name in (name for name in rates if name.startswith("ours")):
         achieved = rates[name] * operations

@@ -56,12 +56,10 @@ def test_the_contrast_is_the_paired_interval_of_the_logarithms() -> None:
 
 
 def test_where_a_rate_is_only_bounded_every_seed_has_to_agree() -> None:
-    b = {0: (1.0, 1.0), 1: (1.0, 1.0)}
-    above = log_ratio({0: (8.0, math.inf), 1: (2.0, 2.0)}, b)
+    b, beyond = {0: (1.0, 1.0), 1: (1.0, 1.0)}, (8.0, math.inf)
+    above = log_ratio({0: beyond, 1: (2.0, 2.0)}, b)
     assert (math.isnan(above.mean), above.low, above.high) == (True, 1.0, math.inf)
     assert above.verdict("a > b", 1.0) == "support"
-    assert log_ratio({0: (8.0, math.inf), 1: (0.5, 0.5)}, b).verdict("a > b", 1.0) == "undecided"
+    assert log_ratio({0: beyond, 1: (0.5, 0.5)}, b).verdict("a > b", 1.0) == "undecided"
     assert log_ratio({0: (0.0, 0.5), 1: (0.0, 0.25)}, b).verdict("a > b", 1.0) == "contradiction"
-    assert log_ratio({0: (8.0, math.inf), 1: (8.0, math.inf)}, dict.fromkeys((0, 1), (8.0, math.inf))).verdict(
-        "a = b", 1.0
-    ) == "undecided"  # fmt: skip
+    assert log_ratio({0: beyond, 1: beyond}, {0: beyond, 1: beyond}).verdict("a = b", 1.0) == "undecided"
