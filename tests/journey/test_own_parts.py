@@ -232,7 +232,7 @@ STEPS: dict[str, Callable[[Own], None]] = {
 }
 EVERY = ("knn", "reid", "detect")
 """What each kind takes by default."""
-OTHERS = STEPS.keys() - {*EVERY}
+OTHERS = [step for step in STEPS if step not in EVERY]
 
 
 def test_a_live_class_and_its_file_are_one_training(folder: Path) -> None:
