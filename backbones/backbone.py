@@ -156,10 +156,8 @@ class Backbone(nn.Module):
             UserError: this backbone was made without one.
         """
         if self.classes is None:
-            raise UserError(
-                f"backbone {self.spec.name} has no classifier; create(..., classes=C) makes one, "
-                "classes='trained' takes that of the weights"
-            )
+            fix = "create(..., classes=C) makes one, classes='trained' takes that of the weights"
+            raise UserError(f"backbone {self.spec.name} has no classifier; {fix}")
         return self.model(self.normalised(images)) if self.head is None else self.head(self.pooled(images))
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:

@@ -110,10 +110,8 @@ def source_grid(
     if len(grids) != 1:
         why = f"no grid of {size[0]} x {size[1]} pixels" if size else "which do not determine their grid"
         squares_here = "".join(f"; a square would be --weights-size {side * patch} {side * patch}" for side in sides)
-        raise ValueError(
-            f"`pos_embed` has {count} positions, {why}; set --weights-size H W, the pixels of the images that it was "
-            f"trained on{squares_here}"
-        )
+        fix = f"set --weights-size H W, the pixels of the images that it was trained on{squares_here}"
+        raise ValueError(f"`pos_embed` has {count} positions, {why}; {fix}")
     return grids[0]
 
 

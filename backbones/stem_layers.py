@@ -90,9 +90,8 @@ class StemEmbed(PatchEmbed):
         self.post = nn.Identity()
         device, dtype = options.get("device"), options.get("dtype")
         if self.user:
-            self.conv = make_on(
-                device, dtype, lambda: make_users("stem", stem, embed_dim, patch_size, in_chans=in_chans)
-            )
+            make = partial(make_users, "stem", stem, embed_dim, patch_size, in_chans=in_chans)
+            self.conv = make_on(device, dtype, make)
             self.proj = nn.Identity()
             return
         layers, bias = find_stem(stem).layers(embed_dim, patch_size, in_chans), self.proj.bias is not None

@@ -16,8 +16,8 @@ from backbones.backbone import Backbone
 from backbones.spec import BackboneSpec
 from backbones.weights.export import export
 from backbones.weights.locate import head_digest, sha256
-from transfer.core.errors import MissingInput, Replaced, UserError, shortened
-from transfer.core.exports import EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, WEIGHTS, export_folder, pretraining_facts
+from transfer.core.errors import MissingInput, Replaced, UserError, shortened, unusable
+from transfer.core.exports import EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, WEIGHTS, export_folder, weights_facts
 from transfer.core.files import write_error
 from transfer.engine.context import Context
 
@@ -94,8 +94,7 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
         UserError: the head is of another task, or of other options.
     """
     head = read_head(backbone.spec.weights, context.head_digest)
-    folder = export_folder(backbone.spec.weights)
-    if head and folder is not None and (trained_on := pretraining_facts(folder).get("dataset", {}).get("name")):
+    if head and (trained_on := weights_facts(backbone.spec.weights).get("dataset", {}).get("name")):
         context.details["trained_on"] = trained_on
     if not head:
         context.note(f"nothing is trained, and the weights {backbone.spec.weights} have no saved task head")
@@ -114,10 +113,8 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
 def check_head(spec: BackboneSpec, task: str) -> None:
     """Raise MissingInput if the weights of a backbone have no saved task head, which evaluation needs."""
     if not head_digest(spec.weights):
-        raise MissingInput(
-            f"--epochs 0: the weights {spec.weights} have no saved task head; set --weights to a run of {task} "
-            "(its id or its folder), or train"
-        )
+        fix = f"set --weights to a run of {task} (its id or its folder), or train"
+        raise MissingInput(f"--epochs 0: the weights {spec.weights} have no saved task head; {fix}")
 
 
 def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
@@ -138,26 +135,23 @@ def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
         if expected:
             raise Replaced(Path(weights) / HEAD)
         return {}
-    try:
+    with unusable(f"{folder / HEAD}: cannot be read", SafetensorError, OSError):
         content = (folder / HEAD).read_bytes()
         if expected and hashlib.sha256(content).hexdigest() != expected:
             raise Replaced(folder / HEAD)
         return dict(load(content))
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
 
 
 def read_frozen_head(
     weights: str, classes: Sequence[str], wanted: Mapping[str, Tensor], context: Context
 ) -> dict[str, Tensor]:
     """Return a head that `export_frozen` wrote. Raises UserError if its classes, or shapes of `wanted`, are others."""
-    if pretraining_facts(export_folder(weights) or Path(weights)).get("classes") != list(classes):
+    if weights_facts(weights).get("classes") != list(classes):
         raise UserError(f"{weights}: the head was trained for other classes than those of the dataset")
     head = read_head(weights, context.head_digest)
     if any(name not in head or head[name].shape != tensor.shape for name, tensor in wanted.items()):
-        raise UserError(
-            f"{weights}: the head was trained on other features; use the --n-last-blocks (and --avgpool) of its run"
-        )
+        fix = "use the --n-last-blocks (and --avgpool) of its run"
+        raise UserError(f"{weights}: the head was trained on other features; {fix}")
     return head
 
 

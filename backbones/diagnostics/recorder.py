@@ -26,6 +26,7 @@ from backbones.diagnostics.hook_points import HookPoint, find_hook_points
 from backbones.diagnostics.stem import stem_facts
 from backbones.kernels.functions import without_autocast
 from backbones.spec import BackboneSpec
+from transfer.core.grouped import grouped_by
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
@@ -173,15 +174,11 @@ class Recorder:
         hooks.enter_context(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)))
 
     def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
-        without: dict[str, list[str]] = {}
-        for block in blocks:
-            attention = getattr(block.module, "attn", None)
-            reason = why_no_weights(attention)
-            if reason:
-                without.setdefault(reason, []).append(block.name)
-            else:
-                hooks.enter_context(weights_shown(attention, partial(show, block.name)))
-        self.missing += [f"attention weights of {', '.join(names)}: {reason}" for reason, names in without.items()]
+        reasons = grouped_by(blocks, lambda block: why_no_weights(getattr(block.module, "attn", None)))
+        for block in reasons.pop("", []):
+            hooks.enter_context(weights_shown(block.module.attn, partial(show, block.name)))
+        for reason, without in reasons.items():
+            self.missing.append(f"attention weights of {', '.join(block.name for block in without)}: {reason}")
 
 
 def why_no_weights(attention: Any) -> str:

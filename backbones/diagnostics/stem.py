@@ -89,9 +89,8 @@ def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list
         penalty = penalty_weights(norm.weight, norm.bias)
         facts |= {"scale": norm.weight.tolist(), "shift": norm.bias.tolist(), "penalty": penalty.tolist()}
     else:
-        missing.append(
-            f"stem {name}: no norm with scale and shift directly before it, so penalty weights are unavailable"
-        )
+        lacks = "no norm with scale and shift directly before it"
+        missing.append(f"stem {name}: {lacks}, so penalty weights are unavailable")
     readings = [*_following(backbone, behind, missing), *_attention(backbone, behind, missing)]
     facts["weights"] = [{"of": layer, "norm": norms.tolist()} | _compared(norms, penalty) for layer, norms in readings]
     return facts

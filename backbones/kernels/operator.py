@@ -118,10 +118,8 @@ def _kernels_for(*tensors: Tensor) -> Any:
     kernels, lacks = _fused(tensors[0].device)
     for x in tensors if kernels else ():
         if x.shape[-1] not in blocked.HEAD_DIMS or x.dtype not in kernels.DTYPES:
-            lacks = (
-                f"heads of {x.shape[-1]} in {str(x.dtype).removeprefix('torch.')}; the fused kernels take "
-                f"{', '.join(map(str, blocked.HEAD_DIMS))} in 16 and 32 bits"
-            )
+            kind, widths = str(x.dtype).removeprefix("torch."), ", ".join(map(str, blocked.HEAD_DIMS))
+            lacks = f"heads of {x.shape[-1]} in {kind}; the fused kernels take {widths} in 16 and 32 bits"
     if not lacks:
         return kernels
     warnings.warn(Notice(f"point-wise attention runs as blocks of matrix products: {lacks}"), stacklevel=2)

@@ -239,9 +239,8 @@ class PretrainingMethod(Task):
         seen = data.training.select(np.arange(0, images, -(-images // JUDGED)))
         right = self.rescore(score(replace(data, val=seen, held_out=None)))[self.primary]
         if not above_chance(right, level, len(seen)):
-            reason = (
-                f"the exported average has {100 * right:.1f} % of {len(seen)} training images right, as by guessing"
-            )
+            share = f"{100 * right:.1f} % of {len(seen)} training images"
+            reason = f"the exported average has {share} right, as by guessing"
             context.outcome = replace(context.outcome, status="at_chance", reason=reason)
 
     def _note_gain(self, outcomes: Outcomes, before: Outcomes, context: "Context") -> None:
@@ -278,10 +277,8 @@ class PretrainingMethod(Task):
         taken = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
         user_code.check_new_name(self.file, self.method, taken)
         if not isinstance(self.options, type) or not issubclass(self.options, PretrainOptions):
-            raise UsageError(
-                f"{self.file}: `options` is {self.options!r}; it must be a dataclass derived from "
-                "backbones.pretrain.method.PretrainOptions"
-            )
+            rule = "it must be a dataclass derived from backbones.pretrain.method.PretrainOptions"
+            raise UsageError(f"{self.file}: `options` is {self.options!r}; {rule}")
 
     def repeat(self) -> str:
         """Return the command that repeats the run; its options.yaml is a recipe."""

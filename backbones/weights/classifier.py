@@ -28,9 +28,8 @@ class Head:
         self.linear: nn.Linear | None = None
         without = set(model.state_dict())
         self.resize(1)
-        self.names = (
-            {f"{SEPARATE_HEAD}.weight", f"{SEPARATE_HEAD}.bias"} if beside else set(model.state_dict()) - without
-        )
+        separate = {f"{SEPARATE_HEAD}.weight", f"{SEPARATE_HEAD}.bias"}
+        self.names = separate if beside else set(model.state_dict()) - without
 
     def resize(self, classes: int) -> None:
         """Replace the classifier by a new one of C outputs."""

@@ -237,10 +237,8 @@ def check_partial(
     if (lost or changing) and not allow:
         rows = {"missing in the file": lost, "without a place in the model": changing}
         said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items() if names]
-        raise UserError(
-            f"{where}: the features would not be those of the weights; {'; '.join(said)}. Use an architecture that has "
-            "the same parts, or --allow-dropped"
-        )
+        fix = "Use an architecture that has the same parts, or --allow-dropped"
+        raise UserError(f"{where}: the features would not be those of the weights; {'; '.join(said)}. {fix}")
 
 
 def modules(names: Names, taken: Names) -> list[str]:

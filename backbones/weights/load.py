@@ -90,9 +90,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         chosen = _choose(names, weights_key, _words(content, tensors), tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
         nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))
-        inside = {
-            n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
-        }
+        own = [name for name in tensors if name.startswith(chosen) and not name.startswith(nested)]
+        inside = {name.removeprefix(chosen): tensors[name] for name in own}
         if quantized := [n for n, t in inside.items() if t.is_quantized or (t.is_floating_point() and t.itemsize == 1)]:
             raise UserError(f"quantized tensors: {_typed(quantized, inside)}. {_DEQUANTIZE}")
         state = layout.to_timm(inside, known)

@@ -130,9 +130,8 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     if idle and config.architecture == spec.arch.split(".")[0]:
         raise UsageError(f"--{idle[0].replace('_', '-')} has no effect on timm:{full}, which timm itself loads")
     if not config.hf_hub_id:
-        raise MissingInput(
-            f"weights 'timm:{full}' are not on the Hugging Face hub; set --weights to a file of {config.url}"
-        )
+        fix = f"set --weights to a file of {config.url}"
+        raise MissingInput(f"weights 'timm:{full}' are not on the Hugging Face hub; {fix}")
     files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.WEIGHT_FILES[:2]
     return Located(exports.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 

@@ -8,15 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.pretrain.accuracy import (
-    accuracies,
-    class_columns,
-    imagenet_synsets,
-    predict,
-    restore,
-    top_k,
-    trained_classes,
-)
+from backbones.pretrain import accuracy
+from backbones.pretrain.accuracy import predict, restore
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
 from tasks.classify.task import ClassifyOptions
@@ -46,8 +39,8 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOption
     columns, remark = choose_columns(backbone, dataset)
     if remark:
         context.note(remark)
-    outcomes = top_k(backbone, dataset.validation, options, context, columns)
-    return accuracies(outcomes), outcomes
+    outcomes = accuracy.top_k(backbone, dataset.validation, options, context, columns)
+    return accuracy.accuracies(outcomes), outcomes
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
@@ -57,17 +50,17 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
         UserError: the classifier was trained for other classes, or for the same in another order.
     """
     assert backbone.classes is not None
-    theirs, ours, count = trained_classes(backbone), dataset.classes, backbone.classes
+    theirs, ours, count = accuracy.trained_classes(backbone), dataset.classes, backbone.classes
     if theirs is None and count == len(ours):
         order = f"those of {dataset.name}, in order: {in_short(ours)}"
         return None, f"the weights do not name their {count} classes; taken to be {order}"
-    theirs = theirs or imagenet_synsets(count)
+    theirs = theirs or accuracy.imagenet_synsets(count)
     if theirs is None:
         raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")
     if theirs == ours:
         return None, ""
-    if IMAGENET_1K <= count > len(ours) and {*ours} <= {*(imagenet_synsets(IMAGENET_1K) or ())}:
-        columns, missing = class_columns(theirs, ours)
+    if IMAGENET_1K <= count > len(ours) and {*ours} <= {*(accuracy.imagenet_synsets(IMAGENET_1K) or ())}:
+        columns, missing = accuracy.class_columns(theirs, ours)
         if len(missing) < len(ours):
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
             return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"

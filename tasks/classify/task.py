@@ -6,7 +6,7 @@ from typing import Literal
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.core.exports import export_folder, pretraining_facts
+from transfer.core.exports import weights_facts
 from transfer.task import Defaults
 
 
@@ -27,8 +27,7 @@ class Classify(Classification):
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: ClassifyOptions, given: Collection[str]) -> Defaults:
         """Return the view that the run which made the weights validated, unless the user sets another size."""
-        folder = export_folder(spec.weights)
-        trained = pretraining_facts(folder).get("options", {}) if folder else {}
+        trained = weights_facts(spec.weights).get("options", {})
         if "augment" not in trained or ("size" in given and options.size != trained["size"]):
             return super().defaults_for_backbone(spec, options, given)
         mode, reason = "area" if trained["augment"] == "bigvision" else "bicubic", "as the weights were validated"

@@ -146,9 +146,8 @@ class VitMaps(nn.Module):
         ]
         del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
-            raise UsageError(
-                f"{backbone.spec.name}: its blocks are not timm's plain blocks; use --window 0 --no-relative"
-            )
+            fix = "use --window 0 --no-relative"
+            raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain blocks; {fix}")
         if options.relative:
             self._add_relative(model)
         self.channels, self.strides = [backbone.dim] * len(self.out_indices), [backbone.stride] * len(self.out_indices)
@@ -161,9 +160,8 @@ class VitMaps(nn.Module):
             UsageError: see `backbones.vit.share_tokens`; or there are relative positions.
         """
         if self.options.relative:
-            raise UsageError(
-                f"--sequence-parallel {shards.size}: not supported with relative positions; use --no-relative"
-            )
+            fix = "use --no-relative"
+            raise UsageError(f"--sequence-parallel {shards.size}: not supported with relative positions; {fix}")
         attach_shards(self.backbone.model, shards)
         self.shards = shards
 

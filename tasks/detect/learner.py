@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from tasks.detect.mmlab import operator_dtype
 from tasks.detect.pipelines import GREY, DetectionImages, test_transforms
 from tasks.detect.task import DetectOptions
 from transfer.core.errors import UserError, shortened
-from transfer.core.exports import export_folder, pretraining_facts
+from transfer.core.exports import weights_facts
 from transfer.core.process import part_of_rank
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit, mask_library
@@ -184,7 +183,7 @@ def with_trained_classes(spec: BackboneSpec, data: CocoData) -> CocoData:
     Raises:
         UserError: the detector does not know a class of the dataset.
     """
-    trained = pretraining_facts(export_folder(spec.weights) or Path(spec.weights)).get("classes", data.classes)
+    trained = weights_facts(spec.weights).get("classes", data.classes)
     if unknown := [name for name in data.classes if name not in trained]:
         raise UserError(
             f"{spec.weights}: the detector was trained for {len(trained)} classes ({shortened(trained, 3)}), without "

@@ -155,11 +155,9 @@ def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, cont
     seconds = work / (measured.tflops if measured else CORE_SPEED * torch.get_num_threads())
     if seconds > LONG:
         number = steps_taken(steps, options.epochs)
-        context.say(
-            f"on this CPU a step of {options.batch_size} images takes about {duration(seconds)} "
-            f"({work:.2g} TFLOP), all {number:,} about {duration(seconds * number)}; for less use "
-            "--detector faster_rcnn_light and a smaller --size, --batch-size"
-        )
+        cost = f"about {duration(seconds)} ({work:.2g} TFLOP), all {number:,} about {duration(seconds * number)}"
+        fix = "for less use --detector faster_rcnn_light and a smaller --size, --batch-size"
+        context.say(f"on this CPU a step of {options.batch_size} images takes {cost}; {fix}")
 
 
 def restore(spec: BackboneSpec, options: DetectOptions, context: Context) -> DetectionLearner:

@@ -28,7 +28,7 @@ from torch.utils.data import Subset
 import backbones
 from backbones.backbone import Backbone
 from tasks.fewshot.task import FewshotOptions
-from transfer.core.errors import UserError, print_safe
+from transfer.core.errors import UserError, print_safe, unusable
 from transfer.core.files import check_writable, lock, write_atomic
 from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
@@ -93,11 +93,9 @@ def read_stored(path: Path) -> Stored:
 
     if not path.exists():
         return EMPTY
-    try:
-        with safe_open(path, framework="np") as file:
-            found, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error})") from None
+    kinds = (SafetensorError, OSError, ValueError, KeyError, TypeError)
+    with unusable(f"{path}: damaged", *kinds), safe_open(path, framework="np") as file:
+        found, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
     if written != _checksum(found):
         raise UserError(f"{path}: damaged (its bytes are not those that were written)")
     return found

@@ -307,9 +307,8 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
 def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """Return a loader of P x K batches of augmented images for `collate_boxes`, each read by its path."""
     mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
-    transform = reid_train_transform(
-        options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
-    )
+    given = {name: getattr(options, name) for name in ("flip", "pad", "erase")}
+    transform = reid_train_transform(options.size, mean=mean, std=std, **given)
     files.read_channels(backbone.spec.in_chans)
     images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
     batches = partial(pk_batches, identities, p=options.num_identities, k=options.num_instances, seed=context.seed)

@@ -28,9 +28,7 @@ class Tokens(Classification):
 
     module = "tasks.tokens.measuring"
     name, version, options, primary, trains = "tokens", 1, TokensOptions, "similarity_stem", False
-    metrics = {  # noqa: RUF012
-        name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
-    }
+    metrics = dict.fromkeys(SCORED.values(), Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)))
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions) -> Defaults:
         """Return the number of validation images if it is below the recipe's."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, errors_together, first_line, reject
+from transfer.core.errors import MissingInput, UsageError, did_you_mean, errors_together, reject, unusable
 from transfer.core.exports import CONFIG, EXPORT, why_no_weights
 from transfer.core.files import parse_json
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
@@ -216,11 +216,9 @@ def weights_of_run(weights: str, out: Path) -> str:
         return weights
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
-    try:
+    with unusable(f"--weights {weights}: {run / RECORD} is not a readable record"):
         record = parse_json((run / RECORD).read_bytes())
         status, reason = record["outcome"]["status"], why_no_weights(record["options"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({first_line(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     reason = reason if status in SCORED else f"its training ended as {status}"

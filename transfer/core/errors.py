@@ -194,6 +194,22 @@ def errors_together(*, join: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def unusable(what: str, *kinds: type[Exception], fix: str = "") -> Iterator[None]:
+    """Raise a UserError "WHAT (REASON); FIX" for what a damaged file leads to inside; a UserError stays as it is.
+
+    Args:
+        kinds: the exceptions that it leads to; none: those of a file that is read and parsed.
+    """
+    caught = kinds or (OSError, ValueError, LookupError, TypeError, AttributeError)
+    try:
+        yield
+    except caught as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{what} ({first_line(error)}){fix and f'; {fix}'}") from error
+
+
+@contextlib.contextmanager
 def errors_naming(place: str) -> Iterator[None]:
     """Raise the UsageError that is raised inside with `place` in front of each of its lines."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, shortened, unusable
 from transfer.core.files import ROOT, file_sha256, parse_json, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
 
@@ -55,10 +55,8 @@ def check_named_part(folder: Path, part: str, copy: str) -> None:
     if not is_allowed(copy):
         named = shlex.quote(copy)
         flag = f"--backbone {named} --weights {shlex.quote(str(folder))}" if part == "arch" else f"--{part} {named}"
-        raise UsageError(
-            f"{file}: the code of {part} came with the weights, and code runs only if you name it; read it, then use "
-            f"{flag} (in Python {part}={copy!r})"
-        )
+        fix = f"read it, then use {flag} (in Python {part}={copy!r})"
+        raise UsageError(f"{file}: the code of {part} came with the weights, and code runs only if you name it; {fix}")
 
 
 def with_copies(options: dict[str, Any]) -> dict[str, Any]:
@@ -154,11 +152,8 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     file = next((file for file in files if file.is_symlink() or file.exists()), None)
     if file is None:
         return {}
-    try:
-        facts: dict[str, Any] = dict(parse_json(file.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{file}: cannot be read ({first_line(error)}); restore it, or delete the folder") from None
-    return facts
+    with unusable(f"{file}: cannot be read", fix="restore it, or delete the folder"):
+        return dict(parse_json(file.read_bytes()))
 
 
 def weights_facts(weights: str) -> dict[str, Any]:
@@ -173,7 +168,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing or damaged.
     """
-    try:
+    with unusable(f"{folder / CONFIG}: not the configuration of an exported model"):
         read = (folder / CONFIG).read_bytes()
         if b'"architecture"' not in read:
             raise ValueError("it names no architecture of timm: set --backbone and --weights")
@@ -184,8 +179,6 @@ def read_config(folder: Path) -> dict[str, Any]:
             config["architecture"] = str(folder.resolve() / config["model_args"]["arch"])
         if not isinstance(config["architecture"], str):
             raise ValueError("`architecture` is not text")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {first_line(error)}") from None
     return config
 
 
@@ -198,12 +191,10 @@ def shards(path: Path) -> list[Path]:
     """
     if not path.name.endswith(INDEX):
         return [path]
-    try:
+    with unusable(f"{path}: not an index of shards", fix="copy the folder again"):
         names = sorted({*parse_json(path.read_bytes())["weight_map"].values()})
         if not names or any(Path(name).name != name for name in names):
             raise ValueError("`weight_map` must name files in the same folder")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: not an index of shards: {first_line(error)}; copy the folder again") from None
     if missing := [name for name in names if not (path.parent / name).is_file()]:
         raise MissingInput(f"{path}: shards are missing: {shortened(missing)}; copy or download the complete folder")
     return [path.parent / name for name in names]

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.errors import UserError
+from transfer.core.errors import unusable
 from transfer.core.files import write_arrays
 
 RANKED = "ranked.npz"  # in a run's folder
@@ -74,11 +74,9 @@ class RankedLists:
     @classmethod
     def load(cls, path: Path) -> "RankedLists":
         """Read a file written by `save`. Raises UserError if it is missing or corrupt."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return cls(**{item.name: file[item.name] for item in fields(cls)})
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise UserError(f"{path}: cannot be read ({error}); remove the folder to run it again") from None
+        kinds, fix = (OSError, ValueError, KeyError, EOFError, BadZipFile), "remove the folder to run it again"
+        with unusable(f"{path}: cannot be read", *kinds, fix=fix), np.load(path, allow_pickle=False) as file:
+            return cls(**{item.name: file[item.name] for item in fields(cls)})
 
 
 def evenly(total: int, count: int) -> list[int]:

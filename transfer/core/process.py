@@ -219,10 +219,8 @@ def ranks_from_environment(token_ranks: int = 1) -> Ranks:
     """
     world = _number("WORLD_SIZE", 1)
     if world % token_ranks:
-        raise UsageError(
-            f"--sequence-parallel {token_ranks}: {world} ranks do not make groups of {token_ranks}; start a "
-            f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
-        )
+        fix = f"start a multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
+        raise UsageError(f"--sequence-parallel {token_ranks}: {world} ranks do not make groups of {token_ranks}; {fix}")
     if world == 1:
         return Ranks()
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from transfer.core import live_modules, user_modules
-from transfer.core.errors import UsageError, UserError, did_you_mean, unknown
+from transfer.core.errors import UsageError, UserError, did_you_mean, unknown, unusable
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
@@ -100,11 +100,9 @@ def digest(text: str) -> str:
 
     Where the file imports others of the user's, it is the sha256 of the file's and theirs; see `imported_files`.
     """
-    return (
-        live_modules.find(text).source_digest
-        if live_modules.is_live(text)
-        else user_modules.file_digest(Path(_file_of(text)))
-    )
+    if live_modules.is_live(text):
+        return live_modules.find(text).source_digest
+    return user_modules.file_digest(Path(_file_of(text)))
 
 
 def _file_of(text: str) -> str:
@@ -135,10 +133,8 @@ def is_allowed(text: str) -> bool:
 def check_allowed(text: str) -> None:
     """Raise UserError unless a record may have a part imported; see `is_allowed`."""
     if is_user_part(text) and not is_allowed(located := locate(text)):
-        raise UserError(
-            f"{located}: only the record names this file, and code runs only if you name it; read it, then use "
-            f"`python -m transfer.verify RUN --trust-code {shlex.quote(located)}`"
-        )
+        fix = f"read it, then use `python -m transfer.verify RUN --trust-code {shlex.quote(located)}`"
+        raise UserError(f"{located}: only the record names this file, and code runs only if you name it; {fix}")
 
 
 def loaded_digest(text: str) -> str:
@@ -243,10 +239,8 @@ def _not_found(file: Path, name: str) -> UsageError:
 
 def import_file(path: str) -> ModuleType:
     """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
-    try:
+    with unusable(f"{path}: cannot be read"):
         contents = user_modules.contents_of(Path(path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
     content = user_modules.joint_digest(contents)
     key = f"{user_modules.MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
     if key not in sys.modules:

@@ -21,14 +21,8 @@ from transfer.data.formats.masks import MaskSplit, check_masks, masks
 from transfer.data.formats.parquet import hf, parquet, read_stored
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
-from transfer.data.splits.integrity import (
-    check_split,
-    hold_out,
-    overlap_notes,
-    pictures_of,
-    select_by_content,
-    take_fraction,
-)
+from transfer.data.splits import integrity
+from transfer.data.splits.integrity import select_by_content, take_fraction
 from transfer.data.splits.manifest import OpenedData
 from transfer.data.splits.split import Look, Split
 
@@ -98,10 +92,8 @@ class ClassificationData(OpenedData):
         if found is not None:
             return found
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
-        raise UserError(
-            f"{self.name}: {by} needs a {word} split, which is missing{notes}; add it to the dataset (a folder "
-            f"{split}/, or the key `{split}` of its YAML), or set another --dataset"
-        )
+        fix = f"add it to the dataset (a folder {split}/, or the key `{split}` of its YAML), or set another --dataset"
+        raise UserError(f"{self.name}: {by} needs a {word} split, which is missing{notes}; {fix}")
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of images of each class by split, or of its pixels."""
@@ -152,7 +144,7 @@ def open_classification(
         splits = {name: select_by_content(split, lambda _: subset, skip=drop_corrupt) for name, split in splits.items()}
     if "train" in splits:
         if spec.held_out:
-            rest, held = hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
+            rest, held = integrity.hold_out(splits["train"], spec.held_out, drop_corrupt=drop_corrupt)
             name = "val" if spec.format in MASKED else "held_out"
             splits = {"train": rest, name: replace(held, name=name)} | {**splits, "train": rest}
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
@@ -169,7 +161,7 @@ def open_classification(
     images = {name: (split.names, contents[name]) for name, split in readable.items()}
     if layout.classes and "train" in readable:
         notes += _in_two_classes(readable["train"], contents["train"])
-    notes += overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
+    notes += integrity.overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -183,7 +175,7 @@ def open_classification(
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
         manifests={name: split.manifest for name, split in files.items() if split.manifest},
-        pictures=pictures_of(looks),
+        pictures=integrity.pictures_of(looks),
         notes=(*layout.notes, *notes),
     )
 
@@ -194,7 +186,7 @@ def _without_damaged(
     """Return the split without corrupt images, and add to `notes` and `looks`. Raises UserError when a class has none
     left.
     """
-    bad, seen, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    bad, seen, said = integrity.check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     notes += [f"{split.name}: {note}" for note in said]
     looks += seen
     if isinstance(split, MaskSplit):
@@ -252,7 +244,7 @@ def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
 
 def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
     return manifest_digest(
-        (f"{name}/{label}/{image}", size, content.tobytes())
+        (f"{name}/{label}/{image}", size, content)
         for name, split in splits.items()
         for label, image, size, content in zip(
             split.targets.tolist(), split.names, split.sizes, contents[name], strict=True

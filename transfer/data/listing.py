@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from transfer.core.errors import shortened
+from transfer.core.grouped import grouped_by
 from transfer.data.loading.read_image import is_image
 
 FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "desktop.ini")
@@ -103,10 +104,8 @@ def holds_images(folder: Path) -> bool:
 
 def passed_over(others: Sequence[str]) -> list[str]:
     """Return a line for each reason why entries of a folder are skipped."""
-    reasons: dict[str, list[str]] = {}
-    for name in others:
-        reasons.setdefault(_reason(name), []).append(name)
-    return [f"{len(names)} skipped, {reason}: {shortened(names, 3)}" for reason, names in sorted(reasons.items())]
+    reasons = sorted(grouped_by(others, _reason).items())
+    return [f"{len(names)} skipped, {reason}: {shortened(names, 3)}" for reason, names in reasons]
 
 
 def beside(folder: Path, parts: Collection[str]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import with_home
+from transfer.core.grouped import grouped_by
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
@@ -134,9 +135,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         raise UsageError(f"{path}: format {kind} does not take `held_out`; remove it; it is for {takers}")
     facts = {"name": path.stem} | facts
     if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
-        raise UsageError(
-            f"{path}: `name` is {facts['name']!r}; folders are named after it: no slash, nor a dot in front"
-        )
+        rule = "folders are named after it: no slash, nor a dot in front"
+        raise UsageError(f"{path}: `name` is {facts['name']!r}; {rule}")
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     root = facts.get("root", [])
@@ -272,10 +272,8 @@ def _not_found_message(
         reason = _reason_not_held(looked[0], trees)
         return f"{spec.name}: {looked[0]}: {reason}; add it, or use a YAML file with {fix}"
     lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
-    reasons: dict[str | None, list[str]] = {}
-    for path in dict.fromkeys(looked):
-        reasons.setdefault(_reason_not_held(path, trees), []).append(str(path))
-    lines += [f"  looked at {', '.join(paths)}: {reason}" for reason, paths in reasons.items()]
+    reasons = grouped_by(dict.fromkeys(looked), lambda path: _reason_not_held(path, trees))
+    lines += [f"  looked at {', '.join(map(str, paths))}: {reason}" for reason, paths in reasons.items()]
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
     wanted = [tree for tree in trees if tree and not any({*tree} < {*other} for other in trees)]
     held = f"; {folder}/ in it holds " + ", or ".join(", ".join(tree) for tree in wanted) if wanted else ""
@@ -283,10 +281,10 @@ def _not_found_message(
     return "\n".join([*lines, f"  set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER{held}{how}"])
 
 
-def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:
-    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content) of every file.
+def manifest_digest(files: Iterable[tuple[str, int, Any]]) -> str:
+    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content as bytes or array) of every file.
 
     The order in which they come does not count, nor does the folder: a copy has the digest of its original.
     """
-    lines = sorted(f"{name}\0{size}\0{content.hex()}\n".encode() for name, size, content in files)
+    lines = sorted(f"{name}\0{size}\0{bytes(content).hex()}\n".encode() for name, size, content in files)
     return hashlib.sha256(b"".join(lines)).hexdigest()

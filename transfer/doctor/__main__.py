@@ -88,12 +88,9 @@ def _data(options: DataOptions) -> int:
 
     if options.look and len(options.names) != 1:
         raise UsageError("--look: name one dataset")
-    results = (
-        fetch_all(options.fetch, options.data)
-        if options.fetch
-        else check_datasets(options.names, options.data, options.look)
-    )
-    return _print(results, ("absent", "incomplete", "broken") if options.fetch else ("incomplete", "broken"))
+    if options.fetch:
+        return _print(fetch_all(options.fetch, options.data), ("absent", "incomplete", "broken"))
+    return _print(check_datasets(options.names, options.data, options.look), ("incomplete", "broken"))
 
 
 def _check(options: DoctorOptions) -> int:
@@ -130,12 +127,8 @@ def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult
 def _software() -> Iterator[CheckResult]:
     yield CheckResult("ok", f"python {sys.version.split()[0]}")
     for name in PACKAGES:
-        installed = package_version(name)
-        yield (
-            CheckResult("ok", f"{name} {installed}")
-            if installed
-            else CheckResult("broken", f"{name}: missing", "pip install -e .")
-        )
+        missing = CheckResult("broken", f"{name}: missing", "pip install -e .")
+        yield CheckResult("ok", f"{name} {installed}") if (installed := package_version(name)) else missing
     for name in ("torch", "torchvision", "timm"):
         try:
             importlib.import_module(name)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from transfer.core.errors import UsageError, UserError, print_safe
+from transfer.core.errors import UsageError, UserError, print_safe, unusable
 from transfer.core.files import check_writable, write_error
 from transfer.data.layouts import Archive
 from transfer.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
@@ -116,15 +116,13 @@ def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
 def _extract(archive: Archive, file: Path, tree: Path) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
-    try:
+    with unusable(f"{archive.url}: cannot be extracted", *DAMAGED):
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as content:
                 content.extractall(tree)  # which keeps `..` and links within the folder
         else:
             with tarfile.open(file) as packed:
                 packed.extractall(tree, filter="data")
-    except DAMAGED as error:
-        raise UserError(f"{archive.url}: cannot be extracted: {error}") from None
     return tree
 
 

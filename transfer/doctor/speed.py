@@ -124,10 +124,8 @@ def main(options: SpeedOptions) -> int:
         feed, model, whole = measured(command, method, data, context, options.seconds)
     batch, epochs, device = command.options.batch_size, command.options.epochs, device_name(context.device)
     source = f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
-    print_safe(
-        f"{options.backbone} by {options.recipe} on {device}, {usable_cores()} cores, {context.precision}, batch "
-        f"{batch}, {source}"
-    )
+    machine = f"{device}, {usable_cores()} cores, {context.precision}"
+    print_safe(f"{options.backbone} by {options.recipe} on {machine}, batch {batch}, {source}")
     rates = [batch * part.steps / part.passed for part in (feed, model, whole)]
     print_safe(f"  loader, {f'{context.workers} processes':17} {rates[0]:,.0f} images/s")
     print_safe(f"  model, batch ready         {rates[1]:,.0f} images/s")

@@ -160,9 +160,7 @@ class Context:
             if line := str(backbone.loaded):
                 self.note(line)
         if (channels := backbone.spec.in_chans) != 3:
-            mean, std = (
-                " ".join(f"{value:.3g}" for value in of.flatten().tolist()) for of in (backbone.mean, backbone.std)
-            )
+            mean, std = (" ".join(map("{:.3g}".format, of)) for of in (backbone.spec.mean, backbone.spec.std))
             self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colors")
 
     def _settle_threads(self, work: float) -> None:
@@ -211,11 +209,8 @@ class Context:
 
     def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
         """Return a progress bar on stderr, which prints a line every ten seconds if stderr is not a terminal."""
-        interval = 0.2 if sys.stderr.isatty() else 10.0
-        hidden = not (self.progress and self.ranks.first)
-        return tqdm(
-            items, label, total, initial=start, file=sys.stderr, disable=hidden, mininterval=interval, leave=False
-        )
+        shown: Any = {"file": sys.stderr, "mininterval": 0.2 if sys.stderr.isatty() else 10.0, "leave": False}
+        return tqdm(items, label, total, initial=start, disable=not (self.progress and self.ranks.first), **shown)
 
     def check_stop(self) -> None:
         """Raise `Stopped` when a signal has come; for places with nothing to save."""

@@ -157,9 +157,8 @@ class _Run:
                 bar.total = place.total or steps_taken(place.length, self.options.epochs)
                 if not verdict:
                     self.validate(validate)
-                bar.set_postfix_str(
-                    f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}", False
-                )
+                reached = f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}"
+                bar.set_postfix_str(reached, refresh=False)
                 if verdict:
                     break
                 if self.asked:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transfer.core.errors import UsageError, did_you_mean
+from transfer.core.grouped import grouped_by
 from transfer.engine.options import FitOptions
 
 NORM = "norm:"  # begins a pattern of `no_decay` that means norm layers alone
@@ -171,10 +172,7 @@ def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
 
 
 def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
-    groups: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor.detach())
-    return groups
+    return grouped_by((tensor.detach() for tensor in tensors), lambda tensor: tensor.dtype)
 
 
 def flat_values(tensors: Iterable[Tensor]) -> dict[torch.dtype, Tensor]:

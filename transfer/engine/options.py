@@ -141,10 +141,9 @@ class FitOptions(Checked):
         if self.schedule == "epoch":
             self._check_held_rates(offset)
         if math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
-            reject(
-                f"--min-lr 0: the last epochs would train at 0 (--cooldown-epochs {cool:g}, --schedule-offset "
-                f"{offset}); set it above 0, or remove the cool-down and --schedule-offset"
-            )
+            held = f"--cooldown-epochs {cool:g}, --schedule-offset {offset}"
+            fix = "set it above 0, or remove the cool-down and --schedule-offset"
+            reject(f"--min-lr 0: the last epochs would train at 0 ({held}); {fix}")
         self._check_decay_and_sam()
 
     def _check_held_rates(self, offset: int) -> None:

@@ -192,13 +192,12 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
-        tags = {"task": planned.task.name, "dataset": planned.dataset.name, "backbone": planned.inputs.spec.name}
+        task, spec, dataset = planned.task, planned.inputs.spec, planned.dataset
+        tags = {"task": task.name, "dataset": dataset.name, "backbone": spec.name}
         run = TrackedRun(planned.run_id, folder, planned.options, tags) if context.ranks.first else None
         with tracking(planned.command.run.tracker, run, context.note) as context.tracker, _notices(context):
             with context.signals():
-                scores, outcomes = planned.task.execute(
-                    planned.inputs.spec, planned.dataset, planned.command.options, context
-                )
+                scores, outcomes = task.execute(spec, dataset, planned.command.options, context)
             _check_files(planned, folder)
             if planned.task.file and context.ranks.first:
                 check_users_results(planned.task, scores, outcomes)

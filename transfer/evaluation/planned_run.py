@@ -46,9 +46,7 @@ def _content_digest(path: Path) -> str:
     """Return the digest of a file or folder that an option names, from names, sizes and contents as for datasets."""
     files = named_files(path)
     counted = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
-    return manifest_digest(
-        (name, size, content.tobytes()) for name, size, content in zip(counted, files.sizes.tolist(), files.contents)
-    )
+    return manifest_digest(zip(counted, files.sizes.tolist(), files.contents))
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,8 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         _note_changed_parts(inputs, command)
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
-                inputs.note(
-                    f"{UNTRAINED}, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
-                )
+                others = "--backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
+                inputs.note(f"{UNTRAINED}, {others}")
             _note_ignored_export(inputs)
     return inputs
 
@@ -72,9 +71,8 @@ def check_datasets(command: Command, task: Task) -> None:
     """Check the names of the datasets of a command, and that the task takes their formats. Raises UserError, `kept`."""
     with kept():
         if command.joined and len(command.run.dataset) < 2:
-            raise UsageError(
-                "--joint: set several names after --dataset, or use --no-joint; a sweep trains on each alone"
-            )
+            why = "a sweep trains on each alone"
+            raise UsageError(f"--joint: set several names after --dataset, or use --no-joint; {why}")
     for argument in (*command.run.dataset, *getattr(command.options, "test_dataset", ())):
         with kept():
             task.check_kind(resolve_dataset(argument))

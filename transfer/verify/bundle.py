@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UserError, first_line
+from transfer.core.errors import UserError, unusable
 from transfer.core.files import atomic_replacement, check_writable, flush_folder, write_error
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
@@ -43,14 +43,12 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         UserError: the file is not a bundle, is corrupt, or contains other files. Nothing is unpacked then.
     """
     with tempfile.TemporaryDirectory(prefix=".bundle-", suffix=".tmp", dir=beside) as scratch:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                strange = [repr(entry) for entry in archive.namelist() if not _ENTRY.fullmatch(entry)]
-                if strange or not archive.namelist():
-                    raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
-                archive.extractall(scratch)
-        except _DAMAGED as error:
-            raise UserError(f"{file}: not a readable bundle ({first_line(error)}); get it again") from None
+        damage = unusable(f"{file}: not a readable bundle", *_DAMAGED, fix="get it again")
+        with damage, zipfile.ZipFile(file) as archive:
+            strange = [repr(entry) for entry in archive.namelist() if not _ENTRY.fullmatch(entry)]
+            if strange or not archive.namelist():
+                raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
+            archive.extractall(scratch)
         yield Path(scratch)
 
 

@@ -117,11 +117,8 @@ def check_scores(folder: Path, record: Record) -> Checks:
     except Exception as error:  # whatever a damaged file leads to
         return [f"{OUTCOMES}: cannot be scored ({type(error).__name__}: {error})"], []
     pairs = {name: (record.scores.get(name), computed.get(name)) for name in [*record.scores, *computed]}
-    return [
-        f"{name}: {there} in the record, {here} from {OUTCOMES}"
-        for name, (there, here) in pairs.items()
-        if there != here
-    ], []
+    wrong = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in wrong.items()], []
 
 
 def task_of(record: Record) -> "Task":

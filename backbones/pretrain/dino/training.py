@@ -103,9 +103,8 @@ class DinoLearner(Learner):
             self.batch_means.append(outputs.mean((0, 1)))
             log_probabilities = dino_loss.teacher_log_probabilities(outputs, self.center, temperature)
             teacher_entropy = dino_loss.entropy(log_probabilities)
-            loss = dino_loss.cross_view_loss(
-                predicted.unflatten(0, (len(crops), -1)), log_probabilities.exp(), options.student_temp
-            )
+            predicted = predicted.unflatten(0, (len(crops), -1))
+            loss = dino_loss.cross_view_loss(predicted, log_probabilities.exp(), options.student_temp)
         return {
             "loss": loss,
             "teacher_entropy": teacher_entropy,

@@ -122,9 +122,8 @@ class SupervisedLearner(Learner):
         images, targets = self._mixed(images, labels, step)
         logits = self.backbone.logits(images)
         with torch.autocast(images.device.type, enabled=False):
-            compare = (
-                losses.sigmoid_cross_entropy if self.options.loss == "sigmoid" else losses.soft_target_cross_entropy
-            )
+            sigmoid = self.options.loss == "sigmoid"
+            compare = losses.sigmoid_cross_entropy if sigmoid else losses.soft_target_cross_entropy
             spread = feature_spread(self.features.flatten(1))
             loss = compare(logits, self._weighted(targets))
             return {"loss": loss, "accuracy": _accuracy(logits, targets), "spread": spread}
@@ -139,10 +138,8 @@ class SupervisedLearner(Learner):
             else:
                 side = math.isqrt(token_logits.shape[1])
                 targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
-            token_targets = None if token_targets is None else self._weighted(token_targets)
-            class_loss, token_loss = losses.token_label_losses(
-                class_logits, token_logits, box, self._weighted(targets), token_targets
-            )
+            wanted = self._weighted(targets), None if token_targets is None else self._weighted(token_targets)
+            class_loss, token_loss = losses.token_label_losses(class_logits, token_logits, box, *wanted)
             loss = class_loss + self.options.dense_weight * token_loss
             spread = feature_spread(self.features.flatten(1))
             parts = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
@@ -234,10 +231,8 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
     train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     share = context.micro_batch(options.batch_size, options.grad_accum_steps)
     if options.mixes and options.mixing == "timm" and share % 2:
-        raise UsageError(
-            f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; --mixup and --cutmix "
-            "pair images within one: choose a batch size that makes this number even"
-        )
+        fix = "--mixup and --cutmix pair images within one: choose a batch size that makes this number even"
+        raise UsageError(f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; {fix}")
     split = data.needed("train", METHOD.method)
     if not METHOD.epoch_steps(data, options):
         raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {len(split)} training images")

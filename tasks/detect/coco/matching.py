@@ -262,9 +262,8 @@ def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], fir
     for rows in np.split(beside, starts[1:]) if len(beside) else ():
         targets = slice(first[rows[0]], first[rows[0]] + counts[rows[0]])
         crowds = objects.crowd[targets].astype(int).tolist()
-        chunks.append(
-            np.asarray(iou(detections.masks[rows].tolist(), objects.masks[targets].tolist(), crowds)).reshape(-1)
-        )
+        found = iou(detections.masks[rows].tolist(), objects.masks[targets].tolist(), crowds)
+        chunks.append(np.asarray(found).reshape(-1))
     return np.concatenate([np.zeros(0), *chunks])
 
 

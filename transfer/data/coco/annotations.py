@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.cache import Index, file_stamp, is_settled, keep_index, load_index
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError, shortened, unusable
 from transfer.core.files import listed_path, with_home
 from transfer.data.coco.split import COLUMNS, CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
 from transfer.data.splits.manifest import PackedNames
@@ -134,10 +134,8 @@ def _parse(file: Path, content: bytes) -> Index:
 
 def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
     """Return the checked lists of `FIELDS`. Raises UserError where the text is not JSON or not in COCO's format."""
-    try:
+    with unusable(f"{file}: not JSON", ValueError, RecursionError, fix=HINT):
         tables = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{file}: not JSON ({error}); {HINT}") from None
     tables = tables if isinstance(tables, dict) else {}
     if missing := sorted(key for key in FIELDS if not isinstance(tables.get(key), list)):
         raise UserError(

@@ -307,16 +307,15 @@ def _lacking_classes(train: CocoSplit | None, val: CocoSplit | None, names: Sequ
         "without a validation object count in no average, as in COCO": np.setdiff1d(np.arange(len(names)), scored),
     }
     lacking = {text: [names[label] for label in labels] for text, labels in texts.items()}
-    return [
-        f"{len(some)} of {len(names)} classes {text}: {shortened(some, 3)}" for text, some in lacking.items() if some
-    ]
+    said = {f"{len(some)} of {len(names)} classes {text}": some for text, some in lacking.items() if some}
+    return [f"{text}: {shortened(some, 3)}" for text, some in said.items()]
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest], regions: list[str]) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, manifest in manifests.items():
         named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
-        files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
+        files += [(f"{name}/images/{image}", size, content) for image, size, content in named]
         files += [(f"{name}/upright", 0, b"")] * splits[name].upright
     files += [(region, 0, b"") for region in regions]
     return dataset_spec.manifest_digest(files)

@@ -109,10 +109,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """
     folders, files, _ = listed(folder)
     if stray := sorted(filter(is_image, files)):
-        raise UserError(
-            f"{folder}: {len(stray)} image(s) outside the class folders: {shortened(stray)}; move each image into the "
-            "folder of its class"
-        )
+        fix = "move each image into the folder of its class"
+        raise UserError(f"{folder}: {len(stray)} image(s) outside the class folders: {shortened(stray)}; {fix}")
     names = tuple(in_order(folders))
     if not names:
         raise UserError(f"{folder}: no class folders found (expected {folder.name}/CLASS/image.jpg)")
@@ -153,10 +151,8 @@ def class_difference(train: Sequence[str], val: Sequence[str]) -> str:
         found = f"only in training: {shortened(only[0])}; only in validation: {shortened(only[1])}"
         return f"the classes of training and validation differ: {found}"
     label, one, other = next((label, *pair) for label, pair in enumerate(zip(train, val)) if pair[0] != pair[1])
-    return (
-        f"the classes of training and validation have different orders: label {label} is {one} in training and {other} "
-        "in validation; number them alike"
-    )
+    found = f"label {label} is {one} in training and {other} in validation"
+    return f"the classes of training and validation have different orders: {found}; number them alike"
 
 
 Part = TypeVar("Part")
@@ -205,9 +201,8 @@ def choose_splits(
     if not chosen:
         names = [form.format(name) for usual in SPLITS.values() for name in usual]
         reason = f" ({'; '.join(notes)})" if notes else ""
-        raise MissingInput(
-            f"{spec.name}: {place} has none of {', '.join(names)}{reason}; set the keys `train` and `val`"
-        )
+        fix = "set the keys `train` and `val`"
+        raise MissingInput(f"{spec.name}: {place} has none of {', '.join(names)}{reason}; {fix}")
     return chosen, notes
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transfer.core.errors import MissingInput, UserError, first_line, shortened
+from transfer.core.errors import MissingInput, UserError, shortened, unusable
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split
 from transfer.data.layouts import SPLITS
@@ -35,10 +35,8 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
             f"(extracted) in {folder.parent} or above it; put one of them there, or sort the images into class folders"
         )
     read, path = found[0]
-    try:
+    with unusable(f"{path}: not the list of the validation images' classes", Exception):  # scipy's are of many kinds
         return read(path), path
-    except Exception as error:  # scipy's and csv's are of many kinds
-        raise UserError(f"{path}: not the list of the validation images' classes ({first_line(error)})") from None
 
 
 def _solution(path: Path) -> dict[str, str]:
@@ -105,7 +103,8 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
     """
     if not file.is_file():
         raise MissingInput(f"{file}: not found; get it from google-research/reassessed-imagenet on GitHub")
-    try:
+    expected = "a list of labels for each image, which are named ILSVRC2012_val_00000001 and so on"
+    with unusable(f"{file}: it must have {expected} in {split.folder}"):
         listed = json.loads(file.read_text(encoding="utf-8"))
         numbers = [int(Path(name).stem[-8:]) for name in split.names]
         if not 1 <= min(numbers) <= max(numbers) <= len(listed):
@@ -113,9 +112,6 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
         rows = [listed[number - 1] for number in numbers]
         if not (used := {*chain(*rows)}) or used - {*range(classes)}:
             raise ValueError(f"labels: {shortened(used - {*range(classes)})}; they must be from 0 to {classes - 1}")
-    except (ValueError, TypeError, KeyError) as error:
-        expected = "a list of labels for each image, which are named ILSVRC2012_val_00000001 and so on"
-        raise UserError(f"{file}: it must have {expected} in {split.folder} ({first_line(error)})") from None
     labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
     kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
@@ -169,10 +165,8 @@ def _checked_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[Fil
     """Return what `read_split` finds in class folders. Raises UserError for others than those of the classes."""
     names = class_names(folder)
     if others := sorted(set(names) - set(classes)):
-        raise UserError(
-            f"{folder}: {len(others)} folder(s) are not among the classes: {shortened(others)}; remove them, or "
-            "describe the variant in a YAML file with `classes: N`"
-        )
+        fix = "remove them, or describe the variant in a YAML file with `classes: N`"
+        raise UserError(f"{folder}: {len(others)} folder(s) are not among the classes: {shortened(others)}; {fix}")
     return read_split(name, folder, classes, present=names)
 
 

@@ -315,11 +315,10 @@ def _without_class(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
     masks = ((split, index) for split in splits for index in range(len(split)))
     path = next(one.masks.path(index) for one, index in masks if unknown[0] in {n % 256 for n in one.look(index)[6:]})
     by_one = "set `first: 1` if classes begin at 1, " if unknown == [len(classes)] else ""
-    return (
-        f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes: "
-        f"{shortened(unknown, 10)} (the first in {path}); {by_one}correct `classes`, map them by `values` or ignore "
-        "them by `void`; if they are numbers of instances, export the class of each pixel instead"
-    )
+    fault = f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes"
+    fix = f"{by_one}correct `classes`, map them by `values` or ignore them by `void`"
+    instances = "if they are numbers of instances, export the class of each pixel instead"
+    return f"{fault}: {shortened(unknown, 10)} (the first in {path}); {fix}; {instances}"
 
 
 def _without_pixels(classes: Sequence[str], split: MaskSplit, pixels: NDArray[Any]) -> str:
@@ -332,8 +331,6 @@ def _without_pixels(classes: Sequence[str], split: MaskSplit, pixels: NDArray[An
         return ""
     ignored = shortened([value for value in values if split.table[value] == IGNORED])
     pairs = ", ".join(map("{}: {}".format, values, classes)) if len(values) == len(classes) else "value: class"
-    return (
-        f"{len(absent)} of {len(classes)} classes have no pixel in the {split.name} masks: {shortened(absent)}; they "
-        f"hold {shortened(values, 10)} (ignored: {ignored}); if these are the classes, set `values: {{{pairs}}}`, "
-        "else remove the classes from `classes`"
-    )
+    fault = f"{len(absent)} of {len(classes)} classes have no pixel in the {split.name} masks: {shortened(absent)}"
+    fix = f"if these are the classes, set `values: {{{pairs}}}`, else remove the classes from `classes`"
+    return f"{fault}; they hold {shortened(values, 10)} (ignored: {ignored}); {fix}"

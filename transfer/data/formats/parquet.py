@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.cache import file_stamp
-from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
+from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened, unusable
 from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.formats.published import divide_by_tfds_order
@@ -68,12 +68,10 @@ def read_files(paths: Sequence[Path]) -> Rows:
         return Rows(table, Source((str(folders[0]),), (len(table),), f"{folders[0]}\0{' '.join(stamps)}"), folders)
     rows, stamps = [], []
     for path in paths:
-        try:
+        with unusable(f"{path}: cannot be read as Parquet", OSError, pyarrow.ArrowException):
             with ParquetFile(path) as file:
                 rows.append(file.metadata.num_rows)
             stamps.append(f"{path.resolve()}\0{file_stamp(path)}")
-        except (OSError, pyarrow.ArrowException) as error:
-            raise UserError(f"{path}: cannot be read as Parquet: {first_line(error)}") from None
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")

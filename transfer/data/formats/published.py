@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.cache import file_stamp
-from transfer.core.errors import MissingInput, UserError, first_line, shortened
+from transfer.core.errors import MissingInput, UserError, shortened, unusable
 from transfer.data.formats.folders import FoundLayout, class_names, read_split
 from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
@@ -69,10 +69,8 @@ def _read_matlab(path: Path, name: str) -> NDArray[Any]:
     """Return the entries of one variable of a MATLAB file."""
     from scipy.io import loadmat
 
-    try:
+    with unusable(f"{path}: cannot be read as a MATLAB file", Exception, fix="extract it again"):  # scipy's are of many
         return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
-    except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
-        raise UserError(f"{path}: cannot be read as a MATLAB file ({first_line(error)}); extract it again") from None
 
 
 def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -188,11 +186,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _unpickle(path: Path, name: str) -> Any:
     """Return an entry of the dictionary that a file holds."""
-    try:
-        with path.open("rb") as file:
-            return _Unpickler(file, encoding="latin1").load()[name]
-    except Exception as error:  # a corrupt pickle raises errors of any kind
-        raise UserError(f"{path}: cannot be read as a file of CIFAR ({first_line(error)}); extract it again") from None
+    with unusable(f"{path}: cannot be read as a file of CIFAR", Exception, fix="extract it again"):
+        return _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()[name]
 
 
 CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
@@ -260,10 +255,8 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout) -> FoundLayout:
     count, whole = spec.options.get("train_images"), layout.train
     assert whole is not None
     if not isinstance(count, int) or not 0 < count < len(whole):
-        raise UserError(
-            f"{spec.name}: `train_images` is {count!r}; it must be a number of images, of which some of the "
-            f"{len(whole)} are left to score"
-        )
+        rule = f"it must be a number of images, of which some of the {len(whole)} are left to score"
+        raise UserError(f"{spec.name}: `train_images` is {count!r}; {rule}")
     of_tissues, keys = spec.format == "colorectal_histology", []
     tissues = [_tissue(name) for name in layout.classes]
     if of_tissues and (odd := set(tissues).difference(map(_tissue, TISSUES))):

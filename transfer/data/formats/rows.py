@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.errors import UserError, first_line, shortened
+from transfer.core.errors import UserError, shortened, unusable
 from transfer.core.files import listed_path, with_home
-from transfer.data.formats.folders import (
-    FoundLayout,
-    choose_splits,
-    class_difference,
-    in_order,
-    in_short,
-    missing_numbers,
-)
+from transfer.data.formats import folders
+from transfer.data.formats.folders import FoundLayout
 from transfer.data.spec import DatasetSpec, text_option
 from transfer.data.splits.integrity import check_present, read_once
 from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
@@ -195,22 +189,22 @@ def shared_classes(
     """
     named = [part.names for part in labels.values() if part.names]
     if any(names != named[0] for names in named):
-        raise UserError(f"{name}: {class_difference(*(part.names or [] for part in labels.values()))}")
+        raise UserError(f"{name}: {folders.class_difference(*(part.names or [] for part in labels.values()))}")
     if named:
         return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
     gaps, texts = "", {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
     if any(part.values.dtype == object for part in labels.values()):
-        classes = in_order({*next(iter(texts.values()))})
+        classes = folders.in_order({*next(iter(texts.values()))})
     else:
         found = np.unique(np.concatenate([part.values for part in labels.values()])).tolist()
         numbers = found if "train" in labels else range(int(found[0] > 0), found[-1] + 1)
-        gaps = missing_numbers(numbers)
+        gaps = folders.missing_numbers(numbers)
         classes = [str(number) for number in numbers if number >= 0]
     if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
         raise UserError(f"{name}: {len(unknown)} label(s) are not classes of {next(iter(texts))}: {shortened(unknown)}")
     label_of = {text: label for label, text in enumerate(classes)}
     numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
-    note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}{gaps}"
+    note = f"labels {folders.in_short(classes)} are numbered 0 to {len(classes) - 1}{gaps}"
     return tuple(classes), numbers, [note] * (classes != [str(label) for label in range(len(classes))])
 
 
@@ -231,12 +225,11 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
     from datasets import Image
 
     column = rows.column("image", "Image", named)
-    try:
+    kinds = (pa.ArrowException, TypeError, ValueError)
+    with unusable(f"{rows.source.files[0]}: column {column!r} holds no images", *kinds):
         table = rows.table.select_columns([column]).cast_column(column, Image(decode=False))
         stored = table.data.column(column)
         content, paths = (pc.struct_field(stored, field) for field in ("bytes", "path"))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UserError(f"{rows.source.files[0]}: column {column!r} holds no images: {first_line(error)}") from None
     if content.null_count == len(labels):
         rows.check_values(paths, column)
         return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
@@ -277,7 +270,7 @@ def layout_from_rows(
     """
     read = cache(read)
     labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
-    parts, notes = choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
+    parts, notes = folders.choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
     labels = {name: labels_of(part) for name, part in parts.items()}
     if "train" in labels and labels["train"].absent:
         raise UserError(f"{spec.name}: train has {labels['train'].absent}")

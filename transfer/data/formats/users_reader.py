@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, first_line, shortened
+from transfer.core.errors import UsageError, UserError, did_you_mean, shortened, unusable
 from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.core.user_code import digest, load
 from transfer.data.formats.folders import FoundLayout, in_order, in_short, missing_numbers
@@ -151,10 +151,8 @@ class ArraySplit(FileSplit):
     def decoded(self, index: int) -> Any:
         """Return the array. Raises UserError that names its file."""
         path = self.path(index)
-        try:
+        with unusable(f"{path}: `decode` of the dataset's reader fails", Exception):
             array = np.asarray(self.decode(path))
-        except Exception as error:
-            raise UserError(f"{path}: `decode` of the dataset's reader: {first_line(error)}") from error
         if array.ndim != 3 or array.dtype not in (np.uint8, np.float32):
             wanted = "wanted: [H, W, C], uint8, or float32 in [0, 1]"
             raise UserError(f"{path}: `decode` gives {array.dtype} {list(array.shape)}; {wanted}")

@@ -7,7 +7,7 @@ part of every batch.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import tee
@@ -17,6 +17,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from transfer.core.errors import UserError
+from transfer.core.grouped import grouped_by
 from transfer.core.process import ALONE, Ranks, part_of_rank
 from transfer.core.seeding import restored_generators
 from transfer.data.loading.workers import load
@@ -42,9 +43,7 @@ def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: i
     Raises:
         UserError: there are fewer than P identities.
     """
-    images = defaultdict(list)
-    for index, identity in enumerate(identities):
-        images[identity].append(index)
+    images = grouped_by(range(len(identities)), identities.__getitem__)
     if len(images) < p:
         raise UserError(
             f"a batch takes {p} identities, but the training set has {len(images)}: lower P to at most that"

@@ -8,7 +8,6 @@ A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `F
 
 import hashlib
 import os
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
+from transfer.core.grouped import grouped_by
 from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from transfer.data.reid import market1501 as layouts
 from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
@@ -216,10 +216,8 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
 
 def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> list[str]:
     """Return a note if most of several persons have one training image. Raises UserError if all have, to train on."""
-    images: dict[int, list[str]] = defaultdict(list)
-    for sample in train:
-        images[sample.identity].append(os.path.basename(sample.path))  # noqa: PTH119
-    single = [files[0] for files in images.values() if len(files) == 1]
+    images = grouped_by(train, lambda sample: sample.identity)
+    single = [os.path.basename(own[0].path) for own in images.values() if len(own) == 1]  # noqa: PTH119
     found = f"{len(single)} of {len(images)} training identities have one image each: {shortened(single, 3)}"
     if trained and 1 < len(single) == len(images):
         raise UserError(
@@ -271,7 +269,7 @@ def _digest(parts: dict[str, list[Sample]], manifest: Manifest, *, cameras: bool
     files = dict(zip(_paths(parts), zip(manifest.names, manifest.sizes.tolist(), manifest.contents)))
     samples = [(split, sample, *files[sample.path]) for split, part in parts.items() for sample in part]
     return manifest_digest(
-        (f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content.tobytes())
+        (f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content)
         for split, sample, name, size, content in samples
     )
 
@@ -329,10 +327,8 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     Raises:
         UserError: fewer than two identities are split off, or more than there are.
     """
-    seen, groups = defaultdict(set), defaultdict(list)
-    for sample in data.train:
-        seen[sample.identity].add(sample.camera)
-        groups[sample.identity, sample.camera].append(sample)
+    groups = grouped_by(data.train, lambda sample: (sample.identity, sample.camera))
+    seen = grouped_by(groups, lambda group: group[0])
     several = sorted(identity for identity, own in seen.items() if len(own) > 1)
     count, most = round(share * len(seen)), min(len(several), len(seen) - 2)
     if not 2 <= count <= most:

@@ -21,6 +21,7 @@ from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import listed_path, numbered_lines, with_home
+from transfer.core.grouped import grouped_by
 from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
 from transfer.data.spec import DatasetSpec, text_option
 
@@ -76,9 +77,8 @@ def chosen_split(spec: DatasetSpec, count: int) -> int:
 
 def _draw_gallery(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:
     """Return queries, and a gallery of one image of each identity, whatever the order of the samples."""
-    generator, people = random.Random(seed), defaultdict(list)
-    for sample in sorted(samples, key=lambda sample: (sample.identity, sample.path)):
-        people[sample.identity].append(sample)
+    ordered = sorted(samples, key=lambda sample: (sample.identity, sample.path))
+    generator, people = random.Random(seed), grouped_by(ordered, lambda sample: sample.identity)
     gallery = [generator.choice(images) for images in people.values()]
     return list(set(samples) - set(gallery)), gallery
 

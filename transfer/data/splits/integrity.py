@@ -10,7 +10,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +23,8 @@ from tqdm import tqdm
 from transfer.core.cache import recall, remember
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.files import parse_json
-from transfer.core.process import usable_cores
 from transfer.data.loading.read_image import LEAVE_OUT
+from transfer.data.splits.manifest import in_threads
 from transfer.data.splits.split import Look, Split
 
 SHOWN = 5
@@ -120,9 +119,7 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
         kept = None
     if isinstance(kept, list) and len(kept) == count:
         return kept
-    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-        taken = pool.map(value, range(count))
-        values = list(tqdm(taken, what, count, unit=" images", delay=2, leave=False, disable=None))
+    values = list(in_threads(value, range(count), what, unit=" images"))
     remember(key, json.dumps(values).encode(), what=what)
     return values
 

@@ -12,13 +12,13 @@ import stat
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from tqdm import tqdm
 from transfer.core.cache import SETTLED, Index, keep_index, load_index
 from transfer.core.errors import Replaced, UserError, print_safe
 from transfer.core.process import usable_cores
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class PackedNames(Sequence[str]):
@@ -79,6 +82,13 @@ STAMP = 4
 VERSION = "contents 1"
 
 
+def in_threads(compute: Callable[[S], T], items: Sequence[S], title: str, *, unit: str = "it") -> Iterator[T]:
+    """Yield what a function returns for each item, in their order, from threads; a bar shows what takes longer."""
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+        results = pool.map(compute, items)
+        yield from tqdm(results, title, len(items), unit=unit, delay=2, leave=False, disable=None)
+
+
 @dataclass(frozen=True, eq=False)
 class Manifest:
     """The files of a folder, as they were when they were read."""
@@ -113,11 +123,10 @@ class Manifest:
             if len(missing) >= MANY:
                 print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by their "
                      "sizes and times", file=sys.stderr)  # fmt: skip
-            with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-                digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
-                bar = tqdm(digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None)
-                for row, digest in zip(missing, bar):
-                    contents[row] = np.frombuffer(digest, dtype=np.uint8)
+            paths = [f"{folder}/{names[row]}" for row in missing]
+            digests = in_threads(_digest, paths, f"reading {what}", unit=" files")
+            for row, digest in zip(missing, digests):
+                contents[row] = np.frombuffer(digest, dtype=np.uint8)
             _keep(kept, files)
         return files
 

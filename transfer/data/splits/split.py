@@ -7,7 +7,6 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from tqdm import tqdm
 
 from transfer.core.errors import UserError
-from transfer.core.process import usable_cores
 from transfer.data.loading.read_image import OF_PIL, STORED, mode_of, orientation, read_image
-from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, stamp_of_file
+from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, in_threads, stamp_of_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,11 +88,9 @@ class Pixels:
         if limit is not None and np.mean([np.asarray(read(index)).size for index in probes]) * count > limit:
             return None
         parts, shapes = [], []
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            images = pool.map(lambda index: np.asarray(read(index)), range(count))
-            for image in tqdm(images, desc=f"decoding {name}", total=count, delay=2, leave=False, disable=None):
-                parts.append(image.reshape(-1))
-                shapes.append(image.shape[:2])
+        for image in in_threads(lambda index: np.asarray(read(index)), range(count), f"decoding {name}"):
+            parts.append(image.reshape(-1))
+            shapes.append(image.shape[:2])
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
 
 
