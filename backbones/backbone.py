@@ -78,9 +78,8 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     except UserError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
-        ) from error
+        fault = f"takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
+        raise UsageError(f"backbone {spec.name} {fault}") from error
 
 
 def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
@@ -181,9 +180,8 @@ class Backbone(nn.Module):
         Counted from 0; negative numbers count from the end.
         """
         if not hasattr(self.model, "forward_intermediates"):
-            raise UserError(
-                f"backbone {self.spec.name}: {self.spec.arch} gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
-            )
+            lacks = f"gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
+            raise UserError(f"backbone {self.spec.name}: {self.spec.arch} {lacks}")
         blocks = len(self.model.feature_info)
         if not all(-blocks <= layer < blocks for layer in layers):
             raise ValueError(f"layers {list(layers)}: {self.spec.arch} has {blocks}")
@@ -200,9 +198,8 @@ class Backbone(nn.Module):
         """
         model = self.model
         if not isinstance(model, VisionTransformer):
-            raise UserError(
-                f"backbone {self.spec.name}: {self.spec.arch} is not a plain ViT, so token outputs are unavailable"
-            )
+            fault = f"{self.spec.arch} is not a plain ViT, so token outputs are unavailable"
+            raise UserError(f"backbone {self.spec.name}: {fault}")
         x = model.patch_embed(self.normalised(images))
         entries = [x.flatten(1, -2)]
         x = model.norm_pre(model.patch_drop(model._pos_embed(x)))

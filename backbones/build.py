@@ -165,10 +165,9 @@ def check_features(features: Any, spec: BackboneSpec, size: tuple[int, int], dim
         given = f"a tensor {list(features.shape)}"
     else:
         given = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
-    raise UserError(
-        f"backbone {spec.name}: an image {[1, spec.in_chans, *size]} gives {given}; features are wanted, floats "
-        f"[1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
-    )
+    wanted = f"floats [1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
+    image = [1, spec.in_chans, *size]
+    raise UserError(f"backbone {spec.name}: an image {image} gives {given}; features are wanted, {wanted}")
 
 
 def _create_timm_model(
@@ -211,7 +210,5 @@ def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, 
             refusals.append(str(error))
         except RuntimeError as error:
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
-    raise UsageError(
-        f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}"
-        + ("; set --drop-path 0" if "drop_path" in refusals[-1] else "")
-    )
+    fix = "; set --drop-path 0" * ("drop_path" in refusals[-1])
+    raise UsageError(f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}{fix}")

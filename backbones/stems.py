@@ -91,10 +91,8 @@ class StemSpec:
         convs = len(self.norms) - 1
         strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
         if (product := math.prod(strides)) != patch:
-            raise UsageError(
-                f"stem '{self}': the strides {','.join(map(str, strides))} multiply to {product}, "
-                f"not to the patch size {patch}"
-            )
+            given = ",".join(map(str, strides))
+            raise UsageError(f"stem '{self}': the strides {given} multiply to {product}, not to the patch size {patch}")
         kernels = () if self.kernels == _default_kernels(convs, patch) else self.kernels
         widths = () if self.widths == ("64",) * convs else self.widths
         return replace(self, strides=strides, kernels=kernels, widths=widths)
@@ -146,10 +144,9 @@ def parse(text: str) -> StemSpec:
     before, norms, activations, *after = [part.split() for part in match.groups()] if match else [[]] * 5
     convs = len(before)
     if not match or max(len(norms), len(activations)) > convs:
-        raise UsageError(
-            f"stem '{text}': its parts are Conv, norms and activations, no more of each than Conv, then one Proj, and "
-            "after it a norm and an activation at most, in this order"
-        )
+        order = "Conv, norms and activations, no more of each than Conv, then one Proj"
+        end = "after it a norm and an activation at most, in this order"
+        raise UsageError(f"stem '{text}': its parts are {order}, and {end}")
     stem = StemSpec(
         norms=("",) * (convs - len(norms)) + (*norms, *(after[0] or [""])),
         activations=("",) * (convs - len(activations)) + (*activations, *(after[1] or [""])),
@@ -163,10 +160,9 @@ def _components(text: str, body: str) -> list[str]:
     for word in body.split("+"):
         match = re.fullmatch(r"\s*([1-9]\d?)?([A-Za-z]+)\s*", word)
         if not match or match[2] not in COMPONENTS:
-            raise UsageError(
-                f"stem '{text}': '{word}' is not a count and a component such as 3Conv"
-                f"{did_you_mean(match[2] if match else word, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
-            )
+            near = did_you_mean(match[2] if match else word, COMPONENTS)
+            fault = f"'{word}' is not a count and a component such as 3Conv{near}"
+            raise UsageError(f"stem '{text}': {fault} (known: {', '.join(COMPONENTS)})")
         names += [match[2]] * int(match[1] or 1)
     return names
 

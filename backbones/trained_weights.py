@@ -102,10 +102,8 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
     wanted = _head(learner, backbone)
     other_names = sorted(wanted.keys() ^ head.keys())
     if differing := other_names or [name for name in wanted if wanted[name].shape != head[name].shape]:
-        raise UserError(
-            f"{backbone.spec.weights}: the head beside the weights is of another task or of other options; "
-            f"{shortened(differing, 3)} differ"
-        )
+        fault = f"is of another task or of other options; {shortened(differing, 3)} differ"
+        raise UserError(f"{backbone.spec.weights}: the head beside the weights {fault}")
     learner.load_state_dict(dict(head), strict=False)
     return True
 

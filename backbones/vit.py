@@ -93,13 +93,8 @@ class ViT(VisionTransformer):
         dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
         self.pre_logits = dense if pre_logits else nn.Identity()
         qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm
-        attention_options: dict[str, Any] = {
-            "gate": gate,
-            "alpha": alpha,
-            "length": length,
-            "train_tokens": train_tokens,
-        }
-        make = partial(make_attention, attention, embed_dim, num_heads, qk_norm=qk_norm, **attention_options)
+        scaled: dict[str, Any] = {"alpha": alpha, "length": length, "train_tokens": train_tokens}
+        make = partial(make_attention, attention, embed_dim, num_heads, qk_norm=qk_norm, gate=gate, **scaled)
         for block in self.blocks:
             # after the fact, because timm takes a class for the attention and passes it no options of ours
             block.attn = make_on(device, dtype, make)

@@ -71,10 +71,8 @@ def find_hook_points(backbone: Backbone) -> list[HookPoint]:
     if isinstance(model, VOLO):
         stem = HookPoint("stem", "stem", model.patch_embed, channels_first=True)
         return [*stem_activations(model.patch_embed), stem, *_volo_points(model)]
-    raise UsageError(
-        f"backbone {backbone.spec.name}: {backbone.spec.arch} is neither a plain vision transformer nor VOLO: its "
-        "token layout is unknown"
-    )
+    fault = "is neither a plain vision transformer nor VOLO: its token layout is unknown"
+    raise UsageError(f"backbone {backbone.spec.name}: {backbone.spec.arch} {fault}")
 
 
 def stem_activations(stem: nn.Module) -> list[HookPoint]:

@@ -68,9 +68,8 @@ def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, im
 def check_epochs(at: Sequence[int], epochs: int) -> None:
     """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
     if any(not 1 <= abs(epoch) <= epochs for epoch in at):
-        raise UsageError(
-            f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
-        )
+        given = " ".join(map(str, at))
+        raise UsageError(f"--tokens-at {given}: epochs count from 1 to {epochs}, or from -1 for the last")
 
 
 @dataclass(kw_only=True)

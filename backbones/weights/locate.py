@@ -88,10 +88,9 @@ def trained_size(spec: BackboneSpec) -> tuple[int, int] | None:
 def _locate_file(path: Path, spec: BackboneSpec) -> Located:
     folder = path.parent
     if (modified := exports.modified_files(folder, path.name)) and not spec.allow_modified:
-        raise UserError(
-            f"{folder / modified[0]}: not the file that was exported: missing, renamed, damaged or changed since. "
-            "Export it again, or use --allow-modified, which the record keeps"
-        )
+        fault = "not the file that was exported: missing, renamed, damaged or changed since"
+        fix = "Export it again, or use --allow-modified, which the record keeps"
+        raise UserError(f"{folder / modified[0]}: {fault}. {fix}")
     exported = path.name in exports.WEIGHT_FILES and exports.is_export(folder)
     if spec.load == "strict" and (changed := changed_parts(spec)):
         raise UserError(

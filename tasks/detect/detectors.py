@@ -146,10 +146,8 @@ def build_detector(
     try:
         levels_seen = freeze_unreached(detector)
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
-            f"other sizes than its own: {error!r}"
-        ) from error
+        fault = "do not fit, or the backbone cannot take images of other sizes than its own"
+        raise UsageError(f"{maps.backbone.spec.name} and detector {spec.name} {fault}: {error!r}") from error
     _check_strides(spec, detector, levels_seen)
     return detector
 

@@ -168,9 +168,8 @@ class VitMaps(nn.Module):
     def _add_relative(self, model: Any) -> None:
         for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
-                raise UsageError(
-                    f"{self.backbone.spec.name}: relative positions need an attention of this suite; use --no-relative"
-                )
+                need = "need an attention of this suite; use --no-relative"
+                raise UsageError(f"{self.backbone.spec.name}: relative positions {need}")
             size = (self.options.window,) * 2 if windowed else self.options.grid
             block.attn.core = RelativePositions(block.attn.core, block.attn.head_dim, size)
 
@@ -261,9 +260,8 @@ class StageMaps(nn.Module):
         super().__init__()
         info = getattr(backbone.model, "feature_info", None)
         if not info or not hasattr(backbone.model, "forward_intermediates"):
-            raise UsageError(
-                f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
-            )
+            lacks = f"gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
+            raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} {lacks}")
         strides = [int(entry["reduction"]) for entry in info]
         last = {stride: number for number, stride in enumerate(strides)}
         stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]

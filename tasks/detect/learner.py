@@ -185,10 +185,8 @@ def with_trained_classes(spec: BackboneSpec, data: CocoData) -> CocoData:
     """
     trained = weights_facts(spec.weights).get("classes", data.classes)
     if unknown := [name for name in data.classes if name not in trained]:
-        raise UserError(
-            f"{spec.weights}: the detector was trained for {len(trained)} classes ({shortened(trained, 3)}), without "
-            f"{shortened(unknown, 3)} of {data.name}; leave these out of the dataset"
-        )
+        had = f"{len(trained)} classes ({shortened(trained, 3)}), without {shortened(unknown, 3)} of {data.name}"
+        raise UserError(f"{spec.weights}: the detector was trained for {had}; leave these out of the dataset")
     id_of, none = dict(zip(data.classes, data.category_ids)), min(data.category_ids) - 1
     return replace(data, classes=tuple(trained), category_ids=tuple(id_of.get(name, none) for name in trained))
 

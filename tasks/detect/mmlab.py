@@ -183,10 +183,8 @@ def _check_installed() -> None:
         raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
     for name in PACKAGES:
         if (both := _owners().get(name, []))[1:]:
-            raise UserError(
-                f"{' and '.join(both)} are both installed and overwrite each other's files: "
-                f"pip uninstall -y {' '.join(both)} && {INSTALL}"
-            )
+            fix = f"pip uninstall -y {' '.join(both)} && {INSTALL}"
+            raise UserError(f"{' and '.join(both)} are both installed and overwrite each other's files: {fix}")
 
 
 @cache

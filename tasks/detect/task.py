@@ -126,8 +126,7 @@ class DetectOptions(FitOptions):
 
     def trains_on(self, split: CocoSplit) -> NDArray[Any]:
         """Return bool [I]: whether each training image is trained on."""
-        trained: NDArray[Any] = split.with_objects() | (self.empty_images == "keep")
-        return trained
+        return split.with_objects() | (self.empty_images == "keep")
 
 
 def check_relative(spec: BackboneSpec) -> None:

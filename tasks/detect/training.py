@@ -72,10 +72,8 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
         assert dataset.train is not None
         usable = int(options.trains_on(dataset.train).sum())
         if usable < options.batch_size:
-            raise UsageError(
-                f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images"
-                f"{' with objects' * (options.empty_images == 'drop')}"
-            )
+            images = f"{usable} training images{' with objects' * (options.empty_images == 'drop')}"
+            raise UsageError(f"--batch-size {options.batch_size}: {dataset.name} has {images}")
     else:
         check_head(spec, "detect")
         with_trained_classes(spec, dataset)
@@ -251,5 +249,4 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
     assert data.train is not None
     split = data.train.select(options.trains_on(data.train))
     transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
-    images = DetectionImages(split, transforms, seed=context.seed)
-    return context.shuffled(images, options, collate=collate)
+    return context.shuffled(DetectionImages(split, transforms, seed=context.seed), options, collate=collate)

@@ -139,10 +139,9 @@ def draw_support_sets(
         orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets(rule, orders, tuple(sorted(shots)), select, tuple(train), tuple(test))
     if select and not all(len(sets.selection(draw)) for draw in range(draws)):
-        raise UserError(
-            f"{data.name}: no class has more than {sets.shots[-1]} training images, so none remain to choose among "
-            "several strengths on; lower --shots, or set a single strength"
-        )
+        fault = f"no class has more than {sets.shots[-1]} training images"
+        fix = "lower --shots, or set a single strength"
+        raise UserError(f"{data.name}: {fault}, so none remain to choose among several strengths on; {fix}")
     return sets
 
 

@@ -39,6 +39,7 @@ from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
 
+Encode = Callable[[Tensor], Tensor]
 ROWS = 8192  # validation features that are classified at a time
 
 
@@ -62,7 +63,7 @@ class LinearLearner(Learner):
 
     def __init__(
         self,
-        encode: Callable[[Tensor], Tensor],
+        encode: Encode,
         dim: int,
         train_labels: NDArray[Any],
         classes: int,
@@ -236,9 +237,7 @@ def scores_of(ranks: Tensor) -> Scores:
     return accuracies({"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()})
 
 
-def make_encoder(
-    backbone: Backbone, blocks: int, avgpool: bool, context: Context
-) -> tuple[Callable[[Tensor], Tensor], int]:
+def make_encoder(backbone: Backbone, blocks: int, avgpool: bool, context: Context) -> tuple[Encode, int]:
     """Return a function from images [B, 3, H, W] to features [B, F], and F = D (blocks + avgpool).
 
     Tokens of each of the last blocks are pooled as at the end of the model: the class token after the final norm, or
@@ -291,9 +290,8 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
-        raise UserError(
-            f"{dataset.name}: {len(dataset.training)} training images, a step takes --batch-size {options.batch_size}"
-        )
+        images = len(dataset.training)
+        raise UserError(f"{dataset.name}: {images} training images, a step takes --batch-size {options.batch_size}")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
     freeze_others(untrained_learner(spec, options), options.trainable)
 
@@ -375,11 +373,8 @@ def _classify_by_trained_heads(
         learner.validate(features, labels, context.device)
 
 
-def train_loader(
-    dataset: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context
-) -> RunLoader:
+def train_loader(data: ClassificationData, backbone: Backbone, options: LinearOptions, context: Context) -> RunLoader:
     """Return a loader of shuffled batches of randomly cropped and flipped images, without an incomplete last batch."""
     mean, std = backbone.spec.mean or (), backbone.spec.std or ()  # which a built backbone knows
     transform = train_transform(options.size, options.augmentation(), mean, std)
-    images = SplitDataset(dataset.training, transform, seed=context.seed)
-    return context.shuffled(images, options)
+    return context.shuffled(SplitDataset(data.training, transform, seed=context.seed), options)

@@ -39,9 +39,8 @@ def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
     broken = ~torch.isfinite(values.sum(1))
     if broken.any():
         row = int(broken.int().argmax())
-        raise ValueError(
-            f"{name} hold nan, infinity or numbers at the end of the range of {values.dtype}, in row {row}"
-        )
+        fault = f"nan, infinity or numbers at the end of the range of {values.dtype}"
+        raise ValueError(f"{name} hold {fault}, in row {row}")
     return values
 
 
@@ -59,10 +58,8 @@ class Distances:
 
     def __init__(self, query: Tensor, gallery: Tensor) -> None:
         if query.shape[1] != gallery.shape[1] or query.device != gallery.device:
-            raise ValueError(
-                f"query and gallery must have the same channels and device, not {query.shape[1]} on {query.device} "
-                f"and {gallery.shape[1]} on {gallery.device}"
-            )
+            own, other = (f"{features.shape[1]} on {features.device}" for features in (query, gallery))
+            raise ValueError(f"query and gallery must have the same channels and device, not {own} and {other}")
         self.original = query, gallery
         first, self.copies = distinct(gallery)
         self.all_differ = len(first) == len(gallery)

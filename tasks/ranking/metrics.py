@@ -57,10 +57,8 @@ def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) ->
     arrays = [np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels) for labels in (query, gallery)]
     for side, array, size in zip(("query", "gallery"), arrays, sizes):
         if array.shape != (size,) or array.dtype.kind not in "iuU":
-            raise ValueError(
-                f"{side}_{name} must be {size} integers or strings, one per {side} image, "
-                f"not {array.dtype} of shape {list(array.shape)}"
-            )
+            wanted = f"{size} integers or strings, one per {side} image"
+            raise ValueError(f"{side}_{name} must be {wanted}, not {array.dtype} of shape {list(array.shape)}")
     if (arrays[0].dtype.kind == "U") != (arrays[1].dtype.kind == "U"):
         raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
     codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)

@@ -173,8 +173,7 @@ def restore(spec: BackboneSpec, options: ReidOptions, context: Context) -> ReidL
 
 def untrained_learner(spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
     """Return backbone and neck."""
-    backbone = create(spec, img_size=options.size, weights="random", load="strict")
-    return ReidLearner(backbone, 2, options)
+    return ReidLearner(create(spec, img_size=options.size, weights="random", load="strict"), 2, options)
 
 
 def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
@@ -186,16 +185,13 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
         raise UserError(f"{dataset.name}: no training images; use --epochs 0, or set it as --test-dataset")
     identities = len({sample.identity for sample in TASK.training_split(dataset, options, context.seed).train})
     if identities < options.num_identities:
-        raise UserError(
-            f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
-            f"{options.num_identities}"
-        )
+        taken = f"a batch takes --num-identities {options.num_identities}"
+        raise UserError(f"{dataset.name}: {identities} training identities, but {taken}")
     of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
     if rest or of_micro_batch * options.num_instances % context.ranks.world:
-        raise UsageError(
-            f"a batch of {options.num_identities} identities with {options.num_instances} images each cannot be "
-            f"shared evenly by {options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
-        )
+        batch = f"{options.num_identities} identities with {options.num_instances} images each"
+        shares = f"{options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
+        raise UsageError(f"a batch of {batch} cannot be shared evenly by {shares}")
 
 
 def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> Result:
@@ -307,8 +303,7 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
 def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """Return a loader of P x K batches of augmented images for `collate_boxes`, each read by its path."""
     mean, std = backbone.mean.flatten().tolist(), backbone.std.flatten().tolist()
-    given = {name: getattr(options, name) for name in ("flip", "pad", "erase")}
-    transform = reid_train_transform(options.size, mean=mean, std=std, **given)
+    transform = reid_train_transform(options, mean, std)
     files.read_channels(backbone.spec.in_chans)
     images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
     batches = partial(pk_batches, identities, p=options.num_identities, k=options.num_instances, seed=context.seed)

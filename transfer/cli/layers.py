@@ -55,10 +55,9 @@ def config_files(argv: list[str]) -> list[Path]:
     """Return the YAML files of `--config`: a user's own, or those of configs/schedules by name. Raises UsageError."""
 
     def file_of(name: str) -> Path:
-        is_file = Path(name).suffix or Path(name).exists()
-        return (
-            Path(name) if is_file else shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
-        )
+        if Path(name).suffix or Path(name).exists():
+            return Path(name)
+        return shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
 
     return [file_of(name) for name in flag_values(argv, "--config")]
 

@@ -238,10 +238,9 @@ def cached_file(repository: str, files: tuple[str, ...]) -> Path:
         if isinstance(path, str):
             return Path(path)
     at = f" --revision {revision}" if revision else ""
-    raise MissingInput(
-        f"{files[0]} of {name} is not in the local Hugging Face cache, and nothing is downloaded here; "
-        f"fetch it once: hf download {name}{at}"
-    )
+    fix = f"fetch it once: hf download {name}{at}"
+    where = "not in the local Hugging Face cache, and nothing is downloaded here"
+    raise MissingInput(f"{files[0]} of {name} is {where}; {fix}")
 
 
 SUITE = "suite"

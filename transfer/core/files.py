@@ -210,10 +210,8 @@ def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False) 
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES) and not wait:
             return False
-        raise UserError(
-            f"{path}: cannot be locked ({error.strerror}): this file system keeps no locks; choose another folder with "
-            f"{flag}"
-        ) from None
+        fault = f"cannot be locked ({error.strerror}): this file system keeps no locks"
+        raise UserError(f"{path}: {fault}; choose another folder with {flag}") from None
     return True
 
 

@@ -3,8 +3,7 @@
 import hashlib
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -32,18 +31,16 @@ def seeded(*key: int) -> Iterator[None]:
     Directly within a block of `restored_generators` nothing is restored: that takes as long as a small image itself.
     """
     global _restored_outside
-    outside, _restored_outside = _restored_outside, False
-    states = None if outside else _states()
-    seed = key_seed(*key)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        _restored_outside = outside
-        if states is not None:
-            _restore(states)
+    with nullcontext() if _restored_outside else restored_generators():
+        outside, _restored_outside = _restored_outside, False
+        seed = key_seed(*key)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            _restored_outside = outside
 
 
 @contextmanager
@@ -51,20 +48,11 @@ def restored_generators() -> Iterator[None]:
     """Restore on exit the generators that `seeded` seeds, once for all its blocks within this one."""
     global _restored_outside
     outside, _restored_outside = _restored_outside, True
-    states = _states()
+    python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
     finally:
         _restored_outside = outside
-        _restore(states)
-
-
-def _states() -> tuple[Any, Any, torch.Tensor]:
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-
-
-def _restore(states: tuple[Any, Any, torch.Tensor]) -> None:
-    python, legacy, cpu = states
-    random.setstate(python)
-    np.random.set_state(legacy)  # noqa: NPY002
-    torch.set_rng_state(cpu)
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+        torch.set_rng_state(cpu)

@@ -185,10 +185,9 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
     part = part() if isinstance(part, type) and issubclass(part, base) else part
     kind = base.__name__.lower()
     if not isinstance(part, base):
-        raise UsageError(
-            f"{text}: a {kind} is an object of a class derived from {base.__module__}.{base.__name__}, and this is "
-            f"{f'the class {part.__name__}' if isinstance(part, type) else f'of type {type(part).__name__}'}"
-        )
+        wanted = f"an object of a class derived from {base.__module__}.{base.__name__}"
+        got = f"the class {part.__name__}" if isinstance(part, type) else f"of type {type(part).__name__}"
+        raise UsageError(f"{text}: a {kind} is {wanted}, and this is {got}")
     missing = [name for name in lacking if getattr(type(part), name, None) is getattr(base, name, None)]
     missing = [name for name in missing if name not in vars(part)]
     if missing:

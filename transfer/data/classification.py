@@ -222,10 +222,8 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
     for name, split in splits.items():
         wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(layout.classes)))
         if len(wrong):
-            raise UserError(
-                f"{split.place(int(wrong[0]))}: label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1} "
-                f"({len(wrong)} images like this)"
-            )
+            fault = f"label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1}"
+            raise UserError(f"{split.place(int(wrong[0]))}: {fault} ({len(wrong)} images like this)")
         empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.present())]
         if empty and name == "train" and not layout.sparse:
             raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {shortened(empty)}")

@@ -27,6 +27,10 @@ BESIDE = "_annotations.coco.json"
 EXPORTED = tuple(f"{name}/{BESIDE}" for name in ("train", "valid", "test"))
 
 
+Trees = tuple[tuple[str, ...], ...]
+"""Lists of files and folders (with a slash at the end) in the folder of a dataset, any of which may be there."""
+
+
 @dataclass(frozen=True)
 class Format:
     """How a layout looks on disk, and which YAML keys beyond the common ones it understands.
@@ -35,7 +39,7 @@ class Format:
     Without trees any folder will do, and the reader of the format judges it.
     """
 
-    trees: tuple[tuple[str, ...], ...] = ()
+    trees: Trees = ()
     keys: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
     """Patterns, of which one tells a layout without trees where the user names a folder alone."""

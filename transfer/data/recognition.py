@@ -78,10 +78,9 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
             _refuse_unread(place, *kinds)
         _refuse_label_maps(folder, *kinds)
     if below := [path for path in children if path in found or _kinds(path)]:
-        raise UsageError(
-            f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
-            "a YAML file with `format: images`, which reads all images without labels"
-        )
+        named = " or ".join(sorted(map(os.path.relpath, below)))
+        others = "a YAML file with `format: images`, which reads all images without labels"
+        raise UsageError(f"{folder}: contains datasets; set --dataset to {named}, or to {others}")
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -222,10 +221,9 @@ def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
     lossy = next((name for name in images if not name.lower().endswith(LOSSLESS)), None)
     others = looked_at if lossy is None else [lossy, *looked_at]
     if share >= MIXED and any(_is_photograph(folder / name) for name in others):
-        raise UsageError(
-            f"{folder}: among its images are label maps, as they have few colors ({shortened(maps, 3)}); {COPY}; if "
-            f"they are images as the others, use a YAML file with `format: {kind}`, `root: {folder}`"
-        )
+        found = f"among its images are label maps, as they have few colors ({shortened(maps, 3)})"
+        fix = f"use a YAML file with `format: {kind}`, `root: {folder}`"
+        raise UsageError(f"{folder}: {found}; {COPY}; if they are images as the others, {fix}")
 
 
 def _refuse_unread(folder: Path, kind: str = "images") -> None:

@@ -17,7 +17,7 @@ from transfer.core.grouped import grouped_by
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
-from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, missing_entries, read_archives
+from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, missing_entries, read_archives
 from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
@@ -100,10 +100,9 @@ def resolve_dataset(name: str) -> DatasetSpec:
         kind, keys = recognise(folder)
         return DatasetSpec(name=title, format=kind, root=(str(folder),), options=keys, recognised=True)
     if name not in dataset_names():
-        raise UsageError(
-            f"unknown dataset {name!r}{did_you_mean(name, dataset_names()) or ';'} use a name of "
-            f"`python -m transfer --list datasets`, a YAML file, a folder, or {ADAPTER}NAME"
-        )
+        near = did_you_mean(name, dataset_names()) or ";"
+        others = f"`python -m transfer --list datasets`, a YAML file, a folder, or {ADAPTER}NAME"
+        raise UsageError(f"unknown dataset {name!r}{near} use a name of {others}")
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
 
 
@@ -115,10 +114,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     if users:
         kind = locate(kind, folder)
     elif kind not in FORMATS:
-        raise UsageError(
-            f"{path}: `format` is {kind!r}{did_you_mean(kind, FORMATS)}\nknown: {', '.join(FORMATS)}; "
-            "or path/to/file.py:NAME"
-        )
+        known = f"known: {', '.join(FORMATS)}; or path/to/file.py:NAME"
+        raise UsageError(f"{path}: `format` is {kind!r}{did_you_mean(kind, FORMATS)}\n{known}")
     layout = Format() if users else FORMATS[kind]
     common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
     if not users:  # a user's function says what it takes when it is called
@@ -206,7 +203,7 @@ def data_folder(data: Path | None) -> Path | None:
     return Path(with_home(str(named))) if named else None
 
 
-def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
+def find_root(spec: DatasetSpec, data: Path | None, trees: Trees | None = None) -> Path:
     """Return the folder that holds the dataset; that of a bundled one, which is drawn on first use.
 
     Args:
@@ -256,7 +253,7 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
     return found[0] if found else None
 
 
-def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:
+def _reason_not_held(path: Path, trees: Trees) -> str | None:
     """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
     if not path.is_dir():
         return "no such folder"
@@ -264,13 +261,10 @@ def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | No
     return f"missing, empty or unreadable: {', '.join(lacks)}" if lacks else None
 
 
-def _not_found_message(
-    spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
-) -> str:
+def _not_found_message(spec: DatasetSpec, base: Path | None, looked: list[Path], trees: Trees) -> str:
     if spec.recognised:
         fix = f"`format: {spec.format}`, `root: {looked[0]}` and what fits of {', '.join(FORMATS[spec.format].keys)}"
-        reason = _reason_not_held(looked[0], trees)
-        return f"{spec.name}: {looked[0]}: {reason}; add it, or use a YAML file with {fix}"
+        return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, or use a YAML file with {fix}"
     lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
     reasons = grouped_by(dict.fromkeys(looked), lambda path: _reason_not_held(path, trees))
     lines += [f"  looked at {', '.join(map(str, paths))}: {reason}" for reason, paths in reasons.items()]
@@ -282,7 +276,9 @@ def _not_found_message(
 
 
 def manifest_digest(files: Iterable[tuple[str, int, Any]]) -> str:
-    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content as bytes or array) of every file.
+    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content) of every file.
+
+    The sha256 is of bytes, or an array of uint8.
 
     The order in which they come does not count, nor does the folder: a copy has the digest of its original.
     """

@@ -94,10 +94,9 @@ def _download(archive: Archive, file: Path) -> None:
         reason = getattr(error, "reason", None) or error
         raise UserError(f"{archive.url}: cannot be downloaded ({reason}); rerun the command") from None
     if (checksum := _checksum(file, archive)) != published:
-        raise UserError(
-            f"{archive.url}: {checksum} is the checksum of {file.stat().st_size} bytes, but the published file has "
-            f"{published}: the download was damaged, or the file was replaced; rerun the command"
-        )
+        found = f"{checksum} is the checksum of {file.stat().st_size} bytes, but the published file has {published}"
+        fix = "the download was damaged, or the file was replaced; rerun the command"
+        raise UserError(f"{archive.url}: {found}: {fix}")
 
 
 def _checksum(file: Path, archive: Archive) -> str:

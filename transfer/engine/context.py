@@ -65,7 +65,7 @@ class Context:
     observer: "Callable[[Any, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     watch: Callable[[Any], Any] | None = None
-    """Makes of a learner what measures its blocks in some steps; see `backbones.diagnostics.block_watch`."""
+    """Makes of a learner what measures its blocks in some steps; see `backbones.diagnostics.recorder`."""
     stop_signal: int | None = None
 
     def observe(self, backbone: torch.nn.Module, epoch: int) -> dict[str, Any]:
@@ -144,10 +144,9 @@ class Context:
             UserError: its weights are others than those that the run was planned with.
         """
         if self.weights_id not in ("", backbone.weights_id):
-            raise UserError(
-                f"weights {backbone.spec.weights}: modified while the command was running ({self.weights_id} when it "
-                f"began, {backbone.weights_id} now); start it again"
-            )
+            ids = f"{self.weights_id} when it began, {backbone.weights_id} now"
+            fault = f"modified while the command was running ({ids})"
+            raise UserError(f"weights {backbone.spec.weights}: {fault}; start it again")
         self._settle_threads(operations["total"] * images)
         self.backbone, self.untrained = backbone.spec.as_dict(), backbone.untrained
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())

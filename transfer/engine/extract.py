@@ -121,9 +121,8 @@ def raise_if_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
     """Raise NotFinite where any of `broken` [M] is set; see `check_finite`."""
     if broken.any():
         first, count = str(names[int(broken.int().argmax())]), int(broken.sum())
-        raise NotFinite(
-            f"{what}: not finite for {first}" + f" and {count - 1} more of {len(names)} images" * (count > 1)
-        )
+        others = f" and {count - 1} more of {len(names)} images" * (count > 1)
+        raise NotFinite(f"{what}: not finite for {first}{others}")
 
 
 def constant_channels(features: Tensor, flat: float) -> Tensor:

@@ -27,10 +27,8 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
         if not fnmatch.filter(trained, pattern):
             near = did_you_mean(pattern, [*trained, *(f"*{word}*" for name in trained for word in name.split("."))])
             parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
-            raise UsageError(
-                f"--trainable {pattern!r} matches no trainable parameter{near or ';'} use patterns of its "
-                f"components: {' '.join(parts)}"
-            )
+            fix = f"use patterns of its components: {' '.join(parts)}"
+            raise UsageError(f"--trainable {pattern!r} matches no trainable parameter{near or ';'} {fix}")
     for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 

@@ -109,6 +109,10 @@ class _Window(NamedTuple):
     """Standard error of the mean, from differences of neighbours, which a trend hardly widens (von Neumann 1941)."""
 
 
+_Windows = Mapping[str, tuple[_Window, _Window]]
+"""The first and the last window of each column."""
+
+
 def window_steps(steps: int) -> int:
     """Return the steps of the windows at the start and the end of training: a tenth, at least 20."""
     return max(FEWEST, steps // 10) if steps >= 2 * FEWEST else steps // 2
@@ -155,9 +159,7 @@ def judge(
     return Outcome(status, reason, step, RULE, asdict(signs), means, max(rates, default=None))
 
 
-def _verdict(
-    made: int, windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None, errors: float
-) -> tuple[Status, str]:
+def _verdict(made: int, windows: _Windows, signs: Signs, score: float | None, errors: float) -> tuple[Status, str]:
     name, level = signs.statistic, signs.chance
     if not made:
         return "not_judged", "nothing was trained"
@@ -186,9 +188,7 @@ def _verdict(
     return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
 
 
-def _above_chance(
-    windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None, errors: float
-) -> bool:
+def _above_chance(windows: _Windows, signs: Signs, score: float | None, errors: float) -> bool:
     """Return whether more is right than a constant prediction has right, in training or in validation."""
     if signs.accuracy is not None and "accuracy" in windows:
         last = windows["accuracy"][1]
@@ -205,7 +205,7 @@ def above_chance(score: float, level: float, samples: int) -> bool:
     return hits > level * samples and bool(betainc(hits, samples - hits + 1, level) < BY_GUESSING)
 
 
-def _collapsed(windows: Mapping[str, tuple[_Window, _Window]], signs: Signs) -> str:
+def _collapsed(windows: _Windows, signs: Signs) -> str:
     """Return why the last window looks collapsed; an empty text if it does not."""
     if "spread" in windows:
         first, last = (window.mean for window in windows["spread"])

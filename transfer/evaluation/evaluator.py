@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from backbones.diagnostics.block_watch import BlockWatch
+from backbones.diagnostics.recorder import BlockWatch
 from transfer.cli.command import Command
 from transfer.core.errors import DeviceLost, Notice, UsageError, UserError, count
 from transfer.core.files import write_atomic
@@ -216,8 +216,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             traceback.clear_frames(error.__traceback__)  # they hold the model, and the next run needs the memory
             raise reported from None
         raise
-    shared_record: Record = dist.broadcast_object(record)
-    return shared_record
+    return dist.broadcast_object(record)
 
 
 @contextlib.contextmanager

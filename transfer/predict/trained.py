@@ -205,8 +205,7 @@ class Trained:
         if own:
             return {"features": own(self.model, images, self.options, self.context).numpy()}
         view, batch = SplitDataset(images, self.view), self.options.eval_batch_size
-        rows = extract(self._pooled, view, self.context, batch_size=batch, label="features")
-        return {"features": rows.numpy()}
+        return {"features": extract(self._pooled, view, self.context, batch_size=batch, label="features").numpy()}
 
     def _pooled(self, images: Tensor) -> Tensor:
         return self.maps(images)[-1].mean((2, 3)) if self.maps else self.backbone.pooled(images)

@@ -39,10 +39,8 @@ def users_file(record: Record, part: str) -> str:
     code = record.user_code[part]
     file = user_code.locate(code["file"])
     if (here := user_code.digest(file)) != code["sha256"]:
-        raise UserError(
-            f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "
-            f"{here[:12]} here)"
-        )
+        shas = f"sha256 {code['sha256'][:12]} in the record, {here[:12]} here"
+        raise UserError(f"the {part} of the run, {file}: the file has changed since ({shas})")
     user_code.check_allowed(file)
     return file
 
@@ -136,9 +134,8 @@ def task_of(record: Record) -> "Task":
     except (ImportError, AttributeError) as error:
         raise UserError(f"task {name} is not available ({error})") from None
     if task.version != record.task_version:
-        raise UserError(
-            f"version {record.task_version} of task {name} made the record, and here is version {task.version}"
-        )
+        made = f"version {record.task_version} of task {name} made the record"
+        raise UserError(f"{made}, and here is version {task.version}")
     return task
 
 

@@ -224,10 +224,9 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
         raise UserError(f"{data.name}: a classifier needs two classes; the images have {len(data.classes)}")
     check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
     if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
-        raise UsageError(
-            f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; use "
-            f"one of {', '.join(VOLOS)}, or --dense-weight 0"
-        )
+        fix = f"use one of {', '.join(VOLOS)}, or --dense-weight 0"
+        fault = f"backbone {spec.name} has no classifier for its tokens"
+        raise UsageError(f"--dense-weight {options.dense_weight}: {fault}; {fix}")
     train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     share = context.micro_batch(options.batch_size, options.grad_accum_steps)
     if options.mixes and options.mixing == "timm" and share % 2:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.diagnostics.block_watch import BlockWatch
+from backbones.diagnostics.recorder import BlockWatch
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.backbones.support import IMAGES, in_pieces, tiny, users_file
 from tests.support import Classifier, context, fit_options

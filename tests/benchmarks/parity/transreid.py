@@ -366,8 +366,7 @@ def _malformed(epoch: list[list[int]], identities: Sequence[int], p: int, k: int
 def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, and test images, both as normalised."""
     pixels = [PIXELS] * 3
-    given = {"flip": options.flip, "pad": options.pad, "erase": options.erase, "mean": pixels, "std": pixels}
-    train = reid_train_transform(options.size, **given)  # type: ignore[arg-type]
+    train = reid_train_transform(options, pixels, pixels)
     test = reid_test_transform(options.size)
     largest, changed, kept = 0.0, 0, []
     for seed, sample in zip(range(DRAWS), itertools.cycle(dataset.train)):

@@ -239,10 +239,8 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
                 value = given[name] = as_number(value) if polygons or name not in TEXTS else value
             if not fits(value):
                 fault = f"is {given[name]!r:.80}" if name in given else "is missing"
-                raise UserError(
-                    f"{file}: entry {number} of `{key}` (id {given.get('id')!r:.20}): `{name}` {fault}; it must be "
-                    f"{requirement}; {HINT}"
-                )
+                where = f"entry {number} of `{key}` (id {given.get('id')!r:.20})"
+                raise UserError(f"{file}: {where}: `{name}` {fault}; it must be {requirement}; {HINT}")
 
 
 def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
@@ -262,10 +260,9 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     values, ids = np.array(references, dtype=np.int64), np.array(known, dtype=np.int64)
     unknown = ~np.isin(values, ids)
     if unknown.any():
-        raise UserError(
-            f"{file}: {int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: "
-            f"{shortened(np.unique(values[unknown]).tolist())}; remove these annotations or complete `{table}`"
-        )
+        lost = shortened(np.unique(values[unknown]).tolist())
+        fault = f"{int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: {lost}"
+        raise UserError(f"{file}: {fault}; remove these annotations or complete `{table}`")
     return np.searchsorted(ids, values)
 
 
@@ -278,10 +275,9 @@ def _check_encodings(file: Path, ids: NDArray[Any], segmentations: list[Any], si
         size, counts = segmentations[row]["size"], segmentations[row]["counts"]
         total = sum(counts) if isinstance(counts, list) else next(lengths)
         if size != [height, width] or total != height * width:
-            raise UserError(
-                f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
-                f"{size!r:.80}, but the image's is {[height, width]}; encode the mask again"
-            )
+            stated = f"{total} pixels and of `size` {size!r:.80}, but the image's is {[height, width]}"
+            fault = f"the run-length encoding of annotation {ids[row]} is of {stated}"
+            raise UserError(f"{file}: {fault}; encode the mask again")
 
 
 def _lengths(texts: list[str]) -> NDArray[Any]:

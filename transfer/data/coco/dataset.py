@@ -251,14 +251,12 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
     names = dict(sorted((owns[0] | owns[-1]).items()))
     lone = sorted(owns[0].items() ^ owns[-1].items())
     if odd := [(number, name) for number, name in lone if number in owns[0].keys() & owns[-1].keys()]:
-        raise UserError(
-            f"{' and '.join(str(split.file) for split, *_ in read.values())} have different categories (id, name): "
-            f"{shortened(odd)}; write both files with the same"
-        )
+        files = " and ".join(str(split.file) for split, *_ in read.values())
+        found = f"have different categories (id, name): {shortened(odd)}"
+        raise UserError(f"{files} {found}; write both files with the same")
     used = {[*own][label] for split, own, _ in read.values() for label in np.unique(split.label)}
-    kept: dict[str, int] = {}
-    for number in sorted(names, key=lambda number: (number not in used, number)):
-        kept.setdefault(names[number], number)
+    ranked = sorted(names, key=lambda number: (number not in used, number))
+    kept = {names[number]: number for number in reversed(ranked)}
     classes = {number: names[number] for number in sorted(kept.values())}
     label_of = {name: label for label, name in enumerate(classes.values())}
     splits = {
@@ -293,10 +291,8 @@ def _check_usable(splits: Splits) -> None:
         if name == "train":
             used, aim, others = split.trained, "trained on", f"crowds{UNTRAINED}"
         if not used.any():
-            raise UserError(
-                f"{split.file}: of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} "
-                f"are {others}; set another file in the dataset's YAML file"
-            )
+            fault = f"of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} are {others}"
+            raise UserError(f"{split.file}: {fault}; set another file in the dataset's YAML file")
 
 
 def _lacking_classes(train: CocoSplit | None, val: CocoSplit | None, names: Sequence[str]) -> list[str]:

@@ -54,8 +54,7 @@ class Segmentations:
     @property
     def present(self) -> NDArray[Any]:
         """Return whether each object has a segmentation, bool [M]."""
-        sizes: NDArray[Any] = np.diff(self.ends)[self.rows]
-        return sizes > len(marshal.dumps(None))
+        return np.diff(self.ends)[self.rows] > len(marshal.dumps(None))
 
     def select(self, rows: NDArray[Any]) -> Self:
         """Return the segmentations of these rows, int64 [M]; the bytes are shared."""
@@ -264,10 +263,8 @@ def _check_sizes(split: CocoSplit, looks: list[Look]) -> None:
     if _sizes(looks, not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
         cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
-    raise UserError(
-        f"{split.file}: {len(wrong)} images do not have the size (width x height) that it states:"
-        f"{''.join(wrong[:5])}\n{cure}"
-    )
+    fault = f"{len(wrong)} images do not have the size (width x height) that it states:{''.join(wrong[:5])}"
+    raise UserError(f"{split.file}: {fault}\n{cure}")
 
 
 def _ends_as_jpeg(path: str) -> bool:

@@ -219,17 +219,14 @@ def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None
     features = read_files(next(filter(None, (find(folder, name) for name in names)))).table.features
     keys = {name: hub[name] for name in ("train", "val") if hub[name] in names}
     keys |= {name: hub[name] for name in ("image", "label") if hub[name] in features}
-    options = replace(spec, options=keys)
-    return layout_from_rows(options, folder, lambda name: find(folder, name), read_files)
+    return layout_from_rows(replace(spec, options=keys), folder, lambda name: find(folder, name), read_files)
 
 
 def _published_on_hub(spec: DatasetSpec, hub: dict[str, Any]) -> FoundLayout | None:
     """Return the pinned revision in the hub's cache; where none is pinned, the only one that is there."""
     there = cached_revisions(hub["id"])
     if not hub["revision"] and len(there) > 1:
-        raise UserError(
-            f"{spec.name}: {cache_of(hub['id'])} has {shortened(there)}, but no revision is pinned: set `revision` in "
-            "your own YAML file"
-        )
+        fault = f"{cache_of(hub['id'])} has {shortened(there)}, but no revision is pinned"
+        raise UserError(f"{spec.name}: {fault}: set `revision` in your own YAML file")
     keys = {**hub, "hub": hub["id"], "revision": hub["revision"] or there[0]} if there else {}
     return hf(replace(spec, options=keys), None) if there else None

@@ -260,17 +260,15 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout) -> FoundLayout:
     of_tissues, keys = spec.format == "colorectal_histology", []
     tissues = [_tissue(name) for name in layout.classes]
     if of_tissues and (odd := set(tissues).difference(map(_tissue, TISSUES))):
-        raise UserError(
-            f"{spec.name}: {shortened(sorted(odd))}: none of the tissues {', '.join(map(_tissue, TISSUES))}"
-        )
+        known = ", ".join(map(_tissue, TISSUES))
+        raise UserError(f"{spec.name}: {shortened(sorted(odd))}: none of the tissues {known}")
     for index, path in enumerate(whole.published_names()):
         name = (path or "").replace("\\", "/").rpartition("/")[2]
         if not name.lower().endswith((".tif", ".tiff")):
             stated = f"the file name {path!r}" if path else "no file name"
-            raise UserError(
-                f"{whole.place(index)}: {stated}, but the split of {spec.name} goes by the names of the published .tif "
-                f"files; use these: {spec.how or 'the published folders'}"
-            )
+            rule = f"the split of {spec.name} goes by the names of the published .tif files"
+            use = f"use these: {spec.how or 'the published folders'}"
+            raise UserError(f"{whole.place(index)}: {stated}, but {rule}; {use}")
         keys.append(f"{tissues[whole.labels[index]]}/{name}" if of_tissues else name)
     digests = [hashlib.md5(f"train{key}".encode()).hexdigest() for key in keys]
     order = np.array(sorted(range(len(keys)), key=lambda index: (digests[index], keys[index])))

@@ -117,9 +117,8 @@ class Rows:
             return str(fitting[0])
         kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
         found = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
-        raise UserError(
-            f"{self.source.files[0]}: {found}: set the key `{key}` to one of the columns: {', '.join(kinds)}"
-        )
+        fix = f"set the key `{key}` to one of the columns: {', '.join(kinds)}"
+        raise UserError(f"{self.source.files[0]}: {found}: {fix}")
 
     def check_values(self, values: Any, column: str) -> None:
         """Raise UserError that names the first row without a value."""
@@ -169,9 +168,8 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
         return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" * ({*words} <= {"", "-1"}))
     found = values.to_numpy()
     if len(odd := np.flatnonzero(found != found.astype(np.int64))):
-        raise UserError(
-            f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not an integer"
-        )
+        first = int(odd[0])
+        raise UserError(f"{rows.source.place(first)}: label {found[first]} in column {column!r} is not an integer")
     names = getattr(rows.table.features[column], "names", None)
     return RowLabels(found.astype(np.int64), names, "no labels (-1)" * bool((found == -1).all()))
 
@@ -246,8 +244,7 @@ def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> Fi
     check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
     if any(map(os.path.isabs, paths)):
         folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
-    names = [os.path.relpath(path, folder) for path in full]
-    return FileSplit.of(split, folder, names, labels)
+    return FileSplit.of(split, folder, (os.path.relpath(path, folder) for path in full), labels)
 
 
 def layout_from_rows(

@@ -164,9 +164,8 @@ class ArraySplit(FileSplit):
 
         pixels = to_pixels(self.decoded(index))
         if (count := len(pixels)) != self.channels:
-            raise UserError(
-                f"{self.path(index)}: {count} channels, for a backbone of {self.channels}: set --in-chans {count}"
-            )
+            fault = f"{count} channels, for a backbone of {self.channels}"
+            raise UserError(f"{self.path(index)}: {fault}: set --in-chans {count}")
         return pixels
 
     def read_channels(self, channels: int) -> None:

@@ -118,9 +118,8 @@ def _fast(step: Any) -> Any:
     if isinstance(step, ColorJitter):
         return fast_ops.FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
-        raise UsageError(
-            f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; use `pil`"
-        )
+        fault = f"knows timm's RandAugment and AutoAugment, not its {type(step).__name__}"
+        raise UsageError(f"--image-ops fast: {fault}; use `pil`")
     for op in _operations([step]):
         op.aug_fn = fast_ops.TIMM[op.name]
     return step

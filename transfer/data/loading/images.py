@@ -115,15 +115,7 @@ def to_pixels(image: Image.Image | NDArray[Any] | Tensor) -> Tensor:
     return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
-def reid_train_transform(
-    size: tuple[int, int] = (256, 128),
-    *,
-    flip: float = 0.5,
-    pad: int = 10,
-    erase: float = 0.5,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.5, 0.5, 0.5),
-) -> Callable[[Any], list[Tensor]]:
+def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[float]) -> Callable[[Any], list[Tensor]]:
     """PIL image or uint8 [C, H, W] -> [itself, box, noise]: resize, flip, pad with black, crop, draw a box to erase.
 
     The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
@@ -131,16 +123,15 @@ def reid_train_transform(
     that bytes travel there. Erased pixels lie outside [0, 1]: see `RandomErasing`.
 
     Args:
-        size: (H, W).
-        flip: probability of a horizontal flip.
-        pad: black pixels added on each side before cropping back to `size`.
-        erase: probability of random erasing.
+        options: `size` (H, W); `flip`, the probability of a horizontal flip; `pad`, the black pixels added on each side
+            before cropping back to `size`; `erase`, the probability of random erasing.
         mean: the mean of the backbone's normalisation; with `std` it sets the noise of the erased box.
         std: likewise.
     """
-    resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
-    geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
-    return v2.Compose([resize, *geometry, v2.PILToTensor(), RandomErasing(erase, mean, std).draw])
+    size = [*options.size]
+    resize = v2.Resize(size, InterpolationMode.BICUBIC)
+    geometry = [v2.RandomHorizontalFlip(options.flip), v2.Pad(options.pad), v2.RandomCrop(size)]
+    return v2.Compose([resize, *geometry, v2.PILToTensor(), RandomErasing(options.erase, mean, std).draw])
 
 
 def collate_boxes(samples: list[Any]) -> Any:

@@ -45,9 +45,8 @@ def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: i
     """
     images = grouped_by(range(len(identities)), identities.__getitem__)
     if len(images) < p:
-        raise UserError(
-            f"a batch takes {p} identities, but the training set has {len(images)}: lower P to at most that"
-        )
+        fix = "lower P to at most that"
+        raise UserError(f"a batch takes {p} identities, but the training set has {len(images)}: {fix}")
     generator = np.random.default_rng([seed, epoch])
     groups = {identity: _groups(images[identity], k, generator) for identity in sorted(images)}
     available = sorted(groups)

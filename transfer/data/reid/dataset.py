@@ -332,10 +332,9 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     several = sorted(identity for identity, own in seen.items() if len(own) > 1)
     count, most = round(share * len(seen)), min(len(several), len(seen) - 2)
     if not 2 <= count <= most:
-        raise UserError(
-            f"{data.name}: --validation-share {share:g} of {len(seen)} training identities is {count}; it must be from "
-            f"2 to {most} ({len(several)} identities were seen by several cameras, and 2 must remain)"
-        )
+        limits = f"from 2 to {most} ({len(several)} identities were seen by several cameras, and 2 must remain)"
+        given = f"--validation-share {share:g} of {len(seen)} training identities is {count}"
+        raise UserError(f"{data.name}: {given}; it must be {limits}")
     generator = np.random.default_rng([seed, count])
     drawn = {several[place] for place in generator.choice(len(several), count, replace=False)}
     query, gallery = list[Sample](), list[Sample]()

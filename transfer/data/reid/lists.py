@@ -157,9 +157,8 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
 
     name = str(spec.options.get("set"))
     if name not in known:
-        raise UsageError(
-            f"torchreid knows no image dataset {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
-        )
+        near = did_you_mean(name, known)
+        raise UsageError(f"torchreid knows no image dataset {name!r}{near}\nknown: {', '.join(sorted(known))}")
     kind = known[name]
     folder = root / getattr(kind, "dataset_dir", "")
     if not folder.is_dir():  # some classes would download it
@@ -221,9 +220,8 @@ def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
             return kind(root=str(links), verbose=False, **options)
         except Exception as error:  # another project's code, on data that it may not expect
             reason = str(error).replace(str(links), str(root))
-            raise UserError(
-                f"{name}: torchreid cannot open it under {root}: {type(error).__name__}: {reason}"
-            ) from error
+            fault = f"torchreid cannot open it under {root}: {type(error).__name__}"
+            raise UserError(f"{name}: {fault}: {reason}") from error
 
 
 def _samples(rows: list[tuple[Any, ...]], links: Path, root: Path, name: str) -> list[Sample]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from transfer.core.errors import UsageError, UserError
+from transfer.data.layouts import Trees
 from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
@@ -54,7 +55,7 @@ class Splits:
     """What was chosen or skipped, a line each."""
 
 
-def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
+def trees_of(spec: DatasetSpec) -> Trees | None:
     """Return what a folder must hold (see `Format.trees`) by the keys of the YAML; None: what its format says.
 
     Training images that no key names may be missing: such a set is scored only.
@@ -217,9 +218,7 @@ def matched(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
 
 
 def _first_by_content(samples: list[Sample], n: int) -> set[int]:
-    first: dict[int, Sample] = {}
-    for sample in samples:
-        first.setdefault(sample.identity, sample)
+    first = {sample.identity: sample for sample in reversed(samples)}
     return set(sorted(first, key=lambda identity: (_content(first[identity]), identity))[:n])
 
 

@@ -87,10 +87,9 @@ def unreadable(
     verdicts = read_once(verdict, listing, f"checking {name}")
     bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
     if bad and not skip:
-        raise UserError(
-            f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{_list_some([*bad.values()])}\n"
-            "restore or convert them, or exclude them with `--drop-corrupt` of a run"
-        )
+        fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
+        listed = _list_some([*bad.values()])
+        raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
     return np.array([*bad], dtype=np.int64), [found for found in verdicts if not isinstance(found, str)]
 
 

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -27,7 +29,7 @@ def test_train_transform_equals_the_published_pipeline(size):
             TimmErasing(0.5, mode="pixel", max_count=1, device="cpu"),
         ]
     )
-    ours = reid_train_transform(size, flip=0.5, pad=10, erase=0.5, mean=mean, std=std)
+    ours = reid_train_transform(SimpleNamespace(size=size, flip=0.5, pad=10, erase=0.5), mean, std)
     normalise, samples, wanted = v1.Normalize(mean, std), [], []
     for number, image in enumerate(IMAGES * 3):
         with seeded(number):

@@ -1,5 +1,6 @@
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 def images(tmp_path):
     folder, names = write_images(tmp_path, len(IDENTITIES), 0), [f"{n}.jpg" for n in range(len(IDENTITIES))]
     files = FileSplit.of("train", folder, names, IDENTITIES)
-    return SplitDataset(files, reid_train_transform((32, 16), pad=2), seed=3, preload=False)
+    options = SimpleNamespace(size=(32, 16), flip=0.5, pad=2, erase=0.5)
+    return SplitDataset(files, reid_train_transform(options, (0.5,) * 3, (0.5,) * 3), seed=3, preload=False)
 
 
 def epoch_batches(epoch):

@@ -1,5 +1,6 @@
 import hashlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
     mean, std = (0.5,) * channels, (0.1,) * channels
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
     crops = MultiCrop(dino_options(size=SIDE, resize=None, image_ops="fast"), colors=False)
-    reid = reid_train_transform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
+    reid = reid_train_transform(SimpleNamespace(size=(SIDE, SIDE), flip=0.5, pad=0, erase=0.0), mean, std)
     steps = (train_transform(SIDE, recipe, mean, std), reid)
     for number in range(5):
         views = [SplitDataset(split, step)[0, 0, number][0] for step in steps]
