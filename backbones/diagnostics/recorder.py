@@ -38,11 +38,10 @@ from transfer.engine.extract import compute_rows
 from transfer.engine.learner import Learner
 
 Core = Callable[..., Tensor]
-Receive = Callable[[Tensor], None]
 
 
 @contextmanager
-def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
+def weights_shown(attention: Any, receive: Callable[[Tensor], None]) -> Iterator[None]:
     """Call `receive` with the attention's weights in every forward pass within the block."""
 
     def show(module: Any, inputs: tuple[Tensor, ...], options: dict[str, Any]) -> None:

@@ -88,9 +88,7 @@ class Loaded:
         return f"weights {self.weights}: {said}" if said else ""
 
 
-def read_weights(
-    model: nn.Module, located: Located, spec: BackboneSpec, head: Collection[str] = ()
-) -> tuple[Network, str]:
+def read_weights(model: nn.Module, located: Located, spec: BackboneSpec, head: Names = ()) -> tuple[Network, str]:
     """Return the network of a file under the model's names, the position grid resampled, without heads other than
     `head`; and in words what was done to the positions.
 
@@ -130,7 +128,7 @@ def _describe(old: Grid, new: Grid, *, known: bool) -> str:
 
 
 def load_weights(
-    model: nn.Module, network: Network, located: Located, spec: BackboneSpec, apart: Collection[str] = ()
+    model: nn.Module, network: Network, located: Located, spec: BackboneSpec, apart: Names = ()
 ) -> tuple[list[str], list[str]]:
     """Load the network that `read_weights` returned into a model.
 

@@ -7,7 +7,7 @@ T tokens, D channels, F channels of the features, C classes.
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
-from transfer.engine.extract import check_finite, check_varied, raise_if_broken
+from transfer.engine.extract import Encode, check_finite, check_varied, raise_if_broken
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import freeze_others
@@ -39,7 +39,6 @@ from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
 
-Encode = Callable[[Tensor], Tensor]
 ROWS = 8192  # validation features that are classified at a time
 
 

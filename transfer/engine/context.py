@@ -22,6 +22,7 @@ from tqdm import tqdm
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
 from transfer.core.process import ALONE, Ranks, Threads, core_limit, signals_answered, usable_cores
 from transfer.data.loading.loader import RunLoader, shuffled_batches, total_steps
+from transfer.data.loading.workers import Collate
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
 from transfer.engine.options import Precision
@@ -88,7 +89,7 @@ class Context:
         epoch_batches: Callable[[int], list[list[int]]],
         *,
         parts: int,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate: Collate | None = None,
         epochs: float = 1,
         repeats: int = 1,
     ) -> RunLoader:
@@ -121,9 +122,7 @@ class Context:
             lengths=lengths if epochs > 1 else (),
         )
 
-    def shuffled(
-        self, dataset: Dataset[Any], options: Any, *, collate: Callable[[list[Any]], Any] | None = None
-    ) -> RunLoader:
+    def shuffled(self, dataset: Dataset[Any], options: Any, *, collate: Collate | None = None) -> RunLoader:
         """Return the loader of all samples in random order, without an incomplete batch at the end of an epoch."""
         batches = partial(shuffled_batches, len(dataset), options.batch_size, seed=self.seed)  # type: ignore[arg-type]
         return self.loader(dataset, batches, parts=options.grad_accum_steps, collate=collate)

@@ -10,14 +10,15 @@ from torch.utils.data import Dataset, default_collate
 
 from transfer.core.process import part_of_rank, usable_cores
 from transfer.data.loading.images import to_floats
-from transfer.data.loading.workers import load
+from transfer.data.loading.workers import Collate, load
 from transfer.engine import dist
 from transfer.engine.context import Context
 
+Encode = Callable[[Tensor], Tensor]
+"""Images [B, C, H, W] -> features [B, D]."""
 
-def extract(
-    encode: Callable[[Tensor], Tensor], dataset: Dataset[Any], context: Context, *, batch_size: int, label: str
-) -> Tensor:
+
+def extract(encode: Encode, dataset: Dataset[Any], context: Context, *, batch_size: int, label: str) -> Tensor:
     """Return features [N, D] in float32 on the CPU, row i of image i, the same on every rank.
 
     Args:
@@ -61,7 +62,7 @@ def load_batches(
     context: Context,
     *,
     label: str,
-    collate: Callable[[list[Any]], Any] = default_collate,
+    collate: Collate = default_collate,
 ) -> Iterator[Any]:
     """Yield the collated samples of each batch of indices, in order, under a progress bar.
 
@@ -77,9 +78,7 @@ def load_batches(
         raise
 
 
-def _loaded(
-    dataset: Dataset[Any], batches: Iterable[list[int]], context: Context, collate: Callable[[list[Any]], Any]
-) -> Iterator[Any]:
+def _loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context, collate: Collate) -> Iterator[Any]:
     """Yield the batches without loader processes by threads, on all cores of this rank: PIL and the codecs release the
     interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
     """

@@ -20,7 +20,7 @@ from transfer.core.errors import UserError
 from transfer.core.grouped import grouped_by
 from transfer.core.process import ALONE, Ranks, part_of_rank
 from transfer.core.seeding import restored_generators
-from transfer.data.loading.workers import load
+from transfer.data.loading.workers import Collate, load
 
 
 def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: int) -> list[list[int]]:
@@ -153,7 +153,7 @@ class RunLoader:
     parts: int = 1
     ranks: Ranks = ALONE
     on_gpu: bool = False
-    collate: Callable[[list[Any]], Any] | None = None
+    collate: Collate | None = None
     lengths: Sequence[int] = ()
 
     def stream(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, Any]]:

@@ -29,6 +29,10 @@ ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 ALIGNED = 64
 
 
+Collate = Callable[[list[Any]], Any]
+"""Samples -> batch."""
+
+
 def start_server(module: str = "") -> None:
     """Start the server, unless it runs; it imports while this process goes on, and ends with it and its workers.
 
@@ -48,7 +52,7 @@ def load(
     *,
     workers: int,
     on_gpu: bool,
-    collate: Callable[[list[Any]], Any] | None = None,
+    collate: Collate | None = None,
     ahead: int = 2,
 ) -> Iterator[Any]:
     """Yield the collated samples of each batch of keys, in order, on a GPU in pinned memory.

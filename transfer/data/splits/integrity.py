@@ -218,9 +218,7 @@ def shared_images(first: Images, second: Images) -> list[tuple[int, int]]:
     return [(places[others[row]], row) for row in np.flatnonzero(np.isin(others, digests)).tolist()]
 
 
-def overlap_notes(
-    name: str, images: Mapping[str, Images], *, trained: str = "", allowed: bool = False
-) -> tuple[str, ...]:
+def overlap_notes(name: str, images: Mapping[str, Images], *, trained: str = "", allowed: bool = False) -> list[str]:
     """Return a line for each test split that shares images with the training split.
 
     Args:
@@ -246,4 +244,4 @@ def overlap_notes(
                 "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"
             )
         notes.append(note)
-    return tuple(notes)
+    return notes
