@@ -131,8 +131,7 @@ class Logistic:
         if len(np.unique(self.labels)) < 2:
             return torch.full((len(features),), int(self.labels[0]), device=features.device)
         model = LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
-        with warnings.catch_warnings(record=True) as raised:
-            warnings.simplefilter("always", ConvergenceWarning)
+        with warnings.catch_warnings(record=True, action="always", category=ConvergenceWarning) as raised:
             model.fit(self.x, self.labels)
         self.unconverged += any(issubclass(warning.category, ConvergenceWarning) for warning in raised)
         parts = [torch.from_numpy(model.predict(self._standardised(rows))) for rows in features.split(ROWS)]

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+Grads = tuple[Tensor, Tensor, Tensor]
+"""Gradients of q, k and v."""
 # Bytes of scores at a time. CPUs: smaller blocks were slower at every length, larger ones from 785 tokens on. GPUs:
 # what still fills the device.
 BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
@@ -98,9 +100,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     return out
 
 
-def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Grads:
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
     scale_of_scores, outer = split_factor(q, h, factor, scale)
     scale_of_slopes = scale_of_scores * outer

@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
-from backbones.kernels.blocked import HEAD_DIMS, split_factor
+from backbones.kernels.blocked import HEAD_DIMS, Grads, split_factor
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -71,9 +71,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     return out
 
 
-def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Grads:
     """Return gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_with_contiguous_rows(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)

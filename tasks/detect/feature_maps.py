@@ -95,9 +95,6 @@ def distances(table: Tensor, length: int, shown: int) -> Tensor:
     return table[places[:, None] - places[None, :] + length - 1]
 
 
-Padding = Literal["keys", "masked"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
     """How a plain ViT computes its maps."""
@@ -108,7 +105,7 @@ class MapOptions:
     """Side of the windows in tokens (ViTDet: 14); with 0 every block sees the whole image."""
     global_blocks: tuple[int, ...] | None = None
     """Blocks without windows; None stands for the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
-    padding: Padding = "masked"
+    padding: Literal["keys", "masked"] = "masked"
     """Treatment of windows that end beyond the image: no keys there, or zeros before the projections, as in ViTDet."""
     relative: bool = False
     """Whether attention has relative positions, decomposed into rows and columns and initialised to zero."""

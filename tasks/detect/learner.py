@@ -267,8 +267,8 @@ def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[A
     """Return mmdetection's sample for each image; None when an output is not finite."""
     prepared = detector.data_preprocessor(batch, False)
     try:
-        with context.scoring(), finite_outputs(detector) as flags, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # mmdetection warns about its own use of torch
+        said = warnings.catch_warnings(action="ignore")  # by mmdetection about its own use of torch
+        with context.scoring(), finite_outputs(detector) as flags, said:
             samples: list[Any] = detector.predict(prepared["inputs"], prepared["data_samples"])
             for found in (sample.pred_instances for sample in samples):
                 flags += [found.bboxes.isfinite().all(), found.scores.isfinite().all()]

@@ -153,8 +153,7 @@ def load() -> None:
     _check_installed()
     if ops_source() == "bridge":
         sys.modules.setdefault(COMPILED, Bridge(COMPILED))
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
         try:
             _import()
         except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two

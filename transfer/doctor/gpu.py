@@ -115,8 +115,7 @@ def _kernels(device: torch.device) -> str:
         out = pointwise(tracked[0], tracked[1], tracked[2], h="relu")
         return [x.detach().double().cpu() for x in (out, *torch.autograd.grad(out, tracked, inputs[3]))]
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         for precision in worst:
             for width in HEAD_DIMS:
                 drawn = [torch.randn(1, 2, 197, width, generator=generator).to(DTYPES[precision]) for _ in range(4)]

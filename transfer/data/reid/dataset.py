@@ -129,7 +129,7 @@ def open_reid(
         splits.notes += _seen(parts["train"], [*parts["query"], *parts["gallery"]])
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
-        parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
+        parts = layouts.choose_identities(parts, subset)
     paths = _paths(parts)
     unreadable, looks, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
     bad = {paths[index] for index in unreadable}

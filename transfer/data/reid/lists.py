@@ -214,8 +214,7 @@ def _links(root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(None):
         try:
             return kind(root=str(links), verbose=False, **options)
         except Exception as error:  # another project's code, on data that it may not expect

@@ -182,10 +182,8 @@ def _pattern(spec: DatasetSpec, wanted: Sequence[str]) -> tuple[re.Pattern[str],
     return pattern, groups
 
 
-def choose_identities(
-    train: list[Sample], query: list[Sample], gallery: list[Sample], n: int
-) -> tuple[list[Sample], list[Sample], list[Sample]]:
-    """Return N training identities and N test identities with all their images.
+def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[Sample]]:
+    """Return by part N training identities and N test identities with all their images.
 
     An identity's rank is the sha256 of the bytes of its first image. Test identities are those with a query that has a
     match. Of the other gallery images (distractors) the same proportion is kept, ranked each by its own bytes.
@@ -193,6 +191,7 @@ def choose_identities(
     Raises:
         UserError: there are fewer than N of either.
     """
+    train, query, gallery = (parts[part] for part in PARTS)
     people = {sample.identity for sample in matched(query, gallery)}
     others = [sample for sample in gallery if sample.identity not in people]
     trainable = len({sample.identity for sample in train})
@@ -202,11 +201,9 @@ def choose_identities(
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
     ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))
     kept = set(ranked[: round(len(others) * n / len(people))])
-    return (
-        [sample for sample in train if sample.identity in trained],
-        [sample for sample in query if sample.identity in tested],
-        [sample for sample in gallery if sample.identity in tested or sample in kept],
-    )
+    gallery = [sample for sample in gallery if sample.identity in tested or sample in kept]
+    query = [sample for sample in query if sample.identity in tested]
+    return {"train": [sample for sample in train if sample.identity in trained], "query": query, "gallery": gallery}
 
 
 def matched(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
