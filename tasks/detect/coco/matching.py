@@ -234,10 +234,8 @@ def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs
 def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     """Return the intersection over union [P] of pairs of boxes; for crowds, over the detection's area."""
     box, other = detections.boxes[detection].T, objects.boxes[target].T
-    sides = [
-        np.minimum(box[axis] + box[axis + 2], other[axis] + other[axis + 2]) - np.maximum(box[axis], other[axis])
-        for axis in (0, 1)
-    ]
+    ends = np.minimum(box[:2] + box[2:], other[:2] + other[2:])
+    sides = ends - np.maximum(box[:2], other[:2])
     apart = (sides[0] <= 0) | (sides[1] <= 0)
     common = np.where(apart, 0.0, sides[0] * sides[1])
     area = box[2] * box[3]

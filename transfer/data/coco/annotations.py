@@ -103,9 +103,9 @@ def _parse(file: Path, content: bytes) -> Index:
     entries = sorted(tables["images"], key=lambda entry: entry["id"])
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
     image_ids, objects = [entry["id"] for entry in entries], tables["annotations"]
-    columns: dict[str, Any] = {
-        name: [entry.get(name, OPTIONAL.get(name)) for entry in objects] for name in FIELDS["annotations"]
-    }
+    columns: dict[str, Any] = {}
+    for name in FIELDS["annotations"]:
+        columns[name] = [entry.get(name, OPTIONAL.get(name)) for entry in objects]
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
     short, bare = _remove_short(columns["segmentation"])

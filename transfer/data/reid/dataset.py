@@ -296,9 +296,8 @@ def join(parts: Sequence[ReidData]) -> ReidData:
     train, people, cameras = list[Sample](), 0, 0
     for part in parts:
         train += [Sample(one.path, people + one.identity, cameras + one.camera) for one in part.train]
-        people, cameras = (
-            1 + max((getattr(one, kind) for one in train), default=-1) for kind in ("identity", "camera")
-        )
+        people = 1 + max((one.identity for one in train), default=-1)
+        cameras = 1 + max((one.camera for one in train), default=-1)
     counts = [part.counts["train"] for part in parts]
     return replace(
         parts[0],

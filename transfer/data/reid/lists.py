@@ -174,9 +174,8 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         splits.train = []
         splits.notes.append("torchreid uses the test images as training images")
     labels: dict[int, int] = {}
-    splits.train = [
-        Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
-    ]
+    for place, one in enumerate(splits.train):
+        splits.train[place] = replace(one, identity=labels.setdefault(one.identity, len(labels)))
     if count > 1:
         splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}")
     return splits
