@@ -83,14 +83,14 @@ def carry_out(module: str, words: list[str], commands: "list[tuple[Command, Reso
 
         return launch(module, words, command)
     from transfer.evaluation.weights_export import publish_export
-    from transfer.records import command_result
+    from transfer.records.store import write_result
 
     status, records = execute(commands, task)
     for record in records if task.from_scratch else ():
         if folder := publish_export(record, command.run, task.options):
             print_safe(f"weights: {folder}", file=sys.stderr)
 
-    command_result.write(command.run.result_file, records, status)
+    write_result(command.run.result_file, records, status)
     return status
 
 

@@ -244,14 +244,7 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
 
 
-def compare(
-    runs: RunSet,
-    field: str,
-    a: Any,
-    b: Any,
-    *,
-    margin: float | None = None,
-) -> "Table":
+def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
 
     Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far
@@ -270,9 +263,9 @@ def compare(
         UsageError: no run has the field, or one of the values.
         UserError: nothing can be compared; the message says why.
     """
-    from transfer.report.tables.comparison import compare as compare_selected
+    from transfer.report.tables.comparison import compared, comparison_table
 
-    return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", margin)
+    return comparison_table(compared(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", margin), runs)
 
 
 def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":

@@ -1,4 +1,4 @@
-"""Items with an equal key, together."""
+"""Items, or values, with an equal key, together."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
@@ -9,7 +9,12 @@ K = TypeVar("K", bound=Hashable)
 
 def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return the items of each key; keys and the items of each are in order of appearance."""
+    return values_by_key((key(item), item) for item in items)
+
+
+def values_by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key; keys and the values of each are in order of appearance."""
     groups: dict[K, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
     return groups

@@ -27,8 +27,7 @@ from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
-from transfer.records.per_process import per_process
-from transfer.records.protocol import processes
+from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
 from transfer.records.store import RECORD, Run, Store, missing_files
 from transfer.task import Task
@@ -314,7 +313,7 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     run_id, world = planned.run_id, processes(record)
     made = ""
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
-        axes = " and ".join(per_process(record.task, record.options, record.backbone))
+        axes = " and ".join(per_process(record))
         made = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
     lines = [f"{run_id}: has a record, reused{made}"]
     lacking = missing_files(Run(store.folder(run_id), record))

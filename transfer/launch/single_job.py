@@ -10,9 +10,8 @@ from transfer.cli.options import RESOURCES
 from transfer.core.errors import UserError, print_safe
 from transfer.core.process import INTERRUPTED
 from transfer.launch import ProcessSpec
-from transfer.records import command_result
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Store
+from transfer.records.store import RECORD, Store, read_result
 
 if TYPE_CHECKING:
     from transfer.cli.command import Command
@@ -87,7 +86,7 @@ def _follow(job: "SlurmJob") -> int:
 
 def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
     """Print the table of the runs that the job made or reused; return the exit status of its command."""
-    result = command_result.read(result_file)
+    result = read_result(result_file)
     if result is None:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")

@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from transfer.engine import outcome
-from transfer.records.per_process import trains
-from transfer.records.protocol import by_export, configurations, lineage
+from transfer.records.protocol import by_export, configurations, lineage, trains
 from transfer.records.record import Record
 
 RANDOM = "random"

@@ -13,7 +13,6 @@ from typing import Any
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by
 from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, short_value, value_label
-from transfer.records.per_process import trains
 from transfer.records.protocol import (
     NOT_RECORDED,
     OF_DATA,
@@ -25,6 +24,7 @@ from transfer.records.protocol import (
     lineage,
     processes,
     protocol,
+    trains,
 )
 from transfer.records.record import Record
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
+from backbones.archs import ARCHS, plain_vits
 from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
 from transfer.cli.options import BackboneOptions, PretrainRunOptions
@@ -15,7 +16,6 @@ from transfer.core.errors import UserError
 from transfer.core.options import Execution, Needs, idle_options, noted
 from transfer.core.user_code import is_in_file, is_user_part
 from transfer.engine.options import RESOLVED, FitOptions
-from transfer.records.per_process import per_process, synchronises
 from transfer.records.record import Record, digest_of
 from transfer.task import Task, load_task
 
@@ -29,6 +29,8 @@ OF_DATA = "dataset_"
 _IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
 PARTS = tuple(item.name for item in fields(BackboneOptions))
 """The options that say which backbone is meant."""
+HEADS = {"linear": False, "segment": True}
+"""Tasks that train a head on a frozen backbone; whether it has a batch norm."""
 
 
 def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
@@ -40,9 +42,8 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     its content.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
-    process computes something from its own part of the batch, see `transfer.records.per_process`. The version of
-    torch does not belong to it: every update would separate rows. `transfer.records.grouping` marks rows of several
-    machines instead.
+    process computes something from its own part of the batch, see `per_process`. The version of torch does not belong
+    to it: every update would separate rows. `transfer.records.grouping` marks rows of several machines instead.
 
     Args:
         record: the record.
@@ -100,8 +101,7 @@ def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     fields = {name: value for name, value in record.backbone.items() if value is not None}
     needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
     found = {*idle_options(needs, _without({**_without(record.options, PARTS), **fields}, without))}
-    options, backbone = (_without(values, without) for values in (record.options, record.backbone))
-    return found if synchronises(record.task, options, backbone, _world(record)) else found | {"sync_bn"}
+    return found if _synchronises(record, without) else found | {"sync_bn"}
 
 
 def _world(record: Record) -> int | None:
@@ -110,13 +110,82 @@ def _world(record: Record) -> int | None:
     return world // (sharing or 1) if isinstance(world, int) else None
 
 
-def _per_process(record: Record, without: Collection[str]) -> list[str]:
-    return per_process(record.task, _without(record.options, without), _without(record.backbone, without))
-
-
 def processes(record: Record, without: Collection[str] = ()) -> int | None:
     """Return the number of processes if it belongs to the protocol, see `protocol`; else None."""
-    return _world(record) if _per_process(record, without) else None
+    return _world(record) if per_process(record, without) else None
+
+
+def trains(options: Mapping[str, Any]) -> bool:
+    """Return whether a run with these options trains: tasks that do have `epochs`, of which 0 train nothing."""
+    return bool(options.get("epochs"))
+
+
+def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
+    """Return the computations that each process makes from its own part of a batch.
+
+    The list is empty if the number of processes changes nothing. Computations that do not depend on how a batch is
+    shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
+    augmentation, whose draws are functions of the sample; DINO's center.
+
+    Args:
+        record: the record.
+        without: names of options and fields of the backbone from which nothing is concluded.
+    """
+    task, options, backbone = record.task, _without(record.options, without), _without(record.backbone, without)
+    if not trains(options):
+        return []
+    mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
+    own_norm = options.get("sync_bn") is False and task != "detect"
+    found = {
+        "batch norm": own_norm and _trains_batch_norm(task, backbone),
+        "mixing": mixes,
+        "the mixing of tokens": options.get("dense_weight"),
+        "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
+        "regions and their number": task == "detect",
+        "the draws of its model": backbone and task not in HEADS and not _is_known(backbone),
+        "what the record does not say": "sync_bn" not in options,
+    }
+    return [computation for computation, holds in found.items() if holds]
+
+
+def _synchronises(record: Record, without: Collection[str]) -> bool:
+    """Return whether the value of `sync_bn` changes anything.
+
+    It needs a batch norm that trains; detectors and the head of `segment` have some of their own. One process computes
+    alike without it; with it, it computes what any number of processes does.
+    """
+    alone = _world(record) == 1 and _without(record.options, without).get("sync_bn") is False
+    return record.task == "detect" or (
+        not alone and _trains_batch_norm(record.task, _without(record.backbone, without))
+    )
+
+
+def _is_known(backbone: Mapping[str, Any]) -> bool:
+    """Return whether it is known what a backbone computes and draws: not of users' parts and most timm models."""
+    arch = str(backbone.get("arch") or "")
+    users = any(is_user_part(str(backbone.get(name) or "")) for name in ("arch", "stem", "attention", "ffn"))
+    return not users and (arch in ARCHS or arch.split(".")[0] in plain_vits())
+
+
+def _trains_batch_norm(task: str, backbone: Mapping[str, Any]) -> bool:
+    return HEADS.get(task, _has_batch_norm(backbone) is not False)
+
+
+def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
+    """Return whether a backbone has batch norm; None if it is not known."""
+    if not _is_known(backbone):
+        return None
+    if backbone["arch"] not in ARCHS:
+        return False
+    return True if backbone.get("ffn") == "conv1d_bn" else _in_stem(str(backbone.get("stem") or ""))
+
+
+@lru_cache
+def _in_stem(stem: str) -> bool | None:
+    try:
+        return bool({"BN", "IBN"} & {*find_stem(stem).norms})
+    except UserError:  # a stem of another version of the suite
+        return None
 
 
 def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
@@ -135,7 +204,7 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
     if content.get("precision", "") is None:
         content["precision"] = NO_EFFECT
     if "world_size" not in without:
-        content.setdefault("world_size", NOT_RECORDED if _per_process(record, without) else NO_EFFECT)
+        content.setdefault("world_size", NOT_RECORDED if per_process(record, without) else NO_EFFECT)
     left_out = _left_out(record.task).union(without, content)
     ignored = (name for name in record.options if name not in left_out)
     return content | dict.fromkeys(ignored, NO_EFFECT)

@@ -145,6 +145,11 @@ class Record:
         """Return a score in the unit that tables print."""
         return self.scale(name) * self.scores[name]
 
+    def standard_error(self, name: str) -> float | None:
+        """Return the standard error of a score over its draws, in the score's unit; None for a single draw."""
+        details = self.details.get(name)
+        return details.get("standard_error") if isinstance(details, dict) else None
+
     @property
     def training_failed(self) -> bool:
         """Whether the training failed, which is a result."""

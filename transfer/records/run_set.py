@@ -158,12 +158,12 @@ def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
         "folder": str(run.folder),
     }
     for name in record.scores or (record.primary,):
-        metric, details = record.metrics.get(name, {}), record.details.get(name)
+        metric = record.metrics.get(name, {})
         yield facts | {
             "metric": name,
             "value": record.scores.get(name, float("nan")),
             "unit": metric.get("unit", "fraction"),
             "direction": metric.get("direction", "higher"),
             "primary": name == record.primary,
-            "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
+            "standard_error": record.standard_error(name),
         }

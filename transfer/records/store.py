@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.exports import EXPORT, why_no_weights
-from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
+from transfer.core.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
@@ -272,3 +273,33 @@ def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
         problems += [] if single else [*wrong, str(left)] if left else wrong
     kept, disputes = merged(finished)
     return kept, problems + disputes
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The runs with a record that a command has made or found, and its exit status, for the sweep that started it."""
+
+    runs: tuple[str, ...]
+    status: int
+
+
+def write_result(path: Path | None, records: Sequence[Record], status: int) -> None:
+    """Write the names of a command's runs and its exit status to `path`, if one is given and there are runs to name.
+
+    Of several ranks only the first one has records, and so writes.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if path is not None and records:
+        content = {"runs": [record.run_id for record in records], "status": status}
+        write_atomic(path, json.dumps(content).encode(), flag="--result-file")
+
+
+def read_result(path: Path) -> CommandResult | None:
+    """Return the result in a file, or None if the file is missing or damaged."""
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+        return CommandResult(tuple(map(str, content["runs"])), int(content["status"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

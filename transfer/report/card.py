@@ -9,6 +9,7 @@ from typing import Any
 from backbones.archs import ARCHS
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import rendered
+from transfer.core.grouped import grouped_by
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
@@ -43,10 +44,9 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     weights = run.record.export or run.record.weights_id
     trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
     record, *pretrainings = map(without_paths, (run.record, *trainings))
-    groups: dict[tuple[str, int | None], list[Record]] = {}
     scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
-    for each in sorted(scored, key=lambda each: (each.task, each.dataset["name"], each.seed)):
-        groups.setdefault((each.config_digest, processes(each)), []).append(each)
+    scored.sort(key=lambda each: (each.task, each.dataset["name"], each.seed))
+    groups = grouped_by(scored, lambda each: (each.config_digest, processes(each)))
     names = dict.fromkeys(str(each.dataset["name"]) for each in (record, *pretrainings))
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
     name = weights if released else "FOLDER"

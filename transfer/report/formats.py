@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import csv_text
 from transfer.records.run_set import RunSet
-from transfer.report.page.html import page
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section, page
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
 from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, notes_of_row, terminal, without_tags
 

@@ -16,9 +16,8 @@ from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.records import per_sample
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.section_types import Exhibit, Section
-from transfer.report.summary.sentences import row_name
-from transfer.report.summary.variants import versus
+from transfer.report.page.html import Exhibit, Section
+from transfer.report.summary.sentences import row_name, versus
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table
 from transfer.task import PICTURES
 

@@ -10,14 +10,12 @@ from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
 from transfer.measure.ratios import CostRatios
 from transfer.records.run_set import RunSet
-from transfer.report.figures.scores import cost_plot, forest_plot
-from transfer.report.figures.training import heat_map, similarity_plot, training_curves
+from transfer.report.figures.plots import cost_plot, forest_plot, heat_map, similarity_plot, training_curves
 from transfer.report.galleries import picture_sections, sample_sections
 from transfer.report.options import EverythingOptions, ScoresOptions
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section
 from transfer.report.published.table import paper_table
-from transfer.report.summary.sentences import answer, map_sentence
-from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
+from transfer.report.summary.sentences import answer, arms_to_compare, map_sentence, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import cost_table

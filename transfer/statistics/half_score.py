@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from transfer.core.grouped import values_by_key
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import UNDECIDED, conclusion
 
@@ -50,10 +51,7 @@ def falls(curve: Curve, line: float) -> list[Fall]:
 
 def half_way(curves: Mapping[Any, Curve], chance: float) -> float:
     """Return the line half-way from chance to the best mean score of the seeds (keys) at one rate."""
-    at: dict[float, list[float]] = {}
-    for curve in curves.values():
-        for rate, score in curve:
-            at.setdefault(rate, []).append(score)
+    at = values_by_key(point for curve in curves.values() for point in curve)
     return (chance + max(map(fmean, at.values()))) / 2
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from transfer.core.errors import MissingInput, UsageError, errors_together, kept, print_safe, shortened
+from transfer.core.grouped import values_by_key
 from transfer.core.options import Checked, Range
 
 if TYPE_CHECKING:
@@ -175,10 +176,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
 def _not_run(jobs: "Sequence[SweepJob]", missing: Mapping[str, Sequence[str]]) -> str:
     """Return a line for each thing that is missing, with the jobs that lack it; see `missing_inputs`."""
-    lacking: dict[str, list[str]] = {}
-    for job in jobs:
-        for text in missing.get(job.name, ()):
-            lacking.setdefault(text, []).append(job.title)
+    lacking = values_by_key((text, job.title) for job in jobs for text in missing.get(job.name, ()))
     return "\n".join(f"not run: {shortened(titles, 2)}: {text}" for text, titles in lacking.items())
 
 
@@ -285,10 +283,8 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None",
     report = SweepReport(sweep, sweeper, searches, ratios)
     print_safe(report.text(), flush=True)  # before anything is written: the disk may be full
     print_safe(f"page: {report.write_page()}", file=sys.stderr)
-    failed: dict[str, list[str]] = {}
-    for progress in sweeper.jobs.values():
-        if progress.status == "failed":
-            failed.setdefault(progress.reason.partition("; see ")[0], []).append(progress.job.title)
+    failures = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
+    failed = values_by_key((one.reason.partition("; see ")[0], one.job.title) for one in failures)
     for reason, jobs in failed.items():
         print_safe(f"failed: {shortened(jobs, 2)}: {reason}; see {sweeper.out / 'jobs'}", file=sys.stderr)
     if failed:

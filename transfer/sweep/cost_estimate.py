@@ -31,6 +31,7 @@ from transfer.core.errors import (
     reject,
     shortened,
 )
+from transfer.core.grouped import grouped_by
 from transfer.core.process import usable_cores
 from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import CORE_SPEED, GPU_SPEED, duration, recall_speed
@@ -207,9 +208,7 @@ class Prediction:
 
 def _parts(jobs: Sequence[SweepJob], label: Callable[[SweepJob], str]) -> dict[str, list[SweepJob]]:
     """Return jobs by their labels, those with the last of many labels together; nothing for a single label."""
-    parts: dict[str, list[SweepJob]] = {}
-    for job in jobs:
-        parts.setdefault(label(job), []).append(job)
+    parts = grouped_by(jobs, label)
     if len(parts) > MOST_ROWS:
         last = [parts.pop(name) for name in [*parts][MOST_ROWS - 1 :]]
         parts[f"{len(last)} more"] = [job for of_label in last for job in of_label]

@@ -13,8 +13,7 @@ from transfer.measure.ratios import CostRatios
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.formats import as_text
-from transfer.report.page.html import page
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table

@@ -10,12 +10,13 @@ from statistics import fmean
 
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable, lock
+from transfer.core.grouped import values_by_key
 from transfer.engine.cost import duration
 from transfer.engine.outcome import SCORED
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.launch import Job, Launcher, ProcessSpec
-from transfer.records import command_result
 from transfer.records.record import Record
+from transfer.records.store import read_result
 from transfer.sweep.earlier_results import EarlierResults, read_record
 
 POLL_SECONDS = 0.2
@@ -188,7 +189,7 @@ class Sweeper:
 
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
-        result = command_result.read(result_file(self.out, progress.job.name))
+        result = read_result(result_file(self.out, progress.job.name))
         record = read_record(self.out, result.runs[0]) if result else None
         if record is not None and status >= 0:
             if self._files_unchanged(progress):
@@ -230,10 +231,8 @@ class Sweeper:
 
     def _time_left(self) -> str:
         """Return the time left by the mean duration of the jobs of each step that ended; empty if there is none yet."""
-        seconds: dict[str, list[float]] = {}
-        for item in self.jobs.values():
-            if item.record is not None and not item.reused:
-                seconds.setdefault(item.job.step.name, []).append(item.seconds)
+        done = [item for item in self.jobs.values() if item.record is not None and not item.reused]
+        seconds = values_by_key((item.job.step.name, item.seconds) for item in done)
         left = [item.job.step.name for item in self.jobs.values() if not item.ended]
         known = [fmean(seconds[step]) for step in left if step in seconds]
         if not known or self.launcher.slots is None:

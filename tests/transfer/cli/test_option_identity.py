@@ -27,8 +27,7 @@ from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import RULE
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import ResolvedInputs
-from transfer.records.per_process import per_process
-from transfer.records.protocol import configurations, protocol
+from transfer.records.protocol import configurations, per_process, protocol
 from transfer.records.record import Record
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
@@ -228,4 +227,6 @@ def test_the_number_of_processes_counts_where_each_sees_to_its_part(works: list[
         assert len({*configurations([one, eight], {})}) == 1 + counts
         shared = replace(eight, environment=eight.environment | {"sequence_parallel": 8})
         assert same(one, shared) == (True, True)
-    assert per_process("reid", {"epochs": 1}, {}) == ["what the record does not say"]
+    assert per_process(replace(made("reid", PLAIN, world=1), options={"epochs": 1}, backbone={})) == [
+        "what the record does not say"
+    ]

@@ -1,4 +1,4 @@
-"""What is written of claims: the table with their verdicts, the sections of its page, and the document of a study.
+"""What is written of claims: the table with their verdicts, the sections of its page, figures, the document of a study.
 
 The document is in Markdown (`study.md` is its template), from the file of claims and the records. The same records and
 claims give the same text and the same data of figures, on any machine.
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import visible_lines
-from transfer.core.files import check_writable, rendered, write_atomic
+from transfer.core.files import check_writable, csv_text, rendered, write_atomic
+from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claims
 from transfer.records.run_set import RunSet
-from transfer.report.claims.figures import claim_plot
-from transfer.report.claims.findings import BEST_FIRST, Finding, Result, hours_of, verdict_counts
-from transfer.report.figures.svg import on_white
-from transfer.report.page.section_types import Section
+from transfer.report.claims.findings import BEST_FIRST, Finding, Point, Result, hours_of, verdict_counts
+from transfer.report.figures import svg
+from transfer.report.page.html import Section
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, with_numbers
 from transfer.report.tables.text import csv, markdown, without_tags
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT
@@ -30,6 +30,10 @@ DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "whe
 """How soon a narrow terminal does without a column."""
 SHOWN = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
+LINE = 0.27
+"""Height of a row in inches."""
+LOOKS = {SUPPORT: svg.COLORS[2], CONTRADICTION: svg.COLORS[1]}
+"""Color of an effect by its verdict; of any other it is gray."""
 
 
 def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
@@ -124,7 +128,7 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
     for result in results:
         if plot := claim_plot(result):
             name = Section(title=result.claim.id).file_name
-            contents |= {folder / f"{name}.svg": on_white(plot), folder / f"{name}.csv": plot.csv.encode()}
+            contents |= {folder / f"{name}.svg": svg.on_white(plot), folder / f"{name}.csv": plot.csv.encode()}
             figures[result.claim.id] = f"{folder.name}/{name}.svg"
     text = rendered(
         Path(__file__).with_name("study.md"),
@@ -179,3 +183,65 @@ def _verdicts(table: Table, results: Sequence[Result], shown: Sequence[Result]) 
 def change_text(change: Mapping[str, str]) -> str:
     """Return when a row was changed after the runs, and its verdict before."""
     return f"row changed {change['date']}" + (f" (before: {change['before']})" if "before" in change else "")
+
+
+def claim_plot(result: Result) -> svg.Plot | None:
+    """Draw what is behind a claim; None where there is nothing to draw, as for a count.
+
+    The CSV has the values, to six digits: `variant`, `setting`, `x`, `y` of `transfer.report.claims.findings.Point`.
+    """
+    points = list(dict.fromkeys(point for one in result.findings for point in one.points))
+    if not points:
+        return None
+    rows = [[one.variant, one.setting, f"{one.x:.6g}", "" if one.y is None else f"{one.y:.6g}"] for one in points]
+    draw = {kinds.CORRELATION: [_scatter], kinds.HALF_SCORE: [_scatter]}.get(result.claim.kind, [_values, _effects])
+    lines = 10 if _scatter in draw else max(len({one.variant for one in points}), len(result.findings))
+    with svg.canvas(8.6, (LINE * lines + 0.75) * len(draw), len(draw)) as (figure, all_axes):
+        for draw_on, axes in zip(draw, all_axes, strict=True):
+            draw_on(axes, result, points)
+        svg.finish(figure, all_axes)
+        return svg.plot_of(figure, csv_text([[*Point._fields], *rows]) + "\n")
+
+
+def _scatter(axes: Any, result: Result, points: Sequence[Point]) -> None:
+    for place, variant in enumerate(dict.fromkeys(one.variant for one in points)):
+        x, y = zip(*((one.x, one.y) for one in points if one.variant == variant), strict=True)
+        axes.scatter(x, y, s=18, color=svg.COLORS[place % len(svg.COLORS)], label=svg.plain(variant))
+    claim = result.claim
+    axes.set_xlabel(claim.over or claim.metric)
+    axes.set_ylabel(claim.metric if claim.over else claim.against)
+    if claim.kind == kinds.HALF_SCORE:
+        rates = sorted({one.x for one in points})
+        svg.logarithmic(axes.xaxis, rates)
+        axes.set_xticks(rates)
+        axes.set_xticks([], minor=True)
+
+
+def _values(axes: Any, result: Result, points: Sequence[Point]) -> None:
+    """Draw the values of each variant in a row."""
+    variants = list(dict.fromkeys(one.variant for one in points))
+    settings = list(dict.fromkeys(one.setting for one in points))
+    for one in points:
+        y = variants.index(one.variant) + (settings.index(one.setting) + 0.5) / len(settings) / 2 - 0.25
+        axes.plot(one.x, y, "o", markersize=4.5, color=svg.COLORS[0])
+    _name_rows(axes, variants, "failed runs in %" if result.claim.kind == kinds.FAILURES else result.claim.metric)
+
+
+def _effects(axes: Any, result: Result, points: Sequence[Point]) -> None:
+    """Draw each effect with its interval, the place of no effect, and the margin to both sides."""
+    margin, drawn = result.claim.margin or 0.0, [(one, one.effect) for one in result.findings if one.effect]
+    for end, style in ((-margin, ":"), (margin, ":"), (0, "-")):
+        axes.axvline(end, color=svg.INK, linewidth=1, linestyle=style)
+    for row, (one, effect) in enumerate(drawn):
+        color = LOOKS.get(one.verdict, svg.COLORS[7])
+        axes.plot([effect.low, effect.high], [row, row], color=color, linewidth=2)
+        axes.plot(effect.mean, row, "s", color=color, markersize=5)
+    label = "interaction" if result.claim.kind == kinds.INTERACTION else "a less b"
+    _name_rows(axes, [one.name for one, _ in drawn], label)
+
+
+def _name_rows(axes: Any, names: Sequence[str], label: str) -> None:
+    texts = [svg.wrapped(svg.plain(name, 120), 3.6) for name in names]
+    axes.set_yticks(range(len(names)), texts, fontsize=svg.SMALL)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(label)

@@ -8,17 +8,18 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from transfer.comparison.compare_arms import compared_arms, effects
-from transfer.comparison.notes import NO_MORE, notes_of
+from transfer.comparison.compare_arms import NO_MORE, compared_arms, effects, notes_of
 from transfer.comparison.paired_intervals import Units
 from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown
+from transfer.core.grouped import values_by_key
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.evidence import chance as chance_of
 from transfer.records.evidence import ending
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
+from transfer.records.store import Run
 from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
 from transfer.report.claims.variants import Grid, chosen, equal_grids, matched, measure, scale_of, selected, values_of
 from transfer.report.tables.table import MeanInterval
@@ -221,13 +222,12 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 
 def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
-    curves: dict[int, list[tuple[float, float]]] = {}
-    for rate, of_rate in grid.items():
-        for run in of_rate:
-            failed = run.record.training_failed
-            score = _chance(claim, run.record) if failed else values_of([run], claim.metric)[0]
-            curves.setdefault(run.record.seed, []).append((float(rate), score))
-    return curves
+
+    def score(run: Run) -> float:
+        return _chance(claim, run.record) if run.record.training_failed else values_of([run], claim.metric)[0]
+
+    points = ((run, float(rate)) for rate, of_rate in grid.items() for run in of_rate)
+    return values_by_key((run.record.seed, (rate, score(run))) for run, rate in points)
 
 
 def _chance(claim: Claim, record: Record) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import Selection, select_arms
 from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
@@ -68,9 +69,7 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
 
 def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
     """Return the runs of a variant by the value of a field."""
-    cells: Grid = {}
-    for run in variant:
-        cells.setdefault(value_of(run.record, name, runs.exports), []).append(run)
+    cells = grouped_by(variant, lambda run: value_of(run.record, name, runs.exports))
     return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
 
 

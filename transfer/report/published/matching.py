@@ -16,6 +16,7 @@ from typing import Any
 
 from backbones.archs import VOLOS
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
+from transfer.core.grouped import grouped_by
 from transfer.data.spec import flat_counts, resolve_dataset
 from transfer.engine.options import RESOLVED
 from transfer.experiments.published_rows import Paper, Row, Value, used_values
@@ -263,13 +264,11 @@ class Matcher:
         that was started last. Runs of one configuration with different reasons, for instance a run of changed files,
         are kept apart, so that they do not make the others incomparable.
         """
-        groups: dict[tuple[Reading, str, tuple[str, ...]], list[OwnRuns]] = {}
-        for run in self.matches(row, value):
-            groups.setdefault((run.reading, self.keys[run.records[0].run_id], run.reasons), []).append(run)
+        matches = self.matches(row, value)
+        groups = grouped_by(matches, lambda run: (run.reading, self.keys[run.records[0].run_id], run.reasons))
         found = [replace(runs[0], records=[run.records[0] for run in runs]) for runs in groups.values()]
         shown = []
-        for reading in dict.fromkeys(runs.reading for runs in found):
-            of_reading = [runs for runs in found if runs.reading == reading]
+        for of_reading in grouped_by(found, lambda runs: runs.reading).values():
             shown += [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
         return shown
 

@@ -7,6 +7,7 @@ from typing import Any
 from transfer.comparison.compare_arms import PERCENT
 from transfer.comparison.paired_intervals import mean_score
 from transfer.core.errors import UserError, count, shortened
+from transfer.core.grouped import values_by_key
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
@@ -110,9 +111,9 @@ def significant(names: Iterable[str]) -> list[Column]:
 
 def protocol_tables(table: Table) -> dict[str, Table]:
     """Return the rows of each protocol as a table of its own, by what distinguishes the protocol; "" if all agree."""
-    places: dict[str, list[int]] = {}
-    for place, protocol in enumerate(table["protocol"] if "protocol" in table else [None] * len(table)):
-        places.setdefault(comparability_text(protocol) if protocol else "", []).append(place)
+    protocols = table["protocol"] if "protocol" in table else [None] * len(table)
+    texts = (comparability_text(protocol) if protocol else "" for protocol in protocols)
+    places = values_by_key((text, place) for place, text in enumerate(texts))
     return {text: table.take(places[text]).without("protocol").without_empty() for text in sorted(places)}
 
 

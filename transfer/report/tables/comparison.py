@@ -10,11 +10,22 @@ from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison, compared_arms, effects, judge
-from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
+from transfer.comparison.compare_arms import (
+    BORROWED,
+    FAMILIES,
+    NO_MORE,
+    PERCENT,
+    ComparedScore,
+    Comparison,
+    compared_arms,
+    effects,
+    judge,
+    notes_of,
+)
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count
+from transfer.core.grouped import grouped_by
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.run_set import RunSet
@@ -38,30 +49,15 @@ IN_SUMMARY = (BORROWED, NO_MORE)
 """What the summary of a comparison says, too."""
 
 
-def compare(runs: RunSet, a: str, b: str, margin: float | None = None) -> Table:
-    """Return the table of the differences a - b, a row for each task, dataset, protocol and score.
-
-    Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones. `se of
-    seeds` and `se of samples` are the two components of the difference's standard error; with one seed the first is
-    unknown. Runs that failed have no score; their rate is in the row with its interval. Where per-sample outcomes
-    are missing, damaged or of other samples, a row has the means alone, and a note gives the reason.
-
-    Args:
-        a, b: selectors of the two variants, see `transfer.comparison.selection.select`.
-        margin: margin of equivalence in percentage points; None makes no test of equivalence.
-
-    Raises:
-        UsageError: a selector matches no run, or both match one run.
-        UserError: nothing can be compared.
-    """
-    return comparison_table(compared(runs, a, b, margin), runs)
-
-
 def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the table of a comparison of two variants, see `compare`, or of the effects and the interaction of two
-    fields in each task, dataset and score.
+    """Return the table of a comparison of two variants, or of the effects and the interaction of two fields, a row for
+    each task, dataset, protocol and score.
 
-    An interaction is the effect of the first field at the first value of the second less that at its second value.
+    A difference is that of the first variant less the second. An interaction is the effect of the first field at the
+    first value of the second less that at its second value. `se of seeds` and `se of samples` are the two components of
+    a difference's standard error; with one seed the first is unknown. Runs that failed have no score; their rate is in
+    the row with its interval. Where per-sample outcomes are missing, damaged or of other samples, a row has the means
+    alone, and a note gives the reason.
 
     Raises:
         UserError: no task has both variants, or scores in all four corners.
@@ -93,9 +89,18 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
 def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Comparison:
-    """Return the comparison behind `compare` as values; without rows where nothing can be compared.
+    """Return the comparison of two variants as values; without rows where nothing can be compared.
 
+    Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones.
     Counted are tasks on other datasets than the pretraining's; without any, those on its dataset; else the pretraining.
+
+    Args:
+        runs: the runs.
+        a, b: selectors of the two variants, see `transfer.comparison.selection.select`.
+        margin: margin of equivalence in percentage points; None makes no test of equivalence.
+
+    Raises:
+        UsageError: a selector matches no run, or both match one run.
     """
     variants = select_arms((a, b), runs)
     matching = match(variants, runs.exports)
@@ -216,11 +221,8 @@ def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
     """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
-    named: dict[str, list[Note]] = {}
-    for note in notes:
-        named.setdefault(note.text, []).append(note)
     kept: list[Note] = []
-    for of_text in named.values():
+    for of_text in grouped_by(notes, lambda note: note.text).values():
         is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
         kept += [replace(of_text[0], about="", rows=())] if is_common else of_text
     return kept

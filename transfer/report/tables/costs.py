@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns
+from transfer.core.grouped import values_by_key
 from transfer.measure.ratios import RATIOS, UNMEASURED, CostRatios, Ratio
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
@@ -45,11 +46,8 @@ def cost_table(runs: RunSet) -> Table:
     """
     groups = runs.groups
     rows = [_row(group, runs.evidence.variant(group.records), runs.evidence) for group in groups]
-    fronts: dict[Any, list[dict[str, Any]]] = {}
-    for group, row in zip(groups, rows, strict=True):
-        key = (group.first.primary, *shown_fields(group.first), str(group.protocol))
-        fronts.setdefault(key, []).append(row)
-    for front in fronts.values():
+    comparable = ((group.first.primary, *shown_fields(group.first), str(group.protocol)) for group in groups)
+    for front in values_by_key(zip(comparable, rows, strict=True)).values():
         flags = pareto([row.pop("better") for row in front], [row["gflops"] for row in front])
         alone = sum(not math.isnan(row["score"]) for row in front) < 2  # one point does not make a front
         for row, flag in zip(front, flags, strict=True):

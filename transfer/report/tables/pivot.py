@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from transfer.core.errors import UsageError, did_you_mean
+from transfer.core.grouped import values_by_key
 from transfer.measure.ratios import image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
@@ -103,11 +104,12 @@ def names_of_runs(runs: RunSet) -> dict[str, str]:
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
     """Return the columns in order of tasks and datasets; one for each protocol where a variant has several."""
     cells: dict[tuple[str, str, str], list[tuple[str, Group]]] = {}
-    of_task: dict[str, list[str]] = {}
-    for group in groups:  # a failed run names no scores
-        of_task.setdefault(group.first.task, []).extend(name for record in group.records for name in record.scores)
+    # a failed run names no scores
+    of_task = values_by_key((one.task, name) for group in groups for one in group.records for name in one.scores)
     for name, group in zip(names, groups):
-        for score in [one for one in scores if one in of_task[group.first.task]] if scores else [_primary(group)]:
+        for score in (
+            [one for one in scores if one in of_task.get(group.first.task, ())] if scores else [_primary(group)]
+        ):
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, score, "on", dataset.partition(" (")[0]) for task, dataset, score in cells]
     columns: dict[tuple[str, str], _Column] = {}

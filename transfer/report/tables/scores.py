@@ -120,15 +120,9 @@ def _scores(record: Record) -> dict[str, float | None]:
     values: dict[str, float | None] = {}
     for name in informative(record):
         values[name] = record.shown(name)
-        if (error := standard_error(record, name)) is not None:
+        if (error := record.standard_error(name)) is not None:
             values[f"{name} se"] = record.scale(name) * error
     return values
-
-
-def standard_error(record: Record, name: str) -> float | None:
-    """Return the standard error of a score over its draws, in the score's unit; None for a single draw."""
-    details = record.details.get(name)
-    return details.get("standard_error") if isinstance(details, dict) else None
 
 
 def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
@@ -183,7 +177,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
         row[f"{first.primary} {WITH_FAILED}"] = mean_and_deviation(counted)[0]
     for name in scores:
         row[name], row[f"{name} sd"] = mean_and_deviation(variant.values(name))
-        errors = [error for record in group.records if (error := standard_error(record, name)) is not None]
+        errors = [error for record in group.records if (error := record.standard_error(name)) is not None]
         if len(errors) == 1:
             row[f"{name} se"] = first.scale(name) * errors[0]
     return row | run_ids(group.records)
@@ -237,7 +231,7 @@ def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: 
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
-    errors = [standard_error(record, first.primary) for record in members]
+    errors = [record.standard_error(first.primary) for record in members]
     if first.primary in row and None not in errors:
         row[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(members)
     return row | run_ids(members)

@@ -1,6 +1,6 @@
 """Stability maps: outcomes of trainings over two fields, usually learning rate and warm-up. Imports no torch.
 
-A map is a table with a row for each cell that was run; `transfer.report.figures.training` draws it.
+A map is a table with a row for each cell that was run; `transfer.report.figures.plots` draws it.
 """
 
 import math
@@ -8,9 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from transfer.core.errors import UsageError
+from transfer.core.grouped import grouped_by, values_by_key
 from transfer.engine.checkpoint import history
 from transfer.engine.outcome import SCORED
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
@@ -41,14 +43,13 @@ class StabilityMap(Table):
     Attributes:
         x, y: names of the columns that are the axes.
         by: names of further columns; there is a map for each combination of their values.
-        endings: status of each seed of a cell, by the ids of the cell's runs.
-        scores: score of each seed of a cell in percent, that of chance for a training run that failed.
+        scores: score of each seed of a cell in percent, that of chance for a training run that failed, by the ids of
+            the cell's runs.
     """
 
     x: str = ""
     y: str = ""
     by: tuple[str, ...] = ()
-    endings: dict[tuple[str, ...], dict[Unit, str]] = field(default_factory=dict)
     scores: dict[tuple[str, ...], dict[Unit, float]] = field(default_factory=dict)
 
     @property
@@ -59,9 +60,7 @@ class StabilityMap(Table):
     def panels(self) -> list["tuple[str, StabilityMap]"]:
         """Return each single map under its title: the columns in which maps differ, or its names if it is alone."""
         differing = [name for name in self.panel if len({*map(cell_text, self[name])}) > 1]
-        rows: dict[tuple[str, ...], list[Row]] = {}
-        for row in self.rows:
-            rows.setdefault(tuple(cell_text(row[name]) for name in self.panel), []).append(row)
+        rows = grouped_by(self.rows, lambda row: tuple(cell_text(row[name]) for name in self.panel))
         titles = []
         for cells in rows.values():
             shown = differing or [name for name in _NAMELESS if name != "pretraining"]
@@ -108,15 +107,12 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     # a field that the pretraining shares may have caused its breakdown
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
     rows: list[Row] = []
-    endings: dict[tuple[str, ...], dict[Unit, str]] = {}
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
     for group in groups:
         for values, variant in _cells(group.records, [*by, x, y], runs, of_before):
-            ended = _endings(variant, of_before)
             axes = dict(zip((*by, x, y), map(_displayed, values), strict=True))
             row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
-            rows.append(row | _counts(variant, ended) | run_ids(variant.records))
-            endings[rows[-1][RUN]] = ended
+            rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
             scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
     left_out = len(runs) - len(placed)
@@ -127,7 +123,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     columns = [*significant(names), *details]
     cells = StabilityMap.from_rows(rows, columns, notes + unjudged_note(placed))
-    return replace(cells, x=x, y=y, by=tuple(by), endings=endings, scores=scores)
+    return replace(cells, x=x, y=y, by=tuple(by), scores=scores)
 
 
 def _cells(
@@ -138,9 +134,8 @@ def _cells(
     Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
     """
     whole = runs.evidence.variant(records)
-    cells: dict[tuple[Any, ...], list[tuple[Record, Unit]]] = {}
-    for record, label in zip(whole.records, whole.labels, strict=True):
-        cells.setdefault(tuple(value_of(record, name, runs.exports) for name in names), []).append((record, label))
+    labelled = zip(whole.records, whole.labels, strict=True)
+    cells = grouped_by(labelled, lambda one: tuple(value_of(one[0], name, runs.exports) for name in names))
     if of_before:
         return [(values, runs.evidence.variant([record for record, _ in of])) for values, of in cells.items()]
     lost = whole.lost, whole.lost_labels
@@ -149,10 +144,8 @@ def _cells(
 
 def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
     """Return how each seed ended, with `lost` also those whose pretraining failed."""
-    endings: dict[Unit, list[str]] = {}
     records, labels = variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost
-    for record, label in zip(records, labels, strict=True):
-        endings.setdefault(label, []).append(ending(record))
+    endings = values_by_key(zip(labels, map(ending, records), strict=True))
     return {label: commonest(of_label) for label, of_label in endings.items()}
 
 
@@ -217,10 +210,8 @@ def largest_stable(rows: StabilityMap) -> Table:
     """
     lines = []
     for _, panel in rows.panels():
-        by_y: dict[Any, list[Row]] = {}
-        for cell in sorted(panel.rows, key=lambda cell: float(cell[rows.x])):
-            by_y.setdefault(cell[rows.y], []).append(cell)
-        for cells in by_y.values():
+        ascending = sorted(panel.rows, key=lambda cell: float(cell[rows.x]))
+        for cells in grouped_by(ascending, itemgetter(rows.y)).values():
             named = {name: cells[0][name] for name in (*rows.panel, rows.y)}
             lines.append(named | _limits(cells, rows))
     notes = [Note("a value trains where more than half of the seeds judged do", "largest_stable")]
@@ -236,7 +227,7 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
     most = 0
     for cell in cells:
         x = float(cell[rows.x])
-        statuses = [status for status in rows.endings[cell[RUN]].values() if status != "not_judged"]
+        statuses = [status for status in cell["statuses"].runs if status != "not_judged"]
         if statuses:
             points.append((x, commonest(statuses) == "completed"))
             most = max(most, len(statuses))

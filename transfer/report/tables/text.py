@@ -14,6 +14,7 @@ from typing import Any
 
 from transfer.core.errors import visible
 from transfer.core.files import csv_text
+from transfer.core.grouped import values_by_key
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -169,9 +170,7 @@ def csv(table: Table) -> str:
 
 def note_texts(notes: Iterable[Note]) -> list[str]:
     """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
-    subjects: dict[str, list[str]] = {}
-    for about, text in dict.fromkeys((note.about, note.text) for note in notes):
-        subjects.setdefault(text, []).append(about)
+    subjects = values_by_key(dict.fromkeys((note.text, note.about) for note in notes))
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
 
 

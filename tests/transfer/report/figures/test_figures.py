@@ -21,11 +21,18 @@ from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.scores import UNDECIDED, cost_plot, forest_plot
+from transfer.report.figures.plots import (
+    ENDINGS,
+    POINTS,
+    UNDECIDED,
+    cost_plot,
+    forest_plot,
+    heat_map,
+    similarity_plot,
+    training_curves,
+)
 from transfer.report.figures.svg import COLORS, INK, Plot, plain, write_figures
-from transfer.report.figures.training import ENDINGS, POINTS, heat_map, similarity_plot, training_curves
-from transfer.report.page.html import page
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs

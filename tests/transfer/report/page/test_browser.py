@@ -8,8 +8,7 @@ from tests.transfer.report.page.pages import in_browser, make_run, ranked_run, t
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.galleries import picture_sections
-from transfer.report.page.html import page
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section, page
 from transfer.report.tables.table import Table
 
 pytestmark = pytest.mark.nightly

@@ -11,8 +11,7 @@ from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
-from transfer.report.page.html import ROWS, marks_of, page, run_facts
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import ROWS, Section, marks_of, page, run_facts
 from transfer.report.tables.table import Note
 
 

@@ -11,8 +11,7 @@ from tests.runs import ended
 from tests.transfer.report.tables.test_comparison import both, compare, compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.summary.sentences import COUNTED, answer, interval_text
-from transfer.report.summary.variants import names_of
+from transfer.report.summary.sentences import COUNTED, answer, interval_text, names_of
 from transfer.statistics.verdicts import CORRECTED
 
 HEAD = "conv vs. patchify"

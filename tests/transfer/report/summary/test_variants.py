@@ -6,7 +6,7 @@ import pytest
 
 from tests.transfer.records.recorded import made, run_set
 from transfer.records.run_set import RunSet
-from transfer.report.summary.variants import MOST_RUNS, arms_to_compare, why_no_arms
+from transfer.report.summary.sentences import MOST_RUNS, arms_to_compare, why_no_arms
 
 
 def runs(*given: dict[str, Any]) -> RunSet:

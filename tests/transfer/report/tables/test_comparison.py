@@ -55,7 +55,8 @@ def both(root: Path, seeds: int = 3, **given) -> list[Run]:
 
 
 def compare(runs: Sequence[Run], a: str, b: str, known: Sequence[Run] | None = None, **how: Any) -> Table:
-    return comparison.compare(RunSet.of(runs, known), a, b, **how)
+    shown_runs = RunSet.of(runs, known)
+    return comparison.comparison_table(comparison.compared(shown_runs, a, b, **how), shown_runs)
 
 
 def compared(runs: Sequence[Run], a: str, b: str, **how: Any) -> Comparison:

@@ -21,7 +21,7 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.formats import data_frame, file_content
-from transfer.report.page.section_types import Section
+from transfer.report.page.html import Section
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.scores import each_run, over_datasets, summary
