@@ -244,7 +244,14 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
 
 
-def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":
+def compare(
+    runs: RunSet,
+    field: str,
+    a: Any,
+    b: Any,
+    *,
+    margin: float | None = None,
+) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
 
     Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far

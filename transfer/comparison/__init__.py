@@ -1,5 +1,5 @@
 """Comparisons of runs: which runs are matched with which, and contrasts of their scores with intervals.
 
 It reads records and per-sample outcomes and returns values to the reports, which word them, with what a reader should
-know of them; the formulas are in `transfer.statistics`.
+know of them (`notes`); the formulas are in `transfer.statistics`.
 """

@@ -23,6 +23,9 @@ from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate, Scores
 from transfer.task import Outcomes
 
+Contrasts = Mapping[str, Sequence[int]]
+"""A coefficient for each variant, by the name of the contrast."""
+
 
 def _score_names(records: Sequence[Record]) -> list[str]:
     """Return the scores to compare that all records have; of COCO those over all object sizes."""
@@ -179,16 +182,14 @@ def _errors_name_file(run: Run) -> Iterator[None]:
         raise UserError(f"{file}: {error}; {more}") from None
 
 
-def estimates(
-    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]]
-) -> tuple[dict[str, Estimates], dict[str, str]]:
+def estimates(units: Sequence[Units], contrasts: Contrasts) -> tuple[dict[str, Estimates], dict[str, str]]:
     """Return the mean of each variant and the contrasts, by score; and by score the reason why there is no interval.
 
     Means without an interval are those of the recorded scores. A reason that holds for all scores has an empty name.
 
     Args:
         units: runs of each variant by seed.
-        contrasts: a coefficient for each variant, by the name of the contrast.
+        contrasts: those to estimate.
     """
     runs = [run for variant in units for run in variant.runs]
     names, reasons = _score_names([run.record for run in runs]), dict[str, str]()
@@ -235,9 +236,7 @@ def _recorded_mean(variant: Units, name: str) -> float:
     return fmean(map(fmean, by_seed))
 
 
-def _estimates(
-    units: Sequence[Units], outcomes: PairedOutcomes, contrasts: Mapping[str, Sequence[int]], name: str
-) -> Estimates | None:
+def _estimates(units: Sequence[Units], outcomes: PairedOutcomes, contrasts: Contrasts, name: str) -> Estimates | None:
     """Return the estimates of a score; None if neither samples nor resamples give it. Raises UserError."""
     record = next(run.record for variant in units for run in variant.runs)
     bounds = record.metrics.get(name, {}).get("bounds") or UNKNOWN

@@ -8,22 +8,11 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
 
-from transfer.comparison.selection import Exports, Selection
+from transfer.comparison.selection import Selection
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by
-from transfer.records.fields import (
-    content_label,
-    differing,
-    fewest,
-    order,
-    parts_of,
-    short_value,
-    told_apart,
-    value_label,
-    value_of,
-    values_label,
-)
-from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, displayed_fields, pretraining
+from transfer.records import fields
+from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, displayed_fields, pretraining
 from transfer.records.record import Record, digest_of
 from transfer.records.store import Run
 
@@ -77,7 +66,7 @@ class MatchedRuns:
 
     def with_setting(self, text: str) -> str:
         """Return a text with the setting behind it, if there is one."""
-        return f"{text} ({content_label(self.setting, self.setting)})" if self.setting else text
+        return f"{text} ({fields.content_label(self.setting, self.setting)})" if self.setting else text
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ class _Candidate:
     def of(cls, run: Run, chosen: Collection[str], exports: Exports) -> "_Candidate":
         """Return a run with its fields."""
         protocol = {name: value for name, value in displayed_fields(run.record).items() if name not in chosen}
-        facts = parts_of(run.record, chosen, exports)
+        facts = fields.parts_of(run.record, chosen, exports)
         return cls(run, facts | protocol, facts.keys() - protocol.keys())
 
     def acting(self, names: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +139,7 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
             matching.exclusions.append(nearest := _nearest(by_label[label], names))
             refused.add(nearest.label)
         shown = _setting_fields([content for content, _ in parts])
-        for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
+        for content, part in sorted(parts, key=lambda found: [fields.order(found[0].get(name)) for name in shown]):
             matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
             matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
             if mixed := _describe(matched, part, variants, unshared, exports):
@@ -189,7 +178,7 @@ def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
     """Return the differing fields in which variants must agree, and those of components without a common value."""
     everyone = [one for of_arm in candidates for one in of_arm]
     names: tuple[list[str], list[str]] = [], []
-    for name in differing((one.content for one in everyone), missing=None):
+    for name in fields.differing((one.content for one in everyone), missing=None):
         values = [{repr(one.content.get(name)) for one in of_arm if one.acting([name])} for of_arm in candidates]
         acting = [of_arm for of_arm in values if of_arm]
         is_part = any(name in one.parts for one in everyone)
@@ -205,12 +194,12 @@ def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     method = f"{PRETRAINING}task"
     of_method = grouped_by(contents, lambda content: content.get(method)).values()
-    within = {method}.union(*(differing(alike, missing=NO_EFFECT) for alike in of_method))
-    known = differing(contents, missing=NO_EFFECT)
+    within = {method}.union(*(fields.differing(alike, missing=NO_EFFECT) for alike in of_method))
+    known = fields.differing(contents, missing=NO_EFFECT)
     names = [name for name in known if name in within or not name.startswith(PRETRAINING)]
     of_data = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]
-    names = fewest(contents, names, of_data)
-    return names if told_apart(contents, names) == len(contents) else list(differing(contents))
+    names = fields.fewest(contents, names, of_data)
+    return names if fields.told_apart(contents, names) == len(contents) else list(fields.differing(contents))
 
 
 def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[str, Any], list[list[_Candidate]]]]:
@@ -242,8 +231,8 @@ def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
         distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in variants]
         pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*distinct))
         clashes.append(min(pairs, key=lambda pair: len(pair[2])))
-    one, other, fields = max(clashes, key=lambda pair: len(pair[2]))
-    differences = values_label(fields, " vs. ") or "no field"
+    one, other, clash = max(clashes, key=lambda pair: len(pair[2]))
+    differences = fields.values_label(clash, " vs. ") or "no field"
     how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
     text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differences}; {how}"
     return Exclusion(task_label(one), text)
@@ -253,7 +242,9 @@ def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tupl
     """Return the fields that act in both runs and differ, with both values."""
     one, other, of_a, of_b = a.run.record, b.run.record, a.acting(names), b.acting(names)
     names = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
-    return {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in names}
+    return {
+        name: (fields.short_value(one, name, of_a[name]), fields.short_value(other, name, of_b[name])) for name in names
+    }
 
 
 def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
@@ -261,8 +252,8 @@ def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
     one = next(one for of_arm in part for one in of_arm if one.content.get(name) == value)
     record = one.run.record
     if name in one.parts and name in record.backbone and name != "weights":
-        value = value_of(record, name, exports)
-    return short_value(record, name, value)
+        value = fields.value_of(record, name, exports)
+    return fields.short_value(record, name, value)
 
 
 def _describe(
@@ -272,18 +263,20 @@ def _describe(
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
     for variant, of_arm in zip(variants, part, strict=True):
-        if mixed := differing(one.acting(unshared) for one in of_arm):
+        if mixed := fields.differing(one.acting(unshared) for one in of_arm):
             first = of_arm[0].run.record
-            shown = {name: tuple(short_value(first, name, one) for one in values) for name, values in mixed.items()}
+            shown = {
+                name: tuple(fields.short_value(first, name, one) for one in values) for name, values in mixed.items()
+            }
             # of several backbones or pretrainings the mean would be meaningless
             name, (value, *_) = next(iter(shown.items()))
-            choice = f"--compare '{variant.text},{name}={value_label(value)}' OTHER, or compare these values"
-            differ = f"not compared: runs of '{variant.text}' differ in {values_label(shown, after='; ')}"
+            choice = f"--compare '{variant.text},{name}={fields.value_label(value)}' OTHER, or compare these values"
+            differ = f"not compared: runs of '{variant.text}' differ in {fields.values_label(shown, after='; ')}"
             return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
     for name in sorted({name for variant in variants for name in variant.fields}):
-        values = {repr(value_of(record, name, exports)) for record in matched.records}
+        values = {repr(fields.value_of(record, name, exports)) for record in matched.records}
         matched.differing += [name] * (len(values) > 1)
     matched.differing += [name for name in unshared if name not in matched.differing]
     return None

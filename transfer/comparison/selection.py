@@ -3,7 +3,7 @@ two fields. Imports no torch.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -12,12 +12,10 @@ from typing import Any
 from transfer.core.errors import UsageError, did_you_mean, shortened
 from transfer.core.user_code import digest, is_user_part
 from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
+from transfer.records.protocol import Exports
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-
-Exports = Mapping[str, Record]
-"""Records of the runs that exported weights, by the id of these weights."""
 
 
 @dataclass(frozen=True)

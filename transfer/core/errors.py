@@ -6,12 +6,14 @@
 import contextlib
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import ParamSpec, TextIO, TypeVar
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LISTED = 10_000
 """Paths that a misspelt one is compared with; ten times as many take 6 seconds."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -149,6 +151,13 @@ def kept() -> Iterator[None]:
         if errors is None:
             raise
         errors.append(error)
+
+
+def attempt(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """Return what a function returns; None if it raises a UserError that is `kept`."""
+    with kept():
+        return function(*args, **kwargs)
+    return None
 
 
 def has_kept() -> bool:

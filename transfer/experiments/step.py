@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.spec import parse_field, resolve
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
-from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, reject
+from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, reject
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
@@ -74,8 +74,7 @@ class Step:
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
     """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place; wrong names are `kept`."""
     where = f"{file}: steps.{name}"
-    with kept():
-        check_keys(content, STEP_KEYS, where)
+    attempt(check_keys, content, STEP_KEYS, where)
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     backbone, dataset = (as_list(content.get(key)) for key in ("backbone", "dataset"))
     missing = ["`pretrain: RECIPE` or `run: TASK`, one of them,"] * (len(kinds) != 1)
@@ -86,8 +85,7 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     options, grid, resources = (
         mapping(content.get(key) or {}, f"{where}: {key}") for key in ("options", "grid", "resources")
     )
-    with kept():
-        check_resources(shared | resources, f"{where}: resources")
+    attempt(check_resources, shared | resources, f"{where}: resources")
     # each value once; null removes an axis
     axes = {
         ",".join(options_of(name)): list({repr(value): value for value in as_list(values)}.values())
@@ -108,11 +106,9 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     )
     with kept(), errors_naming(where), errors_together():
         for one in step.dataset:
-            with kept():
-                resolve_dataset(one)
+            attempt(resolve_dataset, one)
         for one in step.backbone:
-            with kept():
-                resolve(one)
+            attempt(resolve, one)
         check_options((*step.options, *step.varied), step.kind, step.recipe)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
@@ -191,8 +187,7 @@ def read_rows(
     dropped, most = set(mapping(content["steps"], where)) - set(steps), 1 if readings == "one" else None
     parsed_rows = []
     for number, row in enumerate(rows, 1):
-        with kept():
-            check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
+        attempt(check_keys, row, (*steps, *dropped, "label"), f"{where}: row {number}")
         named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
         for key, options in named.items():
             with kept(), errors_naming(f"{where}: row {number}: {key}"):

@@ -23,7 +23,7 @@ from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
 from transfer.cli.layers import config_path
-from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept, unknown
+from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, unknown
 from transfer.core.options import check_keys, mapping
 from transfer.core.settings import read_value, read_yaml
 from transfer.core.user_code import is_user_part
@@ -125,17 +125,12 @@ def read_sweep(
     path = config_path("sweeps", "sweep", name)
     content, where = read_yaml(path), str(path)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
-    overrides, report = dict[str, Any](), dict[str, Any]()
-    rows, paper = list[dict[str, Any]](), None
     with errors_together():
-        with kept():
-            check_keys(content, KEYS, where)
-        with kept():
-            overrides = _tier(content, tier, where)
+        attempt(check_keys, content, KEYS, where)
+        overrides = attempt(_tier, content, tier, where) or {}
         merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
         for text in settings:
-            with kept():
-                _set(merged, search, text)
+            attempt(_set, merged, search, text)
         _keep_tasks(merged, tasks)
         if seeds:
             for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
@@ -144,14 +139,11 @@ def read_sweep(
         replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
         for name_of, values in overrides.items():
             replaced |= {(name_of, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
-        with kept():
-            rows = read_rows(content, parsed, readings, replaced, where)
-        with kept():
-            _check_named_steps(content.get("vary"), search, [key for key, step in merged.items() if step], where)
-        with kept():
-            report = _report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report")
-        with kept():
-            paper = _paper(content, where)
+        rows = attempt(read_rows, content, parsed, readings, replaced, where) or []
+        named = [key for key, step in merged.items() if step]
+        attempt(_check_named_steps, content.get("vary"), search, named, where)
+        report = attempt(_report, content, f"{where}: report") or {}
+        paper = attempt(_paper, content, where)
     for key, step in parsed.items() if tier in ("full", None) else ():  # at full scale a step takes a GPU by default
         if not step.options.get("smoke"):
             parsed[key] = replace(step, resources={"gpus": 1, **step.resources})
@@ -171,11 +163,9 @@ def read_sweep(
 
 def _check_named_steps(vary: str | None, search: dict[str, Any] | None, steps: Sequence[str], where: str) -> None:
     if vary is not None:
-        with kept():
-            check_keys({vary: {}}, tuple(steps), f"{where}: vary")
+        attempt(check_keys, {vary: {}}, tuple(steps), f"{where}: vary")
     if search is not None:
-        with kept():
-            check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        attempt(check_keys, search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
         check_keys({search.get("step", steps[-1]): {}}, tuple(steps), f"{where}: search")
 
 
@@ -216,8 +206,9 @@ def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     return (str(content["paper"]), table_of(str(content["paper"]), named).name) if named else None
 
 
-def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
+def _report(content: dict[str, Any], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
+    parts = mapping(content.get("report") or {}, where)
     check_keys(parts, REPORT_KEYS, where)
     pairs = as_list(parts.get("compare"))
     given = parts | {"compare": [pairs] if pairs and not isinstance(pairs[0], list) else pairs}

@@ -16,7 +16,7 @@ from backbones.stems import STEMS
 from transfer.core.errors import unknown
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
-from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS
+from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS, Exports
 from transfer.records.record import Record
 
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
@@ -103,7 +103,7 @@ BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
 
 
-def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
+def value_of(record: Record, name: str, exports: Exports) -> Any:
     """Return the value of a field as a number, text, bool or None; None also if the record has no such field.
 
     Args:
@@ -139,7 +139,7 @@ def is_baseline(record: Record) -> bool:
     return all(value_of(record, name, {}) in (usual, None) for name, usual in BASELINE.items())
 
 
-def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]) -> str:
+def as_value(record: Record, name: str, text: str, exports: Exports) -> str:
     """Return a user's text for a value in the form of `value_of`.
 
     Any name of a stem becomes its short name, and the end of a run's id, as tables print it, the whole id.
@@ -161,7 +161,7 @@ def _stem_name(text: str, patch: int | None) -> str:
     return next((name for name in STEMS if protocol.canonical_stem(name, patch) == stem), stem)
 
 
-def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
+def parts_of(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
     """Return the fields of a backbone and its pretraining, without weights and seed; `NO_EFFECT` for what does not act.
 
     Args:
@@ -175,7 +175,7 @@ def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Rec
     return {name: value for name, value in backbone.items() if name not in hidden} | _source(record, without, exports)
 
 
-def _source(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
+def _source(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
     """Return where weights come from: the protocol of their training if its record is loaded, else their origin."""
     parent = protocol.pretraining(record, exports)
     if parent is None:
@@ -186,7 +186,7 @@ def _source(record: Record, without: Collection[str], exports: Mapping[str, Reco
     return {"weights": "trained"} | {f"{protocol.PRETRAINING}{name}": value for name, value in source.items()}
 
 
-def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
+def known_fields(records: Iterable[Record], exports: Exports) -> list[str]:
     """Return all names that `value_of` knows in any of the records."""
     names = dict.fromkeys(("task", "dataset", "backbone", "run", "seed", "device_type"))
     for record in records:
@@ -198,7 +198,7 @@ def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> li
     return list(names | {"weights": None})
 
 
-def check_fields(names: Iterable[str], records: Iterable[Record], exports: Mapping[str, Record]) -> None:
+def check_fields(names: Iterable[str], records: Iterable[Record], exports: Exports) -> None:
     """Raise UsageError, with the nearest names, for a field that no record has."""
     known = known_fields(records, exports)
     for name in names:

@@ -5,31 +5,19 @@ Rows of one `Comparability` have numbers that may be compared.
 Imports neither torch nor pandas.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by
+from transfer.records import protocol
 from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, short_value, value_label
-from transfer.records.protocol import (
-    NOT_RECORDED,
-    OF_DATA,
-    PARTS,
-    backbone_of,
-    configurations,
-    displayed_fields,
-    in_pretraining,
-    lineage,
-    processes,
-    protocol,
-    trains,
-)
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
-_SET = {*PARTS} - {"weights", "load", "pos_embed_interp"}
+_SET = {*protocol.PARTS} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
@@ -78,7 +66,7 @@ class Group:
         return self.records[0]
 
 
-def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str] = ()) -> list[Group]:
+def grouped(records: Sequence[Record], exports: protocol.Exports, without: Collection[str] = ()) -> list[Group]:
     """Return the configurations among records, in order of appearance.
 
     Args:
@@ -87,10 +75,10 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         without: names of options and fields of the backbone that do not separate rows, such as the axes of a map.
     """
     groups, distinguishing = [], machines_of_tasks(records)
-    keys = zip(configurations(records, exports, without), records, strict=True)
+    keys = zip(protocol.configurations(records, exports, without), records, strict=True)
     for of_configuration in grouped_by(keys, itemgetter(0)).values():
         members = [record for _, record in of_configuration]
-        chain = lineage(members[0], exports)
+        chain = protocol.lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
         origin = origin_label(members[0], chain)
@@ -109,14 +97,14 @@ def shown_fields(record: Record) -> tuple[Any, ...]:
     A digest of the protocol cannot say it: an option that affects a single stem, as `sync_bn` affects one with BN,
     would separate the stems that are to be compared.
     """
-    content = protocol(record)
+    content = protocol.protocol(record)
     return tuple(content.get(name) for name in _SHOWN)
 
 
 def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
     """Return the backbone's name; for an export of the same architecture the name of the pretrained backbone."""
-    backbone = backbone_of(record)
-    pretrained = backbone_of(chain[0]) if chain else backbone
+    backbone = protocol.backbone_of(record)
+    pretrained = protocol.backbone_of(chain[0]) if chain else backbone
     same = all(backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE)
     return str((pretrained if same else backbone).get("name"))
 
@@ -137,9 +125,9 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
         environment = record.environment
         if torch := (environment.get("versions") or {}).get("torch"):
             labels.add(f"torch {'.'.join(str(torch).split('.')[:2])}")
-        if not trains(record.options):
+        if not protocol.trains(record.options):
             continue
-        if (world := environment.get("world_size")) and (in_protocol or not processes(record)):
+        if (world := environment.get("world_size")) and (in_protocol or not protocol.processes(record)):
             labels.add(count(world, "process", "es"))
         if (threads := environment.get("threads")) and environment.get("device_type") == "cpu":
             labels.add(count(threads, "thread"))
@@ -155,7 +143,7 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     return found
 
 
-def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:
+def dataset_label(records: Sequence[Record], exports: protocol.Exports, made_on: Iterable[str] = ()) -> str:
     """Return the dataset of the runs of one configuration with their marks: smoke, dirty, subset, version.
 
     Args:
@@ -173,13 +161,13 @@ def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made
     return str(first.dataset.get("name")) + (f" ({', '.join(labels)})" if labels else "")
 
 
-def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]:
+def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
     """Return the marks of runs: "smoke" and "dirty" if one of the runs is, else "pretraining smoke" and so on; and
     `OF_PRETRAINING`.
 
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
-    parents = [parent for record in records for parent in lineage(record, exports)]
+    parents = [parent for record in records for parent in protocol.lineage(record, exports)]
     own = {mark for record in records for mark in record.marks}
     before = dict.fromkeys(mark for parent in parents for mark in parent.marks)
     before |= dict.fromkeys(mark for record in (*records, *parents) for mark in record.origin_marks)
@@ -191,7 +179,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     return labels + [f"pretraining {mark}" for mark in before if mark.startswith("subset")]
 
 
-def nearness_to_pretraining(records: Iterable[Record], exports: Mapping[str, Record]) -> int:
+def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports) -> int:
     """Return 2 if some of the runs is a pretraining, 1 if one scores weights on the dataset of their pretraining, which
     does not measure transfer, else 0.
     """
@@ -200,7 +188,7 @@ def nearness_to_pretraining(records: Iterable[Record], exports: Mapping[str, Rec
         if record.task.startswith("pretrain-"):
             return 2
         name, digest = record.dataset.get("name"), record.dataset.get("digest")
-        seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
+        seen = [run.dataset for run in protocol.lineage(record, exports) if run.task.startswith("pretrain-")]
         nearness |= any(data.get("name") == name or data.get("digest") == digest for data in seen)
     return nearness
 
@@ -232,19 +220,20 @@ def differing_parts(
     The name is excluded. Stochastic depth is an option of the task, and the image size of pretraining matters only
     to `length: train`.
     """
-    contents = [(group.first.task, backbone_of(group.first)) for group in groups]
+    contents = [(group.first.task, protocol.backbone_of(group.first)) for group in groups]
     hidden = {"name", "drop_path", *without}
     hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
     told = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
     for of_task in grouped_by(contents, itemgetter(0)).values():
         told |= differing(content for _, content in of_task).keys()
-    values = {name: _shown_values(groups, name) for name in backbone_of(groups[0].first) if name in told - hidden}
+    names = [name for name in protocol.backbone_of(groups[0].first) if name in told - hidden]
+    values = {name: _shown_values(groups, name) for name in names}
     return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
 
 def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:
     """Return the value of a backbone's field for each row; users' files of one name have the start of their digest."""
-    values = [group.first.backbone.get(name, NOT_RECORDED) for group in groups]
+    values = [group.first.backbone.get(name, protocol.NOT_RECORDED) for group in groups]
     digests = [(group.first.backbone.get("files") or {}).get(name) for group in groups]
     of_label: dict[str, set[Any]] = {}
     for value, digest in zip(values, digests):
@@ -255,14 +244,14 @@ def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:
     ]
 
 
-def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Record], without: Collection[str]) -> None:
+def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, without: Collection[str]) -> None:
     """Add to a pretraining's label the fields that differ between pretrainings of that label.
 
     If all rows start from the same pretrained weights, they get no label.
     """
-    chains = [(group, chain) for group in groups if (chain := lineage(group.first, exports))]
+    chains = [(group, chain) for group in groups if (chain := protocol.lineage(group.first, exports))]
     for namesakes in grouped_by(chains, lambda one: one[0].pretraining).values():
-        contents = [_trainings(chain, in_pretraining(without, {})) for _, chain in namesakes]
+        contents = [_trainings(chain, protocol.in_pretraining(without, {})) for _, chain in namesakes]
         names = differing(contents)
         for (group, _), content in zip(namesakes, contents, strict=True) if names else ():
             group.pretraining += f", {content_label(content, names)}"
@@ -273,11 +262,10 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
 
 def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, Any]:
     """Return the protocols of a lineage in one dict; fields of earlier trainings are named `FIELD of run NUMBER`."""
-    values = {
-        name: value for name, value in displayed_fields(chain[0], without).items() if name not in ("task", "dataset")
-    }
+    last = protocol.displayed_fields(chain[0], without)
+    values = {name: value for name, value in last.items() if name not in ("task", "dataset")}
     for number, record in enumerate(chain[1:], 2):
-        values |= {f"{name} of run {number}": value for name, value in displayed_fields(record).items()}
+        values |= {f"{name} of run {number}": value for name, value in protocol.displayed_fields(record).items()}
     return values
 
 
@@ -286,8 +274,8 @@ def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> 
 
     The contents of a dataset differ only if rows of the same name and version have several contents.
     """
-    contents = [displayed_fields(group.first, without) for group in groups]
-    of_data = {name for content in contents for name in content if name.startswith(OF_DATA)}
+    contents = [protocol.displayed_fields(group.first, without) for group in groups]
+    of_data = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
     datasets = grouped_by(contents, lambda content: (content.get("dataset"), content.get("dataset_version")))
     for namesakes in datasets.values():
         same = of_data - differing(namesakes).keys()
@@ -295,6 +283,6 @@ def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> 
             content |= dict.fromkeys(same, "the same")
     names = sorted(differing(contents).keys() - {*_SHOWN})
     for group, content in zip(groups, contents, strict=True) if names else ():
-        values = [short_value(group.first, name, content.get(name, NOT_RECORDED)) for name in names]
+        values = [short_value(group.first, name, content.get(name, protocol.NOT_RECORDED)) for name in names]
         plain = (tuple(value) if isinstance(value, list) else value for value in values)
         group.protocol = Comparability(tuple(zip(names, plain, strict=True)))

@@ -19,6 +19,8 @@ from transfer.engine.options import RESOLVED, FitOptions
 from transfer.records.record import Record, digest_of
 from transfer.task import Task, load_task
 
+Exports = Mapping[str, Record]
+"""Records of the runs that exported weights, by the id of these weights."""
 NOT_RECORDED = "not recorded"
 NO_EFFECT = "no effect"
 PRETRAINING = "pretraining."
@@ -254,12 +256,12 @@ def by_export(records: Iterable[Record]) -> dict[str, Record]:
     return exports
 
 
-def pretraining(record: Record, exports: Mapping[str, Record]) -> Record | None:
+def pretraining(record: Record, exports: Exports) -> Record | None:
     """Return the run that a record's weights come from; None if it is not among `exports` (see `by_export`)."""
     return exports.get(record.weights_id)
 
 
-def lineage(record: Record, exports: Mapping[str, Record]) -> list[Record]:
+def lineage(record: Record, exports: Exports) -> list[Record]:
     """Return the trainings that a record's weights come from, the last one first, as far as they are known."""
     chain: list[Record] = []
     seen = {record.run_key}
@@ -269,9 +271,7 @@ def lineage(record: Record, exports: Mapping[str, Record]) -> list[Record]:
     return chain
 
 
-def configurations(
-    records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str] = ()
-) -> list[str]:
+def configurations(records: Sequence[Record], exports: Exports, without: Collection[str] = ()) -> list[str]:
     """Return the digest of each record's configuration; runs with equal digests differ only in seeds.
 
     Weights of a known training count by its configuration, so that seeds of a pretraining are seeds too; the name of

@@ -2,19 +2,18 @@
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from transfer.core.errors import UserError
-from transfer.core.exports import EXPORT
-from transfer.core.files import file_sha256
 from transfer.engine.outcome import RULE, SCORED, Status
 
 _DIGEST_ENTRY = b',\n "digest": "'
-_EVENTS = "events.out."  # of TensorBoard, which may still write to it
 
 
 def with_checksum(content: dict[str, Any]) -> bytes:
@@ -32,26 +31,6 @@ def is_modified(raw: bytes) -> bool:
     """Return whether a record's bytes were changed after `with_checksum` made them."""
     body = raw[: raw.rfind(_DIGEST_ENTRY)]
     return raw != body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
-
-
-def file_checksums(folder: Path, *, without: Collection[str], export: bool) -> dict[str, dict[str, Any]]:
-    """Return the sha256 (hex) and size (bytes) of each file of a run by its name, sorted.
-
-    Args:
-        folder: the run's folder.
-        without: names of files that are left out.
-        export: whether the files in the folder `export` are included.
-    """
-    paths = [path for path in folder.iterdir() if path.name not in without]
-    if export:
-        paths += (folder / EXPORT).iterdir()
-    kept = (path for path in paths if path.is_file() and not path.name.startswith((".", _EVENTS)))
-    return {path.relative_to(folder).as_posix(): size_and_sha256(path) for path in sorted(kept)}
-
-
-def size_and_sha256(path: Path) -> dict[str, Any]:
-    """Return the `sha256` (hex) and the `size` (bytes) of a file."""
-    return {"sha256": file_sha256(path), "size": path.stat().st_size}
 
 
 def digest_of(content: Any, *, allow_nan: bool = True) -> str:
@@ -193,6 +172,24 @@ class Record:
         """
         return _marks(self.origin)
 
+    @property
+    def hours(self) -> float:
+        """The GPU hours of the run; on CPUs the core hours, over threads and loader processes of each rank.
+
+        The hours in which other runs extracted features that this run read from a store are included; nan where hours
+        are not recorded.
+        """
+        own, found = self.cost.get("device_hours"), self.cost.get("found_hours", 0.0)
+        if own is None or found is None:
+            return math.nan
+        cores = (self.environment.get("threads") or 1) + (self.environment.get("workers") or 0)
+        return float(own) * (1 if self.kind_of_hours == "GPU" else cores) + float(found)
+
+    @property
+    def kind_of_hours(self) -> str:
+        """Whether they are hours of a "GPU" or of a "core", by the type of the device."""
+        return "GPU" if self.environment.get("device_type") == "cuda" else "core"
+
     @classmethod
     def read(cls, path: Path, *, edited: bool = False) -> "Record":
         """Return the record in a file.
@@ -225,6 +222,17 @@ class Record:
                 "Put the old file back, or delete its folder to run it again"
             )
         return record
+
+
+def total_hours(records: Iterable[Record]) -> str | None:
+    """Return the hours of runs, each once, by kind: "1.2 GPU + 0.1 core"; None without runs, or where
+    one has none recorded."""
+    kinds: defaultdict[str, float] = defaultdict(float)
+    for record in {record.run_id: record for record in records}.values():
+        kinds[record.kind_of_hours] += record.hours
+    if any(map(math.isnan, kinds.values())):
+        return None
+    return " + ".join(f"{took:.3g} {kind}" for kind, took in kinds.items()) or None
 
 
 def _marks(facts: Mapping[str, Any]) -> list[str]:

@@ -12,15 +12,16 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from transfer.core import files
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.core.exports import EXPORT, why_no_weights
-from transfer.core.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.record import Record, RunKey, file_checksums, with_checksum
+from transfer.records.record import Record, RunKey, with_checksum
 
 RECORD, OPTIONS, ERROR, LOCK = "record.json", "options.yaml", "error.txt", "lock"
+_EVENTS = "events.out."  # of TensorBoard, which may still write to it
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
 TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
@@ -31,6 +32,17 @@ class Run:
 
     folder: Path
     record: Record
+
+
+def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the sha256 (hex) and size (bytes) of each file of a run and its export by its name, sorted."""
+    paths = [path for path in folder.iterdir() if path.name not in NOT_LISTED]
+    paths += (folder / EXPORT).iterdir() if (folder / EXPORT).is_dir() else ()
+    kept = (path for path in paths if path.is_file() and not path.name.startswith((".", _EVENTS)))
+    return {
+        path.relative_to(folder).as_posix(): {"sha256": files.file_sha256(path), "size": path.stat().st_size}
+        for path in sorted(kept)
+    }
 
 
 def without_weights(run: Run) -> str:
@@ -105,13 +117,13 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / LOCK).open("a")
         except OSError as error:
-            raise write_error(folder / LOCK, error) from None
+            raise files.write_error(folder / LOCK, error) from None
         with file:
-            if not lock(file, folder / LOCK):
+            if not files.lock(file, folder / LOCK):
                 waiting()
-                lock(file, folder / LOCK, wait=True)
-            for scrap in scraps_in(folder):
-                remove(scrap)
+                files.lock(file, folder / LOCK, wait=True)
+            for scrap in files.scraps_in(folder):
+                files.remove(scrap)
             yield folder
 
     def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
@@ -126,14 +138,13 @@ class Store:
             The record with the checksums of the run's files.
         """
         folder = self.folder(record.run_id)
-        write_atomic(folder / OPTIONS, options.encode())
+        files.write_atomic(folder / OPTIONS, options.encode())
         if outcomes:
-            write_arrays(folder / OUTCOMES, outcomes)
+            files.write_arrays(folder / OUTCOMES, outcomes)
         else:
             (folder / OUTCOMES).unlink(missing_ok=True)
-        files = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())
-        complete = replace(record, files=files)
-        write_atomic(folder / RECORD, with_checksum(asdict(complete)))
+        complete = replace(record, files=file_checksums(folder))
+        files.write_atomic(folder / RECORD, with_checksum(asdict(complete)))
         for name in (STATE, PREVIOUS, ERROR, LOCK):
             (folder / name).unlink(missing_ok=True)
         return complete
@@ -293,13 +304,13 @@ def write_result(path: Path | None, records: Sequence[Record], status: int) -> N
     """
     if path is not None and records:
         content = {"runs": [record.run_id for record in records], "status": status}
-        write_atomic(path, json.dumps(content).encode(), flag="--result-file")
+        files.write_atomic(path, json.dumps(content).encode(), flag="--result-file")
 
 
 def read_result(path: Path) -> CommandResult | None:
     """Return the result in a file, or None if the file is missing or damaged."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = files.parse_json(path.read_text(encoding="utf-8"))
         return CommandResult(tuple(map(str, content["runs"])), int(content["status"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from transfer.core.errors import MissingInput, UsageError, errors_together, kept, print_safe, shortened
+from transfer.core.errors import MissingInput, UsageError, attempt, errors_together, kept, print_safe, shortened
 from transfer.core.grouped import values_by_key
 from transfer.core.options import Checked, Range
 
@@ -122,10 +122,8 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     from transfer.experiments.sweep_file import read_sweep
 
     parts = {part: value for part in PARTS if (value := getattr(options, part))}
-    variants: list[dict[str, str]] = []
     with errors_together():
-        with kept():
-            variants = read_variants(parts, options.against) if parts else []
+        variants = (attempt(read_variants, parts, options.against) if parts else None) or []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
     given = {} if options.gpus is None else {"gpus": options.gpus}
     resourced = {key: replace(step, resources=step.resources | given) for key, step in sweep.steps.items()}

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
-from transfer.core.files import atomic_replacement, check_writable, flush_folder, write_error
+from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder, write_error
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
-from transfer.records.record import Record, size_and_sha256, with_checksum
+from transfer.records.record import Record, with_checksum
 from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
 from transfer.verify.checks import check_files, verify
 
@@ -187,7 +187,7 @@ def _shared_files(run: Run, every: int) -> dict[str, bytes]:
         for name, content in sorted(contents.items())
     }
     left_out = sorted(record.files.keys() - files.keys())
-    shared = record.shared or {"left_out": left_out, "record": size_and_sha256(run.folder / RECORD)["sha256"]}
+    shared = record.shared or {"left_out": left_out, "record": file_sha256(run.folder / RECORD)}
     content = asdict(replace(without_paths(record), files=files, shared=shared))
     return contents | {RECORD: with_checksum(content)}
 

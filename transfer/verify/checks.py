@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from transfer.core import user_code
 from transfer.core.errors import UserError, first_line
-from transfer.core.exports import EXPORT
 from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.protocol import named_by_content
-from transfer.records.record import Record, RunKey, file_checksums, is_modified
-from transfer.records.store import NOT_LISTED, RECORD
+from transfer.records.record import Record, RunKey, is_modified
+from transfer.records.store import RECORD, file_checksums
 from transfer.task import PRETRAIN, load_task
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ Checks = tuple[list[str], list[str]]
 
 def check_files(folder: Path, record: Record) -> Checks:
     """Check that the files of a run are those of its record."""
-    present = file_checksums(folder, without=NOT_LISTED, export=(folder / EXPORT).is_dir())
+    present = file_checksums(folder)
     wrong = [f"{name}: missing" for name in record.files if name not in present]
     for name, recorded in record.files.items():
         if present.get(name, recorded) != recorded:

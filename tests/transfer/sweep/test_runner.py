@@ -24,6 +24,7 @@ from transfer.experiments.sweep_file import read_sweep
 from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import is_locked
+from transfer.sweep.earlier_results import data_paths, path_state
 from transfer.sweep.runner import LOCK, Sweeper, failure_reason, last_line
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
@@ -269,3 +270,20 @@ def test_the_last_line_is_the_latest_state_of_the_progress_bar(tmp_path: Path) -
     bar = "\r\x1b[Atrain:  {}|\u2588\u258f    | 1/4 [00:10<00:30, epoch 1/4, loss 0.5]"
     log.write_text("training: 4 steps\n" + bar.format("20%") + bar.format("25%") + "\r        \r", encoding="utf-8")
     assert last_line(log) == "train: 25% 1/4 [00:10<00:30, epoch 1/4, loss 0.5]"
+
+
+@pytest.mark.parametrize("named", ["{folder}/labels/val.json", "{folder}/labels/*.json"])
+def test_files_outside_the_folder_that_a_yaml_names_count(named: str, tmp_path: Path) -> None:
+    """By the state of these files a sweep knows whether the command of a finished job must run again."""
+    labels = tmp_path / "labels" / "val.json"
+    for folder in (tmp_path / "images", labels.parent):
+        folder.mkdir()
+    labels.write_text("{}")
+    (tmp_path / "images" / "1.jpg").write_bytes(b"x")
+    own = tmp_path / "mine.yaml"
+    own.write_text(f"format: coco\nroot: {tmp_path / 'images'}\nval_annotations: {named.format(folder=tmp_path)}\n")
+    before, times = [path_state(path) for path in data_paths(str(own), None)], labels.stat()
+    assert [path_state(path) for path in data_paths(str(own), None)] == before
+    labels.write_text("[]")
+    os.utime(labels, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert [path_state(path) for path in data_paths(str(own), None)] != before

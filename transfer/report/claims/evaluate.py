@@ -8,7 +8,8 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from transfer.comparison.compare_arms import NO_MORE, compared_arms, effects, notes_of
+from transfer.comparison.compare_arms import compared_arms, effects
+from transfer.comparison.notes import NO_MORE, notes_of
 from transfer.comparison.paired_intervals import Units
 from transfer.comparison.selection import axis
 from transfer.core.errors import UserError, unknown

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transfer.experiments.claims import UNDERTRAINED, Claim
-from transfer.records.hours import total_hours
-from transfer.records.record import Record
+from transfer.records.record import Record, total_hours
 from transfer.records.run_set import RunSet
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS

@@ -22,15 +22,8 @@ from transfer.engine.options import RESOLVED
 from transfer.experiments.published_rows import Paper, Row, Value, used_values
 from transfer.experiments.step import Step
 from transfer.experiments.sweep_file import SweepFile
+from transfer.records import protocol
 from transfer.records.fields import value_label
-from transfer.records.protocol import (
-    NO_EFFECT,
-    NOT_RECORDED,
-    canonical_stem,
-    configurations,
-    displayed_fields,
-    protocol,
-)
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 
@@ -68,7 +61,7 @@ def _same_stem(record: Record, text: str) -> bool:
     stem, patch = record.backbone.get("stem"), record.backbone.get("patch")
     if not stem or not patch or "stem" in (record.backbone.get("files") or {}):
         return False
-    return canonical_stem(stem, patch) == canonical_stem(text, patch)
+    return protocol.canonical_stem(stem, patch) == protocol.canonical_stem(text, patch)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -140,7 +133,7 @@ def option_differences(
         needs: name of each download that the published number used, by the option that names its folder.
         left_open: names of options that the paper does not state.
     """
-    effective = protocol(record)
+    effective = protocol.protocol(record)
     reasons = _unless_one_of(f"{record.task} version", record.task_version, step.task_version)
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
@@ -151,10 +144,10 @@ def option_differences(
     precisions = {"precision": training, "eval_precision": record.environment.get("eval_precision", training)}
     for name, used in precisions.items():
         table = expected.get(name, used)
-        accepted = (f"auto: {' or '.join(_HALF)}", *_HALF) if table == "auto" else (table or NOT_RECORDED,)
-        reasons += _unless_one_of(name, used or NOT_RECORDED, *accepted)
-    world, processes = displayed_fields(record)[WORLD_SIZE], process_count(step)
-    return reasons + ([] if processes is None else _unless_one_of(WORLD_SIZE, world, processes, NO_EFFECT))
+        accepted = (f"auto: {' or '.join(_HALF)}", *_HALF) if table == "auto" else (table or protocol.NOT_RECORDED,)
+        reasons += _unless_one_of(name, used or protocol.NOT_RECORDED, *accepted)
+    world, processes = protocol.displayed_fields(record)[WORLD_SIZE], process_count(step)
+    return reasons + ([] if processes is None else _unless_one_of(WORLD_SIZE, world, processes, protocol.NO_EFFECT))
 
 
 def process_count(step: Step) -> int | None:
@@ -246,7 +239,7 @@ class Matcher:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The configuration of each run, by its id."""
-        keys = configurations(self.runs.records, self.runs.exports)
+        keys = protocol.configurations(self.runs.records, self.runs.exports)
         return dict(zip((record.run_id for record in self.runs.records), keys, strict=True))
 
     def matches(self, row: Row, value: Value) -> list[OwnRuns]:

@@ -21,8 +21,7 @@ from transfer.experiments.published_rows import PublishedTable, Value, read_pape
 from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Arm, Evidence
-from transfer.records.hours import total_hours
-from transfer.records.record import Record
+from transfer.records.record import Record, total_hours
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns

@@ -10,18 +10,8 @@ from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any
 
-from transfer.comparison.compare_arms import (
-    BORROWED,
-    FAMILIES,
-    NO_MORE,
-    PERCENT,
-    ComparedScore,
-    Comparison,
-    compared_arms,
-    effects,
-    judge,
-    notes_of,
-)
+from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison, compared_arms, effects, judge
+from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count

@@ -14,7 +14,6 @@ from transfer.core.grouped import values_by_key
 from transfer.measure.ratios import RATIOS, UNMEASURED, CostRatios, Ratio
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
-from transfer.records.hours import hours, kind_of_hours
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant
@@ -84,10 +83,10 @@ def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
     before, kinds = [], set()
     for record in records:
         chain = evidence.lineage(record)
-        kinds |= {kind_of_hours(run) for run in (record, *chain)}
+        kinds |= {run.kind_of_hours for run in (record, *chain)}
         unknown = (chain[-1] if chain else record).weights_id != "random"
-        before.append(math.nan if unknown else math.fsum(hours(run) for run in chain))
-    of_runs, earlier = (mean_and_deviation(values)[0] for values in ([*map(hours, records)], before))
+        before.append(math.nan if unknown else math.fsum(run.hours for run in chain))
+    of_runs, earlier = (mean_and_deviation(values)[0] for values in ([run.hours for run in records], before))
     found = (math.nan,) * 3 if len(kinds) > 1 else (of_runs, earlier, of_runs + earlier)
     return dict(zip(HOURS, found, strict=True)) | {"hours_of": "mixed" if len(kinds) > 1 else kinds.pop()}
 

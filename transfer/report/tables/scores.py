@@ -19,20 +19,7 @@ from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
 from transfer.records.record import Record, digest_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.tables.columns import (
-    COSTS,
-    WITH_FAILED,
-    chance_level,
-    failed_notes,
-    group_cells,
-    interval,
-    looked_for,
-    run_ids,
-    score_columns,
-    seed_cells,
-    unjudged_note,
-    without_unused,
-)
+from transfer.report.tables import columns
 from transfer.report.tables.table import Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
@@ -59,7 +46,7 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
     rows: list[dict[str, Any]] = []
     notes: dict[Note, None] = {}
     for group in runs.groups:
-        scores = names or looked_for(group.first)
+        scores = names or columns.looked_for(group.first)
         titles, classes = group.first.details.get("classes", {}), defaultdict[str, list[OfClass]](list)
         for run in (runs.by_id[record.run_id] for record in group.records if record.scores):
             for one, of_class in _of_classes(run, scores).items():
@@ -67,14 +54,14 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
         if classes and (absent := sorted({*titles.values()} - {*classes})):
             notes[Note(f"not in the test images, so no score: {shortened(absent, 3)}", group.dataset)] = None
         for title, members in classes.items():
-            row: dict[str, Any] = {"task": group.first.task, **group_cells(group), "class": title}
+            row: dict[str, Any] = {"task": group.first.task, **columns.group_cells(group), "class": title}
+            outcomes = {record.run_id: of_class for record, of_class in members}
             for score in scores:
                 if records := [record for record, _ in members if score in record.scores]:
                     row[score] = fmean(record.shown(score) for record in records)
-                    ends = interval(runs, records, score, {record.run_id: outcomes for record, outcomes in members})
-                    row[f"{score} low"], row[f"{score} high"] = ends
-            rows.append(row | run_ids(group.records))
-    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
+                    row[f"{score} low"], row[f"{score} high"] = columns.interval(runs, records, score, outcomes)
+            rows.append(row | columns.run_ids(group.records))
+    return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
 def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
@@ -104,15 +91,15 @@ def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
     rows: list[dict[str, Any]] = []
     for record in runs.records:
         group, values = group_of[id(record)], _scores(record)
-        for name in looked_for(record) if intervals else ():
-            values[f"{name} low"], values[f"{name} high"] = interval(runs, [record], name)
-        cells = {"task": record.task, **group_cells(group), "dataset": dataset_label([record], runs.exports)}
-        cells |= {"chance": chance_level(record, record.primary), **seed_cells(runs, record)}
+        for name in columns.looked_for(record) if intervals else ():
+            values[f"{name} low"], values[f"{name} high"] = columns.interval(runs, [record], name)
+        cells = {"task": record.task, **columns.group_cells(group), "dataset": dataset_label([record], runs.exports)}
+        cells |= {"chance": columns.chance_level(record, record.primary), **columns.seed_cells(runs, record)}
         cells |= {"outcome": record.status, **values, TRAIN_SECONDS: record.cost.get(TRAIN_SECONDS)}
-        rows.append(cells | run_ids([record]))
-    notes = failed_notes(runs.records) + unjudged_note(runs.records)
+        rows.append(cells | columns.run_ids([record]))
+    notes = columns.failed_notes(runs.records) + columns.unjudged_note(runs.records)
     notes += image_notes([[record] for record in runs.records])
-    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
+    return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
 def _scores(record: Record) -> dict[str, float | None]:
@@ -157,30 +144,31 @@ def summary(runs: RunSet) -> Table:
     scores = list(dict.fromkeys(name for record in records for name in informative(record)))
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
-    notes = [Note("failed runs counted at chance level, or at 0 where it is not known", WITH_FAILED)] * rates
-    notes += failed_notes(records) + unjudged_note(records) + image_notes([group.records for group in groups])
-    return without_unused(Table.from_rows(rows, score_columns(records), notes))
+    notes = [Note("failed runs counted at chance level, or at 0 where it is not known", columns.WITH_FAILED)] * rates
+    notes += columns.failed_notes(records) + columns.unjudged_note(records)
+    notes += image_notes([group.records for group in groups])
+    return columns.without_unused(Table.from_rows(rows, columns.score_columns(records), notes))
 
 
 def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     first = group.first
-    row: dict[str, Any] = {"task": first.task, **group_cells(group), "chance": chance_level(first, first.primary)}
-    row[first.primary] = None
-    row[f"{first.primary} low"], row[f"{first.primary} high"] = interval(runs, group.records, first.primary)
+    row: dict[str, Any] = {"task": first.task, **columns.group_cells(group)}
+    row |= {"chance": columns.chance_level(first, first.primary), first.primary: None}
+    row[f"{first.primary} low"], row[f"{first.primary} high"] = columns.interval(runs, group.records, first.primary)
     statuses = (tuple(record.status for record in of) for of in (variant.records, variant.lost))
     row |= {"seeds": len(variant.units), "statuses": Endings(*statuses)}
-    for name in COSTS:
+    for name in columns.COSTS:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
     if rates:
         row["failed"] = Breakdowns("", *variant.breakdowns)
         counted = [*variant.with_breakdowns(first.primary).values()]
-        row[f"{first.primary} {WITH_FAILED}"] = mean_and_deviation(counted)[0]
+        row[f"{first.primary} {columns.WITH_FAILED}"] = mean_and_deviation(counted)[0]
     for name in scores:
         row[name], row[f"{name} sd"] = mean_and_deviation(variant.values(name))
         errors = [error for record in group.records if (error := record.standard_error(name)) is not None]
         if len(errors) == 1:
             row[f"{name} se"] = first.scale(name) * errors[0]
-    return row | run_ids(group.records)
+    return row | columns.run_ids(group.records)
 
 
 def over_datasets(runs: RunSet) -> Table:
@@ -207,7 +195,7 @@ def over_datasets(runs: RunSet) -> Table:
         rows.append(_mean_row({name: of_name[name] for name in common[key]}, first, group_of[id(first)], runs))
     lacking = {name for (key, _), of_name in members.items() if key in common for name in {*of_name} - {*common[key]}}
     notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
-    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
+    return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
 def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: RunSet) -> dict[str, Any]:
@@ -221,7 +209,7 @@ def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: 
     """
     members = list(of_name.values())
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
-    row |= {"protocol": group.protocol, **seed_cells(runs, first)}
+    row |= {"protocol": group.protocol, **columns.seed_cells(runs, first)}
     if len(members) < 2:
         return row | {"datasets": f"{len(members) or 'none'} in common with the other rows"}
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
@@ -234,7 +222,7 @@ def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: 
     errors = [record.standard_error(first.primary) for record in members]
     if first.primary in row and None not in errors:
         row[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(members)
-    return row | run_ids(members)
+    return row | columns.run_ids(members)
 
 
 def _all_but_dataset(record: Record) -> tuple[str, str]:

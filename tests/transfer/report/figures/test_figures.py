@@ -21,16 +21,7 @@ from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.plots import (
-    ENDINGS,
-    POINTS,
-    UNDECIDED,
-    cost_plot,
-    forest_plot,
-    heat_map,
-    similarity_plot,
-    training_curves,
-)
+from transfer.report.figures import plots as drawing
 from transfer.report.figures.svg import COLORS, INK, Plot, plain, write_figures
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
@@ -86,12 +77,12 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     cells = [row | {"dataset": name, "metric": name, "run": (name,)} for name in names for row in cost_rows().rows]
     costs = replace(cost_rows(), rows=cells)
     shown, variants = RunSet.of(runs), {name: name for name in names}
-    plots = [heat_map(table), similarity_plot(shown, variants), training_curves(shown, variants)]
-    return [*plots, cost_plot(costs, variants)]
+    plots = [drawing.heat_map(table), drawing.similarity_plot(shown, variants)]
+    return [*plots, drawing.training_curves(shown, variants), drawing.cost_plot(costs, variants)]
 
 
 def named_plot(costs: Table) -> Plot | None:
-    return cost_plot(costs, {row["run"][0]: row["backbone"] for row in costs.rows})
+    return drawing.cost_plot(costs, {row["run"][0]: row["backbone"] for row in costs.rows})
 
 
 def test_the_cost_plot_shows_what_can_be_placed_and_rings_the_front() -> None:
@@ -117,10 +108,10 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
     runs = [make_run(seed, tmp_path / name) for seed, name in enumerate(("none", "long"))]
     known = RunSet.of([*runs, make_run(2, tmp_path / "short", outcome=ended("nonfinite", 3))])
-    table = rows(training_curves(known, names_of_runs(known)))
+    table = rows(drawing.training_curves(known, names_of_runs(known)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 5000.0, "nonfinite": 5e6}
     long = table[table["status"] == "completed"]
-    assert len(long) == POINTS
+    assert len(long) == drawing.POINTS
     assert (long["step"].iloc[0], long["step"].iloc[-1]) == (1, 5000)
     assert (long["loss"] == long["step"]).all()
 
@@ -130,7 +121,7 @@ def test_similarity_of_every_place_and_run() -> None:
         {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
     ]
     runs = RunSet.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
-    plot = similarity_plot(runs, names_of_runs(runs))
+    plot = drawing.similarity_plot(runs, names_of_runs(runs))
     assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
 
@@ -138,7 +129,7 @@ def test_similarity_of_every_place_and_run() -> None:
 def drawn(runs: list[Run]) -> tuple[str, list[dict[str, Any]]]:
     """The drawing of conv against patchify, and the rows that it shows."""
     known = RunSet.of(runs)
-    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify"), known, names_of_runs(known))
+    plot = drawing.forest_plot(compared(runs, "stem=conv", "stem=patchify"), known, names_of_runs(known))
     return ("", []) if plot is None else (plot.svg, rows(plot).to_dict("records"))
 
 
@@ -164,7 +155,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     runs = [made(tmp_path, "conv", seed=seed, level=0.5) for seed in range(2)]
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     svg, _ = drawn([*runs, made(tmp_path, "patchify", seed=7, broke=True)])
-    assert UNDECIDED in svg
+    assert drawing.UNDECIDED in svg
     assert COLORS[0] not in svg
     assert "✗ patchify failed in 1 of 3" in svg
     assert drawn([runs[0], made(tmp_path, "patchify", broke=True)]) == ("", []), "nothing to draw"
@@ -207,23 +198,23 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 
 
 def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
-    plot = heat_map(stability_rows())
+    plot = drawing.heat_map(stability_rows())
     found = cells(plot)
     assert set(found) == {f"{panel}-{column}-{row}" for panel in (0, 1) for column in range(3) for row in range(2)}
     text = words(plot)
     assert {"stem patchify", "stem conv", "lr", "warmup epochs", "0.0001", "0.001", "0.01", "0", "5"} <= {*text}
     for ending in ("diverged", "nonfinite", "at_chance", "collapsed", "score_at_chance"):
-        assert ENDINGS[ending][2] in text
+        assert drawing.ENDINGS[ending][2] in text
     assert "score in percent (chance level 10)" in text
     # patchify: rates go right, warm-ups go up
     places = ("1-0-1", "1-1-0", "1-1-1", "1-2-0", "1-2-1")
     fills = dict(zip(places, ("diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed")))
-    assert {place: found[place] for place in places} == {place: ENDINGS[fills[place]][:2] for place in places}
+    assert {place: found[place] for place in places} == {place: drawing.ENDINGS[fills[place]][:2] for place in places}
     assert all(not hatch for place, (_, hatch) in found.items() if place not in fills)
 
 
 def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
-    plot = heat_map(stability_rows())
+    plot = drawing.heat_map(stability_rows())
     found, text = cells(plot), words(plot)
     assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colors"
     assert len({found[f"0-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
