@@ -1,3 +1,6 @@
+"""Classifiers as they are, and what all tasks on labelled images refuse."""
+
+import shutil
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -13,12 +16,14 @@ from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from backbones.weights.export import export
 from tasks.classify.scoring import choose_columns
-from tests.tasks.support import digits, images_of, run_task, without
+from tests.tasks.support import digits, images_of, run_task, smoke_options, without
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
+from transfer.data.spec import find_root, resolve_dataset
 from transfer.pretrain import main as pretrain
 from transfer.records.record import Record
 from transfer.run import main as run
+from transfer.task import load_task
 
 DIGITS = tuple("0123456789")
 SUBSET = [6, 11, 13, 15, 17, 22, 23, 27, 30, 37]
@@ -146,3 +151,33 @@ def test_reassessed_labels_take_any_of_an_images_classes(tmp_path: Path) -> None
         best = logits_of(spec, data).topk(k)[1].tolist()
         assert scores[f"top{k}"] == np.mean([not {*found}.isdisjoint(true) for found, true in zip(best, listed)])
     assert scores.keys() == {"top1", "top5"}, "an average over classes is not defined"
+
+
+TASKS = ["classify", "knn", "linear"]
+
+
+def opened(task: str, name: str) -> Any:
+    options = smoke_options(task)
+    return load_task(task).open(resolve_dataset(name), options, root=None, subset=None, drop_corrupt=False)
+
+
+def one_split(folder: Path, split: str) -> str:
+    """A user's dataset of the embedded digits' one split; its YAML."""
+    digits = find_root(resolve_dataset("toy_digits"), None)
+    shutil.copytree(digits / split, folder / "digits" / split)
+    shutil.copytree(digits / split / "0", folder / "digits" / "more")
+    path = folder / "mine.yaml"
+    path.write_text("format: image_folder\nroot: digits\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_missing_split_is_named_with_its_fix(task: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"validation split, which is missing.*key `val`"):
+        opened(task, one_split(tmp_path / "a", "train"))
+    only_val = one_split(tmp_path / "b", "val")
+    if task == "classify":
+        assert len(opened(task, only_val).val) == 355
+    else:
+        with pytest.raises(UserError, match=r"training split, which is missing.*key `train`"):
+            opened(task, only_val)

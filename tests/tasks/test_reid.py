@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageColor
 
 from backbones.spec import resolve
-from tasks.reid.pictures import PLACES
+from tasks.reid.pictures import FRAME, GAP, HEIGHT, PLACES, QUERY, RIGHT, WRONG, picture, save_pictures
 from tasks.reid.task import TASK
 from tasks.reid.training import BNNeck, _rank, batch_hard_triplet
 from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
-from transfer.core.pictures import RANKED, RankedLists
+from transfer.core.errors import UserError
+from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
@@ -225,3 +226,55 @@ def test_two_ranks_keep_the_state_of_one_process(best: Path, tmp_path: Path) -> 
     one, two = ([line["mAP"] for line in history(tmp_path / name) if "mAP" in line] for name in ("one", "two"))
     assert one == pytest.approx(two, abs=0.02)
     assert record(tmp_path / "one").details["validation"] == record(tmp_path / "two").details["validation"]
+
+
+QUERIES = [("q/a.jpg", 7, 1), ("q/b.jpg", 8, 2)]
+GALLERY = [("g/a.jpg", 7, 2), ("g/never.jpg", 7, 3), ("g/c.jpg", 8, 1), ("g/d.jpg", -1, 1)]
+NEAREST = np.array([[2, 0, 3], [3, 2, -1]])
+
+
+def lists() -> RankedLists:
+    return RankedLists.from_ranking(NEAREST, QUERIES, GALLERY, NEAREST / 7)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The images of the lists, each in one color."""
+    for name, _, _ in (*QUERIES, *GALLERY):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (32, 64), (0, 120, 0)).save(tmp_path / name, "PNG")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
+def test_queries_are_evenly_spaced(total: int, count: int) -> None:
+    found = evenly(total, count)
+    assert len(found) == len(set(found)) == min(total, count)
+    assert found[0] == 0
+    assert max(np.diff(found), default=0) - min(np.diff(found), default=0) <= 1
+    assert found[-1] == total - 1 or count == 1
+
+
+def test_a_picture_shows_the_query_and_marks_each_place(root: Path) -> None:
+    pixels = np.asarray(picture(lists(), 0, root))
+    width = HEIGHT // 2 + 2 * FRAME
+    starts = [0, *(2 * GAP + width + place * (width + GAP) for place in range(3))]
+    for start, color in zip(starts, (QUERY, WRONG, RIGHT, WRONG)):
+        assert tuple(pixels[1, start + 1]) == ImageColor.getrgb(color)
+        assert tuple(pixels[FRAME + HEIGHT // 2, start + width // 2]) == (0, 120, 0)
+    assert picture(lists(), 1, root).width == picture(lists(), 0, root).width - width - GAP
+
+
+def test_pictures_of_a_run_and_what_keeps_them_from_being_drawn(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with pytest.raises(UserError, match=r"ranked\.npz: cannot be read"):
+        save_pictures(folder, root, 2)
+    lists().save(folder / RANKED)
+    save_pictures(folder, root, 5)
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [picture_name(0), picture_name(1)]
+    with Image.open(folder / "pictures" / picture_name(1)) as image:
+        assert image.format == "JPEG"
+    (root / "g/a.jpg").unlink()
+    with pytest.raises(UserError, match=r"a\.jpg: cannot be read"):
+        save_pictures(folder, root, 1)

@@ -1,3 +1,6 @@
+"""What the token diagnostics measure: statistics, places of a model, and the stem."""
+
+import math
 from pathlib import Path
 
 import pytest
@@ -5,11 +8,77 @@ import torch
 from torch import Tensor
 
 from backbones.attention import ATTENTIONS
+from backbones.backbone import Backbone
 from backbones.diagnostics.recorder import weights_of, weights_shown
-from backbones.diagnostics.statistics import cosine_similarity
+from backbones.diagnostics.statistics import (
+    ATTENTION_FIELDS,
+    TOKEN_FIELDS,
+    attention_statistics,
+    correlations,
+    cosine_similarity,
+    effective_rank,
+    singular_values,
+    token_statistics,
+)
+from backbones.diagnostics.stem import stem_facts
 from backbones.kernels.functions import SCORE_FUNCTIONS
 from tests.backbones.diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
 from tests.backbones.support import users_file
+from tests.oracles.tokens import attention_facts, token_facts
+from tests.oracles.tokens import similarity as plain_similarity
+
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=RANDOM) + 0.3
+
+
+def test_cosine_similarity_at_its_bounds() -> None:
+    simplex = torch.eye(5) - 1 / 5  # vertices as far apart as five can be
+    assert cosine_similarity(simplex) == pytest.approx(-1 / 4)
+    assert cosine_similarity(simplex) >= -1 / 4
+    same = torch.full((7, 3), 0.1) * torch.arange(1, 8)[:, None]
+    assert cosine_similarity(same) == pytest.approx(1)
+    assert cosine_similarity(same) <= 1
+    assert cosine_similarity(1e30 * same) == pytest.approx(1)
+    assert cosine_similarity(1e-30 * same) == pytest.approx(1)
+
+
+def test_statistics_are_the_plain_ones() -> None:
+    rows = torch.cat([drawn(9, 5), torch.zeros(1, 5)]).double()
+    facts = dict(zip(TOKEN_FIELDS, token_statistics(rows[None])[0].tolist(), strict=True))
+    assert facts == pytest.approx({"similarity": plain_similarity(rows.numpy()), **token_facts(rows.numpy())})
+    signed = torch.tensor([[0.5, -0.5, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0]])
+    for weights in (drawn(2, 3, 4, 8).softmax(-1), drawn(2, 3, 4, 8).relu(), signed[None, None]):
+        found = attention_statistics(weights.double())
+        for one, row in zip(weights.double().numpy(), found.tolist()):
+            assert dict(zip(ATTENTION_FIELDS, row, strict=True)) == pytest.approx(attention_facts(one))
+
+
+@pytest.mark.parametrize(("n", "d"), [(3, 8), (8, 3), (1, 5)])
+def test_singular_values_and_effective_rank(n: int, d: int) -> None:
+    batch = drawn(2, n, d).double()
+    assert torch.allclose(singular_values(batch).flip(-1), torch.linalg.svdvals(batch))
+    rank = effective_rank(singular_values(batch))
+    assert ((rank >= 1) & (rank <= min(n, d) + 1e-9)).all()
+
+
+def test_weights_of_nothing_have_no_entropy() -> None:
+    nothing = attention_statistics(torch.zeros(1, 1, 2, 4))[0]
+    assert nothing[ATTENTION_FIELDS.index("entropy")].isnan()
+    assert attention_statistics(torch.full((1, 1, 2, 4), torch.nan)).isnan().all()
+
+
+def test_correlations() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    assert correlations(x, x.exp())["spearman"] == pytest.approx(1)
+    assert 0.8 < correlations(x, x.exp())["pearson"] < 1
+    assert correlations(x, -2 * x) == pytest.approx({"pearson": -1, "spearman": -1})
+    none = {"pearson": None, "spearman": None}
+    assert correlations(x, torch.ones(4)) == none
+    assert correlations(x, torch.tensor([1.0, 2.0, 3.0, torch.inf])) == none
+    assert correlations(x[:1], x[:1]) == none
 
 
 def test_the_points_of_figure_1_are_the_tokens_of_the_backbone() -> None:
@@ -98,3 +167,45 @@ def test_attention_that_shows_no_weights_is_said(tmp_path: Path) -> None:
         (said,) = recorder.missing
         assert "block 1, block 2" in said
         assert why in said
+
+
+def test_weights_behind_the_last_relu_of_the_full_stem() -> None:
+    backbone = tiny(stem="conv")
+    stem, block = backbone.model.patch_embed, backbone.model.blocks[0]
+    torch.nn.init.uniform_(stem.conv[7].weight, 0.5, 2)
+    torch.nn.init.uniform_(stem.conv[7].bias, -1, 1)
+    torch.nn.init.uniform_(block.norm1.weight, 0.5, 2)
+    facts = stem_facts(backbone, IMAGES[:1])
+    assert [norm["norm"] for norm in facts["norms"]] == ["conv.1", "conv.4", "conv.7"]
+    last = facts["last_activation"]
+    assert (last["norm"], last["activation"]) == ("conv.7", "conv.8")
+    s = [math.hypot(a, b) for a, b in zip(stem.conv[7].bias.tolist(), stem.conv[7].weight.tolist())]
+    assert last["penalty"] == pytest.approx(s)
+    following, through = last["weights"]
+    assert following["norm"] == pytest.approx([stem.proj.weight[:, c].norm().item() for c in range(64)], rel=1e-5)
+    assert through["norm"][5] == pytest.approx(reach(backbone, channel=5), rel=1e-4)
+    w = following["norm"]
+    balance = 2 * sum(a * b for a, b in zip(w, s)) / sum(a * a + b * b for a, b in zip(w, s))
+    assert following["balance"] == pytest.approx(balance)
+    assert -1 <= following["pearson"] <= 1
+
+
+def reach(backbone: Backbone, channel: int) -> float:
+    """Root of the sum of squares of all that a unit in this channel does to q, k, v, without the norm's division."""
+    stem, block = backbone.model.patch_embed, backbone.model.blocks[0]
+    side, total = stem.proj.kernel_size[0], 0.0
+    for place in range(side**2):
+        x = torch.zeros(1, 64, side**2)
+        x[0, channel, place] = 1
+        token = stem.proj(x.view(1, 64, side, side)).flatten() - stem.proj.bias
+        normed = (token - token.mean()) * block.norm1.weight
+        total += (block.attn.qkv.weight @ normed).square().sum().item()
+    return math.sqrt(total)
+
+
+def test_where_the_relu_ends_the_stem_the_first_attention_follows() -> None:
+    backbone = tiny(stem="proj_bn_relu")
+    last = stem_facts(backbone, IMAGES[:1])["last_activation"]
+    qkv = backbone.model.blocks[0].attn.qkv.weight
+    assert last["weights"][0]["norm"] == pytest.approx([qkv[:, c].norm().item() for c in range(64)], rel=1e-5)
+    assert last["weights"][0]["pearson"] is None, "all scales are 1 at the start"

@@ -1,4 +1,4 @@
-"""Exported folders: read by timm and by us, whole or absent."""
+"""Exported folders, classifiers on backbones, and other than three channels."""
 
 import json
 import subprocess
@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
-from backbones.spec import resolve
+from backbones.flops import flops
+from backbones.spec import IMAGENET_MEAN, resolve
 from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import IMAGES, SIZE, tiny, trained, users_file
+from tests.backbones.support import IMAGES, SIZE, hub, tiny, trained, users_file
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, image_size, read_config
 
@@ -181,3 +184,144 @@ def test_weights_trained_from_scratch_have_no_tag_of_a_release(tmp_path: Path) -
     folder = export(create("vit_tiny_patch16_224", weights="random"), tmp_path / "out")
     assert timm.create_model(f"local-dir:{folder}").pretrained_cfg.get("tag") is None
     assert "augreg" not in (folder / "config.json").read_text()
+
+
+def test_logits_are_a_linear_function_of_the_features():
+    backbone = tiny(classes=7, stem="conv", pool="gap")
+    assert (backbone.classes, backbone.dim, backbone.untrained) == (7, 64, [])
+    head = backbone.model.head
+    head.bias.data.normal_()
+    torch.testing.assert_close(backbone.logits(IMAGES), backbone.pooled(IMAGES) @ head.weight.T + head.bias)
+    assert backbone.layer_of("model.head.weight") == backbone.depth + 1 == 3
+
+
+def test_a_fresh_classifier_changes_nothing_else():
+    plain, headed = tiny(), tiny(classes=1000)
+    assert plain.classes is None
+    torch.testing.assert_close(headed.pooled(IMAGES), plain.pooled(IMAGES), atol=0, rtol=0)
+    assert flops(headed, SIZE) == flops(plain, SIZE)
+    assert 0.019 < headed.model.head.weight.std() < 0.021
+    assert not headed.model.head.bias.any()
+    with pytest.raises(UserError, match="tiny has no classifier; create"):
+        plain.logits(IMAGES)
+
+
+def test_loading_makes_another(tmp_path):
+    backbone = tiny(classes=5)
+    export(backbone, tmp_path / "out")
+    fresh = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, classes=5)
+    assert fresh.untrained == []
+    assert not torch.equal(fresh.model.head.weight, backbone.model.head.weight)
+    assert torch.equal(fresh.model.norm.weight, backbone.model.norm.weight)
+    with_more = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, classes=9, load="partial")
+    assert (with_more.classes, with_more.untrained) == (9, [])
+
+
+@pytest.mark.parametrize("load", ["strict", "partial"])
+def test_weights_without_one(load, tmp_path):
+    with pytest.raises(UserError, match="tiny: no trained classifier in random weights"):
+        tiny(classes="trained")
+    export(tiny(), tmp_path / "out")
+    with pytest.raises(UserError, match=r"no trained classifier in .*model\.safetensors; set --weights"):
+        tiny(classes="trained", weights=str(tmp_path / "out"), load=load)
+
+
+def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
+    theirs = timm.create_model("resnet18.a1_in1k").eval()
+    hub(tmp_path, monkeypatch, "timm/resnet18.a1_in1k", theirs.state_dict())
+    images = torch.rand(1, 3, 64, 64)
+    trained = create("resnet18.a1_in1k", classes="trained").eval()
+    assert (trained.classes, trained.weights_id) == (1000, "timm:resnet18.a1_in1k")
+    torch.testing.assert_close(trained.logits(images), theirs((images - trained.mean) / trained.std))
+    fresh = create("resnet18.a1_in1k", classes=1000).eval()
+    torch.testing.assert_close(fresh.pooled(images), trained.pooled(images))
+    assert not torch.equal(fresh.model.fc.weight, theirs.fc.weight)
+
+
+@pytest.mark.parametrize("made", ["Net", "resnet"])
+def test_beside_a_users_whole_model(made, tmp_path):
+    name, weights = f"{users_file(tmp_path)}:{made}", str(tmp_path / "out")
+    backbone = create(name, img_size=SIZE, classes=4, weights="random").eval()
+    expected = backbone.pooled(IMAGES) @ backbone.head.weight.T + backbone.head.bias
+    torch.testing.assert_close(backbone.logits(IMAGES), expected)
+    assert backbone.layer_of("head.weight") == backbone.depth + 1
+    assert "head.weight" in dict(backbone.named_parameters())
+    export(backbone, tmp_path / "out")
+    assert load_file(tmp_path / "out" / "model.safetensors")["_classifier.weight"].shape == (4, backbone.dim)
+    again = create(name, weights=weights, img_size=SIZE, classes="trained").eval()
+    assert (again.classes, again.fingerprint) == (4, backbone.fingerprint)
+    assert torch.equal(again.logits(IMAGES), backbone.logits(IMAGES))
+    without = create(name, weights=weights, img_size=SIZE).eval()
+    assert without.head is None
+    assert torch.equal(without.pooled(IMAGES), backbone.pooled(IMAGES))
+    fresh = create(name, weights=weights, img_size=SIZE, classes=4)
+    assert not torch.equal(fresh.head.weight, backbone.head.weight)
+    with pytest.raises(UserError, match="no trained classifier"):
+        create(name, img_size=SIZE, classes="trained", weights="random")
+
+
+SIDE = 32
+GREY = {"mean": (0.5,), "std": (0.5,)}
+
+
+def images(channels: int) -> Tensor:
+    return torch.rand(2, channels, SIDE, SIDE, generator=torch.Generator().manual_seed(channels))
+
+
+def saved(folder: Path, name: str, **options: object) -> Path:
+    torch.manual_seed(0)
+    model = timm.create_model(name, num_classes=0, img_size=SIDE, **options)
+    torch.save(model.state_dict(), folder / "weights.pth")
+    return folder / "weights.pth"
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 5])
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "vit_ti"])
+def test_weights_of_rgb_are_adapted_as_by_timm(name: str, channels: int, tmp_path: Path) -> None:
+    file, x = saved(tmp_path, "vit_tiny_patch16_224"), images(channels)
+    overlay = {"file": str(file), "num_classes": 0}
+    size = {"img_size": SIDE, "in_chans": channels}
+    theirs = timm.create_model("vit_tiny_patch16_224", pretrained=True, pretrained_cfg_overlay=overlay, **size).eval()
+    ours = create(name, weights=str(file), **size, **GREY).eval()
+    torch.testing.assert_close(ours.pooled(x), theirs(2 * x - 1))
+    file = saved(tmp_path, "vit_tiny_patch16_224", in_chans=channels)
+    with pytest.raises(UserError, match=f"`--in-chans {channels}` gives"):
+        create(name, weights=str(file), img_size=SIDE)
+
+
+@pytest.mark.parametrize("stem", ["patchify", "conv", "proj_bn_relu"])
+def test_a_stem_sees_the_sum_over_rgb(stem: str, tmp_path: Path) -> None:
+    """A grey image gives what it gives as RGB; of four channels the last is added to the first, all times 3/4."""
+    file = saved(tmp_path, "vit_tiny", stem=stem)
+    options = {"stem": stem, "weights": str(file), "img_size": SIDE, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+    rgb, grey, four = (create("tiny", in_chans=count, **options).eval() for count in (3, 1, 4))
+    x = images(4)
+    torch.testing.assert_close(grey.pooled(x[:, :1]), rgb.pooled(x[:, :1].expand(-1, 3, -1, -1)))
+    merged = torch.stack([x[:, 0] + x[:, 3], x[:, 1], x[:, 2]], 1) * 0.75
+    torch.testing.assert_close(four.pooled(x), rgb.pooled(merged))
+
+
+def test_weights_bring_their_pixel_statistics_unless_a_flag_has_others(tmp_path: Path) -> None:
+    own = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    export(create("tiny", img_size=32, **own), tmp_path / "out")
+    weights = str(tmp_path / "out")
+    assert (resolve("tiny", weights=weights).mean, resolve("tiny", weights=weights).std) == (own["mean"], own["std"])
+    assert resolve("tiny", weights=weights, mean=(0.5,)).mean == (0.5,) * 3
+    assert resolve("tiny", weights="random").mean == (0.485, 0.456, 0.406)
+
+
+def test_pixel_statistics() -> None:
+    average = sum(IMAGENET_MEAN) / 3
+    assert resolve("tiny", weights="random", in_chans=2).mean == pytest.approx((average, average))
+    assert resolve("tiny", weights="random", in_chans=1, mean=[0.2]).mean == (0.2,)
+    assert create("resnet18", weights="random", in_chans=1).spec.mean == pytest.approx((average,))
+    with pytest.raises(UsageError, match=r"`std: \[0\.1, 0\.2\]`: 2 value\(s\), but images have 4 channel"):
+        resolve("tiny", in_chans=4, std=[0.1, 0.2])
+    with pytest.raises(ValueError, match=r"images are \[B, 1, H, W\], float in \[0, 1\] or uint8, not"):
+        create("tiny", weights="random", in_chans=1).pooled(images(3))
+
+
+def test_a_users_model_is_given_the_channels_or_has_them(tmp_path: Path) -> None:
+    for name in ("Net", "Grey"):
+        backbone = create(f"{users_file(tmp_path)}:{name}", in_chans=1)
+        assert backbone.pooled(images(1)).shape == (2, 6)

@@ -1,20 +1,24 @@
-"""Finding weights and getting them into models."""
+"""Finding weights, and getting them into models: of another grid, wholly or in part, with their pixel statistics."""
 
 import hashlib
 import os
 import pickle
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import VisionTransformer
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
-from backbones.spec import resolve
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
 from backbones.weights.export import export
+from backbones.weights.fitting import check_partial
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import IMAGES, SIZE, hub
+from tests.backbones.support import HALF, IMAGES, SIZE, below, hub
 from transfer.core.errors import UsageError, UserError
 
 
@@ -169,3 +173,183 @@ def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(kind, match=said):
         find_weights(resolve(name, **(weights if isinstance(weights, dict) else {"weights": weights})))
+
+
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+
+
+def timms(size, seed=1, **options):
+    """A model of timm's own class, as large as `tiny`; at other sizes timm resamples its positions."""
+    torch.manual_seed(seed)
+    shape = {"embed_dim": 64, "depth": 2, "num_heads": 2, "num_classes": 0}
+    model = VisionTransformer(img_size=size, dynamic_img_size=True, **shape, **options)
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, 1.0 if name.endswith("gamma") else 0.0, 0.3)
+    return model.eval()
+
+
+def dino(state):
+    other = below("module.backbone.", {k: t + 1 for k, t in state.items()})
+    head = {"head.last_layer.weight_g": torch.ones(3)}
+    return {"student": other, "teacher": below("backbone.", state) | head}
+
+
+def mae(state):
+    return {"model": state | {"decoder_embed.weight": torch.ones(3, 3), "mask_token": torch.ones(1, 1, 3)}}
+
+
+LAYOUTS = {"plain": lambda state: state, "dino": dino, "mae": mae}
+GRIDS = {
+    # pixels there, pixels here, `weights_size`; whether it loads (None: where the project trains on squares)
+    "same": ((64, 64), (64, 64), None, True),
+    "same, a square number": ((128, 32), (128, 32), None, True),
+    "square": ((96, 96), (128, 64), None, None),
+    "square, stated": ((96, 96), (128, 64), (96, 96), True),
+    "stated": ((128, 64), (64, 64), (128, 64), True),
+    "a square number, stated": ((128, 32), (64, 64), (128, 32), True),
+    "portrait": ((128, 64), (64, 64), None, False),
+    "stated wrongly": ((64, 64), (128, 64), (128, 64), False),
+}
+
+
+@pytest.mark.parametrize("load", ["strict", "partial"])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_features_are_those_of_timms_model_or_the_grid_is_asked_for(layout, grid, load, tmp_path):
+    there, here, stated, loads = GRIDS[grid]
+    model = timms(there)
+    torch.save(LAYOUTS[layout](dict(model.state_dict())), tmp_path / "w.pth")
+    options = {"weights": str(tmp_path / "w.pth"), "img_size": here, "load": load, "weights_size": stated}
+    if not loads and (loads is False or layout == "plain"):
+        square = r"; a square would be --weights-size 96 96$" if there == (96, 96) else ""
+        with pytest.raises(UserError, match=rf"`pos_embed` has \d+ positions, .*; set --weights-size H W.*{square}"):
+            create("tiny", **options, mean=HALF[0], std=HALF[1])
+        return
+    backbone, images = create("tiny", **options, mean=HALF[0], std=HALF[1]).eval(), torch.rand(2, 3, *here)
+    torch.testing.assert_close(backbone.pooled(images), model(2 * images - 1), rtol=1e-5, atol=1e-5)
+    taken, square = [f"{size[0] // 16} x {size[1] // 16}" for size in (there, here)], grid == "same, a square number"
+    assert (f"positions {' -> '.join(taken)}" in str(backbone.loaded)) == (there != here)
+    assert (f"positions {taken[0]} (--weights-size" in str(backbone.loaded)) == square
+    assert ("--weights-size" in str(backbone.loaded)) == square
+
+
+def test_an_export_and_a_yaml_state_their_size(tmp_path):
+    model = create("vit_tiny_patch16_224", weights="random", img_size=(64, 256))
+    export(model, tmp_path / "out")
+    torch.save(model.model.state_dict(), tmp_path / "model.pth")
+    theirs = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=(64, 256))
+    theirs.load_state_dict(model.model.state_dict())
+    theirs.set_input_size((128, 128))
+    loaded = create("vit_tiny_patch16_224", weights=str(tmp_path / "out"), img_size=128).model
+    assert torch.equal(loaded.pos_embed, theirs.pos_embed)
+    (tmp_path / "config.json").write_text('{"lr": 1}')  # of a training
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny_patch16_224\nweights: model.pth\nweights_size: [64, 256]\n")
+    loaded = create(str(tmp_path / "mine.yaml"), img_size=128)
+    assert torch.equal(loaded.model.pos_embed, theirs.pos_embed)
+    assert loaded.spec.identity() != create(str(tmp_path / "mine.yaml"), img_size=128, weights_size=128).spec.identity()
+
+
+def without(pattern):
+    return lambda state: {name: tensor for name, tensor in state.items() if not re.search(pattern, name)}
+
+
+def wider(state):
+    """Twice as many hidden channels."""
+    sides = {"fc1.weight": 0, "fc1.bias": 0, "fc2.weight": 1}
+    hidden = {name: side for name in state if (side := sides.get(name.partition("mlp.")[2])) is not None}
+    return state | {name: torch.cat([state[name]] * 2, side) for name, side in hidden.items()}
+
+
+SCALES = {f"blocks.{i}.ls{j}.gamma": torch.ones(64) for i in (0, 1) for j in (1, 2)}
+NEW = {
+    # of the file's model; of ours; what stays as initialised; what is dropped
+    "stem": ({}, {"stem": "conv"}, ["patch_embed"], ["patch_embed"]),
+    "attention": ({}, {"attention": "relu"}, ["blocks.*.attn.k_norm (2)", "blocks.*.attn.q_norm (2)"], []),
+    "gate": ({}, {"gate": "silu"}, ["blocks.*.attn.gate (2)"], []),
+    "ffn": ({}, {"ffn": "conv1d"}, ["blocks.*.mlp (2)"], ["blocks.*.mlp (2)"]),
+    "ffn without norm": ({}, {"ffn": "no_norm"}, [], ["blocks.*.norm2 (2)"]),
+    "pooling": ({}, {"pool": "gap"}, [], ["cls_token"]),
+    "deeper": ({}, {"depth": 4}, ["blocks.* (2)"], []),
+    "shallower": ({}, {"depth": 1}, [], ["blocks.*"]),
+    "volo": ({"arch": "volo_tiny"}, {"arch": "volo_tiny", "stem": "conv"}, ["patch_embed"], ["patch_embed"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", NEW)
+def test_partial_puts_a_new_part_on_weights_and_says_what_stays_behind(part, tmp_path):
+    there, here, untrained, dropped = NEW[part]
+    torch.save(create("tiny", img_size=64, **there).model.state_dict(), tmp_path / "w.pth")
+    loaded = create("tiny", weights=str(tmp_path / "w.pth"), img_size=64, load="partial", **here).loaded
+    assert (loaded.untrained, loaded.dropped) == (untrained, dropped)
+    said = {"newly initialized": untrained, "dropped": dropped}
+    assert str(loaded).endswith("; ".join(f"{title}: {', '.join(names)}" for title, names in said.items() if names))
+
+
+REFUSED = {
+    # of the file's model, what happens to its tensors, of ours, what is said, whether `allow_dropped` takes it
+    "layer scale": ({}, lambda s: s | SCALES, {}, r"a place in the model: blocks.\*.ls1 \(2\), blocks.\*.ls2", True),
+    "q/k norm": ({"attention": "relu"}, dict, {}, r"model: blocks.\*.attn.k_norm \(2\), blocks.\*.attn.q_norm", True),
+    "no q/k norm": ({"attention": "relu"}, dict, {"attention": "relu", "qk_norm": False}, "model: .*k_norm", True),
+    "MAE's fc_norm": (
+        {}, lambda s: {n.replace("norm.", "fc_norm.") if n[:4] == "norm" else n: t for n, t in s.items()},
+        {"pool": "mean"}, "missing in the file: norm; without a place in the model: fc_norm", True,
+    ),
+    "stem not named": ({"stem": "conv"}, dict, {}, "missing in the file: patch_embed", True),
+    "no positions": ({}, without("pos_embed"), {}, "missing in the file: pos_embed", True),
+    "class token alone": ({}, without("^(?!cls)"), {}, "no network that is recognised", False),
+    "no blocks": ({}, without("blocks"), {}, "0 of 2 blocks are filled, less than half", False),
+    "half of each block": ({}, without("mlp"), {}, r"0 of 2 blocks .* missing: blocks.\*.mlp \(2\)", False),
+    "another width of the FFN": ({}, wider, {}, "0 of 2 blocks .*unused: blocks.*mlp", False),
+    "too deep": ({}, dict, {"depth": 5}, "2 of 5 blocks are filled, less than half", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_partial_refuses_what_would_give_other_features(case, tmp_path):
+    there, change, here, said, allowed = REFUSED[case]
+    torch.save(change(dict(create("tiny", img_size=64, **there).model.state_dict())), tmp_path / "w.pth")
+    options = {"weights": str(tmp_path / "w.pth"), "img_size": 64, "load": "partial", **here}
+    with pytest.raises(UserError, match=said):
+        create("tiny", **options)
+    if not allowed:
+        with pytest.raises(UserError, match=said):
+            create("tiny", **options, allow_dropped=True)
+        return
+    backbone = create("tiny", **options, allow_dropped=True)
+    assert "allow_dropped" not in backbone.spec.identity()
+    loaded = backbone.loaded
+    assert loaded.untrained + loaded.dropped
+
+
+def test_partial_refuses_to_drop_the_bias_of_a_weight_that_it_takes():
+    taken, bias = {"blocks.0.fc.weight", "patch_embed.proj.weight"}, {"patch_embed.proj.bias"}
+    new = ("(?!)", "(?!)")
+    check_partial("", taken, set(), {"patch_embed.conv.bias"}, new, allow=False)
+    for missing, unused in ((set(), bias), (bias, set())):
+        with pytest.raises(UserError, match=r"patch_embed\.proj\.bias"):
+            check_partial("", taken, missing, unused, new, allow=False)
+
+
+STATISTICS = {
+    # backbone, options, layout; mean and std, what is said of them
+    "of a layout": ("vit_small_patch16_224", {}, dino, IMAGENET, "mean and std of DINO"),
+    "of a layout, ours": ("vit_tiny", {}, dino, IMAGENET, "mean and std of DINO"),
+    "not known": ("vit_small_patch16_224", {}, dict, HALF, "of timm's augreg_in21k_ft_in1k weights, not known"),
+    "not known, ours": ("vit_tiny", {}, dict, IMAGENET, "mean and std of ImageNet, not known to be this file's"),
+    "given": ("vit_small_patch16_224", {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}, dict, IMAGENET, ""),
+    "given, others": ("vit_tiny", {"mean": HALF[0], "std": HALF[1]}, dino, HALF, "as configured, not those of DINO"),
+    "grey": ("tiny", {"in_chans": 1}, dino, ((0.449,), (0.226,)), ""),
+    "mean alone": ("vit_tiny", {"mean": HALF[0]}, dino, (HALF[0], IMAGENET_STD), "DINO but for the configured mean"),
+}
+
+
+@pytest.mark.parametrize("case", STATISTICS)
+def test_whose_mean_and_std_are_taken(case, tmp_path):
+    name, given, layout, expected, said = STATISTICS[case]
+    torch.save(layout(dict(create(name, weights="random").model.state_dict())), tmp_path / "w.pth")
+    spec = resolve(name, weights=str(tmp_path / "w.pth"), **given)
+    assert name == "tiny" or (spec.mean, spec.std) == (given.get("mean"), given.get("std"))  # the file is not read yet
+    backbone = create(spec)
+    assert (backbone.spec.mean, backbone.spec.std) == tuple(map(pytest.approx, expected))
+    assert said in str(backbone.loaded) if said else "mean and" not in str(backbone.loaded)
+    assert asdict(backbone.loaded)["statistics"]
