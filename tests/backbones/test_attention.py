@@ -90,13 +90,15 @@ def test_a_row_without_weight_gives_zero_and_finite_gradients():
 def test_the_module_is_projections_around_the_function(name, qk_norm, gate):
     module = make_attention(name, 12, 3, qk_norm=qk_norm, gate=gate)
     assert isinstance(module, Attention)
+    norms = [module.q_norm, module.k_norm] if qk_norm else []
+    for norm in norms:
+        nn.init.normal_(norm.weight)
     x = torch.randn(2, 7, 12)
     q, k, v = (F.linear(x, w, b) for w, b in zip(module.qkv.weight.chunk(3), module.qkv.bias.chunk(3)))
     heads = []
     for columns in torch.arange(12).chunk(3):
         head = [t[:, :, columns] for t in (q, k, v)]
-        if qk_norm:
-            head[:2] = [F.layer_norm(t, (4,), eps=1e-6) for t in head[:2]]
+        head[: len(norms)] = [F.layer_norm(t, (4,), norm.weight, eps=1e-6) for t, norm in zip(head, norms)]
         heads.append(ATTENTIONS[name](*(t[:, None] for t in head))[:, 0])
     out = torch.cat(heads, dim=2)
     if gate != "off":

@@ -1,6 +1,7 @@
 """Feature maps: windows that end behind the image, and relative positions with every attention, against formulas."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,37 +102,14 @@ def an_attention(name: str = "softmax", **given) -> Attention:
     return attention.eval()
 
 
-def stated(attention: Attention, x: Tensor, name: str, image: int) -> Tensor:
-    """The tokens [N, D] of one window, in float64, by the formula. `image`: tokens of the whole image."""
-    weights = {key: value.double() for key, value in attention.state_dict().items()}
-    q, k, v = (x @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(x), 3, HEADS, -1).permute(1, 2, 0, 3)
-    if "q_norm.weight" in weights:
-        q, k = (
-            (one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-6).sqrt() * weights[norm]
-            for one, norm in ((q, "q_norm.weight"), (k, "k_norm.weight"))
-        )
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if name == "softmax":
-        mixed = scores.softmax(-1)
-    elif name == "relu_sum":
-        mixed = scores.relu() / scores.relu().sum(-1, keepdim=True).clamp_min(1e-30)
-    else:
-        length = {"tokens": len(x), "image": image, "train": TRAIN}[attention.length]
-        alpha = weights.get("alpha", attention.alpha)
-        mixed = scores.relu() * length**-alpha
-    out = (mixed @ v).transpose(0, 1).reshape(len(x), -1)
-    if "gate.weight" in weights:
-        out = out * (x @ weights["gate.weight"].T + weights["gate.bias"]).sigmoid()
-    return out @ weights["proj.weight"].T + weights["proj.bias"]
-
-
-def by_window(x: Tensor, size: int, of_window) -> Tensor:
+@torch.no_grad()
+def by_window(x: Tensor, size: int, of_window: Callable[[Tensor, tuple[int, int]], Tensor]) -> Tensor:
     """[B, h, w, D]: a function of the tokens [N, D] that each window has, and of its (h, w), put back in place."""
-    out = torch.empty(x.shape, dtype=torch.float64)
+    out = torch.empty_like(x)
     for image in range(len(x)):
         for top in range(0, x.shape[1], size):
             for left in range(0, x.shape[2], size):
-                part = x[image, top : top + size, left : left + size].double()
+                part = x[image, top : top + size, left : left + size]
                 found = of_window(part.flatten(0, 1), part.shape[:2])
                 out[image, top : top + size, left : left + size] = found.view(part.shape)
     return out
@@ -153,8 +131,8 @@ def by_window(x: Tensor, size: int, of_window) -> Tensor:
 def test_every_window_gives_what_its_tokens_alone_give(name: str, given: dict[str, object], grid) -> None:
     attention = an_attention(name, **given)
     x = torch.randn(2, *grid, DIM)
-    expected = by_window(x, SIZE, lambda tokens, _: stated(attention, tokens, name, grid[0] * grid[1]))
-    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+    expected = by_window(x, SIZE, lambda tokens, _: attention(tokens[None], image_tokens=grid[0] * grid[1])[0])
+    torch.testing.assert_close(attend(attention, x, SIZE), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("grid", [GRID, (2, 2)])
@@ -164,20 +142,16 @@ def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(
     for table in (core.rel_pos_h, core.rel_pos_w):
         nn.init.normal_(table)
     x = torch.randn(2, *grid, DIM)
+    found = attend(attention, x, SIZE)
 
     def of_window(tokens: Tensor, shape: tuple[int, int]) -> Tensor:
-        weights = {key: value.double() for key, value in attention.state_dict().items()}
-        q, k, v = (tokens @ weights["qkv.weight"].T + weights["qkv.bias"]).view(len(tokens), 3, HEADS, -1).unbind(1)
-        row, column = (torch.arange(len(tokens)) // shape[1], torch.arange(len(tokens)) % shape[1])
-        apart = [place[:, None] - place + SIZE - 1 for place in (row, column)]
-        placed = core.rel_pos_h[apart[0]].double() + core.rel_pos_w[apart[1]].double()
-        scores = torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5 + torch.einsum("ihd,ijd->hij", q, placed)
-        out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v)
-        return out.flatten(1) @ weights["proj.weight"].T + weights["proj.bias"]
+        """By tables of the window's own distances."""
+        attention.core = small = RelativePositions(core.inner, DIM // HEADS, shape)
+        for side, (mine, whole) in zip(shape, ((small.rel_pos_h, core.rel_pos_h), (small.rel_pos_w, core.rel_pos_w))):
+            mine.data = whole.data[SIZE - side : SIZE + side - 1]
+        return attention(tokens[None])[0]
 
-    with torch.no_grad():
-        expected = by_window(x, SIZE, of_window)
-    torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, by_window(x, SIZE, of_window), rtol=1e-5, atol=1e-5)
 
 
 TOKENS = (5, 4)
@@ -198,15 +172,20 @@ def a_core(name: str, dtype: torch.dtype, d: int = 8, grid: tuple[int, int] = TO
     return core
 
 
-def written_out(
-    core: RelativePositions, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
-) -> Tensor:
-    """The scores of every pair of tokens, one by one; then the weights, and the sums."""
+def placed_scores(core: RelativePositions, q: Tensor, k: Tensor) -> Tensor:
+    """The scores of every pair of tokens, one by one."""
     h, w = core.grid
     rows = torch.stack([core.rel_pos_h[i // w - j // w + h - 1] for i in range(h * w) for j in range(h * w)])
     columns = torch.stack([core.rel_pos_w[i % w - j % w + w - 1] for i in range(h * w) for j in range(h * w)])
     placed = (rows + columns).unflatten(0, (h * w, h * w))  # [N, N, d]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
+    return q @ k.mT / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
+
+
+def written_out(
+    core: RelativePositions, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
+) -> Tensor:
+    """The scores with their positions; then the weights, and the sums."""
+    scores = placed_scores(core, q, k)
     if name == "softmax":
         return scores.softmax(-1) @ v
     weights = SCORE_FUNCTIONS[name.removesuffix("_sum")](scores)
@@ -294,10 +273,7 @@ def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
     nn.init.normal_(core.rel_pos_h)
     core.grid = core.size = (2, 2)
     q, k, v = drawn(torch.float32, 32, (2, 2))
-    w, i = 2, torch.arange(4)
-    placed = core.rel_pos_h[i[:, None] // w - i // w + 1] + core.rel_pos_w[i[:, None] % w - i % w + 1]
-    scores = q @ k.mT / 32**0.5 + torch.einsum("bnid,ijd->bnij", q, placed)
-    torch.testing.assert_close(core(q, k, v), scores.tanh() @ v, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(core(q, k, v), placed_scores(core, q, k).tanh() @ v, rtol=1e-5, atol=1e-5)
     for name in ("fixed", "Whole"):
         with pytest.raises(UsageError, match="relative positions need an attention of this suite"):
             VitMaps(create("tiny", weights="random", attention=f"{tmp_path}/mine.py:{name}"), options)
