@@ -32,6 +32,18 @@ class Tanh(nn.Sequential):
     def __init__(self, dim, patch):
         super().__init__(nn.Conv2d(3, dim, patch, patch), nn.Tanh())
 
+class Shared(nn.Module):
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.proj, self.act = nn.Conv2d(3, dim, patch, patch), nn.LeakyReLU()
+
+    def forward(self, x):
+        return self.act(self.act(self.proj(x)))
+
+class Dead(Shared):
+    def forward(self, x):
+        return 0 * self.proj(x)
+
 class Odd(nn.Conv2d):
     def __init__(self, dim, patch):
         super().__init__(3, dim, patch, 2 * patch)
@@ -42,6 +54,12 @@ class Wide(nn.Sequential):
 
 def linear(q, k, v):
     return q @ (k.transpose(-2, -1) @ v)
+
+def plain(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v
+
+def crooked(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v.square()
 
 class Mean(nn.Module):
     def __init__(self, dim, heads):

@@ -1,42 +1,26 @@
 from pathlib import Path
 
-import pytest
-
+from tests.runs import record
 from transfer.records.record import Record
 from transfer.run import main
 
 WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 
 
-def run(out: Path, task: str, *words: str) -> Path:
-    """The folder of a run that must succeed."""
+def run(out: Path, task: str, *words: str) -> Record:
+    """The record of a run that must succeed."""
     assert main([task, *WORDS, "--out", str(out), *words]) == 0
-    (folder,) = out.glob(f"{task}-*")
-    return folder
+    return record(out)
 
 
-@pytest.fixture(scope="module")
-def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fine-tuned `tiny`."""
-    words = ["--subset", "60", "--epochs", "8", "--lr", "2e-3", "--sam", "sam"]
-    return run(tmp_path_factory.mktemp("runs"), "finetune", *words)
-
-
-def test_it_learns(finetuned: Path) -> None:
-    record = Record.read(finetuned / "record.json")
-    assert record.scores["top1"] > 0.5
-    assert record.scores["top1"] < record.scores["top5"]
-    assert any("starts from random weights" in note for note in record.notes)
-
-
-def test_other_tasks_start_from_what_it_leaves_and_record_its_hash(finetuned: Path) -> None:
-    record = Record.read(finetuned / "record.json")
-    words = ["--weights", str(finetuned / "export")]
-    again = run(finetuned.parent / "again", "finetune", *words, "--subset", "10", "--epochs", "1")
-    reid = run(finetuned.parent, "reid", *words, "--epochs", "1", "--warmup-epochs", "0")
-    for folder in (again, reid):
-        assert Record.read(folder / "record.json").weights_id == record.export
-    assert record.export is not None
-    assert record.export.startswith("sha256:")
-    notes = Record.read(again / "record.json").notes
-    assert not any("random weights" in note for note in notes)
+def test_it_learns_and_others_start_from_what_it_leaves_and_record_its_hash(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", "finetune", "--subset", "60", "--epochs", "8", "--lr", "2e-3", "--sam", "sam")
+    assert 0.5 < first.scores["top1"] < first.scores["top5"]
+    assert any("starts from random weights" in note for note in first.notes)
+    words = ["--weights", str(next((tmp_path / "first").glob("*/export"))), "--epochs", "1"]
+    again = run(tmp_path / "again", "finetune", *words, "--subset", "10")
+    assert not any("random weights" in note for note in again.notes)
+    reid = run(tmp_path / "reid", "reid", *words, "--warmup-epochs", "0")
+    assert first.export is not None
+    assert first.export.startswith("sha256:")
+    assert again.weights_id == reid.weights_id == first.export

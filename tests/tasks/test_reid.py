@@ -14,7 +14,7 @@ from tasks.reid.pictures import FRAME, GAP, HEIGHT, PLACES, QUERY, RIGHT, WRONG,
 from tasks.reid.task import TASK
 from tasks.reid.training import BNNeck, _rank, batch_hard_triplet
 from tests.processes import run_by_ranks
-from tests.runs import assert_equal_runs, history, record
+from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
 from transfer.core.errors import UserError
@@ -87,14 +87,17 @@ def test_the_neck_computes_in_fp32_under_autocast() -> None:
     assert after.dtype == logits.dtype == torch.float32
 
 
-WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]
+WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs"]
+ONE = [*WORDS, "1", "--warmup-epochs", "0"]
+VALIDATED = [*WORDS, "5", "--lr", "0.2", "--warmup-epochs", "1", "--precision", "fp32", "--subset", "24"]
+VALIDATED += ["--validate-at", "1", "2", "3", "5"]
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one epoch."""
     folder = tmp_path_factory.mktemp("runs")
-    assert main([*WORDS, "--warmup-epochs", "0", "--out", str(folder)]) == 0
+    assert main([*ONE, "--out", str(folder)]) == 0
     return folder
 
 
@@ -107,10 +110,9 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     folder = run_folder(out)
     lists = RankedLists.load(folder / RANKED)
     data = open_reid(resolve_dataset("toy_market"), None)
-    with np.load(folder / "outcomes.npz") as file:
-        outcomes = dict(file)
-    assert lists.query.tolist() == outcomes["sample"].tolist()
-    assert lists.query_identity.tolist() == outcomes["cluster"].tolist()
+    kept = outcomes(out)
+    assert lists.query.tolist() == kept["sample"].tolist()
+    assert lists.query_identity.tolist() == kept["cluster"].tolist()
     assert lists.places.shape == (len(data.query), PLACES)
     shown = {data.name_of(sample): (sample.identity, sample.camera) for sample in data.gallery}
     for place, name in enumerate(lists.gallery):
@@ -118,11 +120,11 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     same_camera = lists.gallery_camera[lists.places] == lists.query_camera[:, None]
     assert not (lists.right & same_camera).any(), "junk has no place in a list"
     # without ties the first match stands where the outcomes count it
-    hits = outcomes["hits"] > 0
-    single = hits & (outcomes["tied"] == 1) & (outcomes["before"] < PLACES)
+    hits = kept["hits"] > 0
+    single = hits & (kept["tied"] == 1) & (kept["before"] < PLACES)
     assert single.any()
-    assert (lists.right[single].argmax(1) == outcomes["before"][single]).all()
-    assert not lists.right[hits & (outcomes["before"] >= PLACES)].any()
+    assert (lists.right[single].argmax(1) == kept["before"][single]).all()
+    assert not lists.right[hits & (kept["before"] >= PLACES)].any()
 
 
 def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +147,7 @@ def test_pictures_are_drawn_of_a_finished_run_and_change_nothing(out: Path, capf
     folder = run_folder(out)
     assert not (folder / "pictures").exists()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    words = [*WORDS, "--warmup-epochs", "0", "--out", str(out), "--save-pictures", "3"]
-    assert main(words) == 0
+    assert main([*ONE, "--out", str(out), "--save-pictures", "3"]) == 0
     assert "has a record, reused" in capfd.readouterr().err
     pictures = sorted(path.name for path in (folder / "pictures").glob("*.jpg"))
     assert pictures == ["query-00000.jpg", "query-00024.jpg", "query-00047.jpg"]
@@ -164,23 +165,6 @@ def test_queries_without_a_match_are_counted(tmp_path: Path) -> None:
     others = sum(sample.identity != person for sample in data.query)
     assert scores["mAP"] == 1
     assert here.notes[-1].startswith(f"{others} of {len(data.query)} queries have no match in the gallery")
-
-
-VALIDATED = [
-    "reid",
-    "--backbone",
-    "tiny",
-    "--smoke",
-    "--threads",
-    "1",
-    "--workers",
-    "0",
-    "--epochs",
-    "5",
-    "--lr",
-    "0.2",
-]
-VALIDATED += ["--warmup-epochs", "1", "--precision", "fp32", "--subset", "24", "--validate-at", "1", "2", "3", "5"]
 
 
 @pytest.fixture(scope="module")

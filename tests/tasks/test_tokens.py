@@ -7,7 +7,7 @@ from backbones.backbone import create
 from backbones.spec import resolve
 from backbones.weights.export import export
 from tasks.tokens.task import TASK
-from tests.backbones.diagnostics.support import user_parts
+from tests.backbones.support import users_file
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
 
@@ -38,7 +38,7 @@ def run_images(*words, data=None, **parts):
 
 
 def test_a_stem_that_died_has_no_similarity_and_the_record_says_so(tmp_path: Path) -> None:
-    scores, _, here = run_images(stem=f"{user_parts(tmp_path)}:Dead")
+    scores, _, here = run_images(stem=f"{users_file(tmp_path)}:Dead")
     assert set(scores) == {"similarity_positions", "similarity_last"}
     assert any("similarity_stem is not defined" in note for note in here.notes)
     stem = here.details["layers"][0]

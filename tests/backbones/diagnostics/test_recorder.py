@@ -1,6 +1,7 @@
 """What the token diagnostics measure: statistics, places of a model, and the stem."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from backbones.attention import ATTENTIONS
 from backbones.backbone import Backbone
-from backbones.diagnostics.recorder import weights_of, weights_shown
+from backbones.diagnostics.recorder import Recorder, weights_of, weights_shown
 from backbones.diagnostics.statistics import (
     ATTENTION_FIELDS,
     TOKEN_FIELDS,
@@ -22,12 +23,31 @@ from backbones.diagnostics.statistics import (
 )
 from backbones.diagnostics.stem import stem_facts
 from backbones.kernels.functions import SCORE_FUNCTIONS
-from tests.backbones.diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
+from tests.backbones import support
 from tests.backbones.support import users_file
 from tests.oracles.tokens import attention_facts, token_facts
 from tests.oracles.tokens import similarity as plain_similarity
 
 RANDOM = torch.Generator().manual_seed(0)
+IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+tiny = partial(support.tiny, img_size=32)
+
+
+@torch.inference_mode()
+def recorded(backbone: Backbone, class_token: bool = True) -> tuple[Recorder, dict[str, Tensor], dict[str, Tensor]]:
+    """The recorder, and [B, fields] of every place and of every attention."""
+    recorder = Recorder(backbone, class_token)
+    places, attentions = recorder.columns(recorder.rows(IMAGES))
+    names, blocks = ([about["place"] for about in found] for found in (recorder.layers, recorder.attentions))
+    return recorder, dict(zip(names, places, strict=True)), dict(zip(blocks, attentions, strict=True))
+
+
+def similarity(rows: Tensor) -> list[float]:
+    return rows[:, TOKEN_FIELDS.index("similarity")].tolist()
+
+
+def row_sums(rows: Tensor) -> list[float]:
+    return rows[:, ATTENTION_FIELDS.index("row_sum")].tolist()
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -109,7 +129,7 @@ def test_every_activation_of_the_stem_is_seen_before_and_after() -> None:
 
 
 def test_a_user_stem_shows_its_modules(tmp_path: Path) -> None:
-    names = [about["place"] for about in recorded(tiny(stem=f"{user_parts(tmp_path)}:Shared"))[0].layers]
+    names = [about["place"] for about in recorded(tiny(stem=f"{users_file(tmp_path)}:Shared"))[0].layers]
     assert names[:4] == [f"stem conv.act {when}{call}" for call in ("", " (call 2)") for when in ("before", "after")]
 
 
@@ -159,9 +179,9 @@ def test_softmax_weights_of_timms_attentions_give_their_outputs(name: str) -> No
 
 
 def test_attention_that_shows_no_weights_is_said(tmp_path: Path) -> None:
-    user = user_parts(tmp_path)
+    user = users_file(tmp_path)
     assert row_sums(recorded(tiny(attention=f"{user}:plain"))[2]["block 2"]) == pytest.approx([1] * 3, abs=1e-5)
-    for part, why in ((f"{user}:crooked", "independent"), (f"{users_file(tmp_path)}:Mean", "module")):
+    for part, why in ((f"{user}:crooked", "independent"), (f"{user}:Mean", "module")):
         recorder, _, attentions = recorded(tiny(attention=part))
         assert not attentions
         (said,) = recorder.missing

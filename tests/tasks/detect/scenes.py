@@ -84,6 +84,7 @@ def data_of(split: CocoSplit, categories: dict[int, str] = CATEGORIES, **given: 
 def a_learner(
     detector: str = "mask_rcnn_light",
     *,
+    name: str = "tiny",
     norm_eval: bool = True,
     pyramid: str = "simple",
     relative: bool = False,
@@ -91,7 +92,7 @@ def a_learner(
 ) -> DetectionLearner:
     """A small detector around a small ViT, with random weights that are always the same."""
     torch.manual_seed(0)
-    inside = create("tiny", **{"weights": "random", **backbone})
+    inside = create(name, **{"weights": "random", **backbone})
     taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
     maps = make_maps(inside, MapOptions(out_indices=taps, relative=relative, grid=(4, 6)))
     built = build_detector(resolve_detector(detector), maps, pyramid, len(CATEGORIES))  # type: ignore[arg-type]

@@ -12,7 +12,6 @@ import torch
 from backbones.backbone import create
 from tasks.fewshot import features as module
 from tasks.fewshot.features import EMPTY, Extractor, Stored, encoder, locked_file, read_stored, write_stored
-from tasks.fewshot.features import read_stored as read
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
 from tests.support import context
@@ -30,10 +29,10 @@ def extractor(here: Context, view: dict[str, Any] | None = None, name: str = "ti
     return Extractor(create(name, img_size=32, **overrides).eval(), options, here)
 
 
-def extracted(tmp_path: Path, indices, **given):
+def extracted(tmp_path: Path, indices, precision: str = "fp32", shift: float = 0.0, **given):
     split = digits(4).val
-    here = context(features=tmp_path / "features")
-    taker = extractor(here, **given)
+    taker = extractor(context(features=tmp_path / "features", eval_precision=precision), **given)
+    next(taker.backbone.parameters()).data.view(-1)[0] += shift
     contents = content_digests(split, np.arange(len(split)))
     return taker.features(split, np.asarray(indices), contents, "digits test"), taker, split
 
@@ -72,18 +71,9 @@ def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_pa
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
     extracted(tmp_path, range(8))
     views = ({"resize_mode": "bicubic"}, {"resize": 40}, {"block": 0})
-    for given in (*({"view": view} for view in views), {"stem": "conv"}):
+    parts = {"stem": "conv"}, {"precision": "bf16"}, {"shift": 1e-3}
+    for given in (*({"view": view} for view in views), *parts):
         assert extracted(tmp_path, range(8), **given)[1].computed == 8
-    split, here = digits(4).val, context(features=tmp_path / "features", eval_precision="bf16")
-    taker = extractor(here)
-    contents = content_digests(split, np.arange(len(split)))
-    taker.features(split, np.arange(8), contents, "digits test")
-    assert taker.computed == 8
-    one_weight = extractor(context(features=tmp_path / "features"))
-    with torch.no_grad():
-        next(one_weight.backbone.parameters()).view(-1)[0] += 1e-3
-    one_weight.features(split, np.arange(8), contents, "digits test")
-    assert one_weight.computed == 8
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
@@ -169,8 +159,8 @@ def files(folder: Path) -> list[Path]:
 def assert_same_features(one: Path, two: Path, within: float = 0.0) -> None:
     assert [path.name for path in files(one)] == [path.name for path in files(two)]
     for mine, theirs in zip(files(one), files(two)):
-        np.testing.assert_array_equal(read(mine).rows, read(theirs).rows)
-        np.testing.assert_allclose(read(mine).features, read(theirs).features, rtol=0, atol=within)
+        np.testing.assert_array_equal(read_stored(mine).rows, read_stored(theirs).rows)
+        np.testing.assert_allclose(read_stored(mine).features, read_stored(theirs).features, rtol=0, atol=within)
 
 
 @pytest.fixture(scope="module")
