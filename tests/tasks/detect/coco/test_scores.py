@@ -16,7 +16,6 @@ from tests.tasks.detect.coco.cases import (
     evaluate,
     official,
     official_by_class,
-    rectangle,
     repeated,
     same,
 )
@@ -50,7 +49,7 @@ def test_only_the_first_hundred_of_an_image_and_category_count():
     matches = evaluate(truth, results, "bbox")
     assert matches.rank.max() == 99
     assert (matches.score != 1.5).all()
-    same(scores(matches), official_boxes(truth, results))
+    same(scores(matches), official(truth, results, "bbox"))
 
 
 @pytest.mark.parametrize("iscrowd", [0, 1])
@@ -67,7 +66,7 @@ def test_one_object_one_detection(area, iscrowd):
     results = [{"image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 60], "score": 0.5}]  # IoU 0.75
     found = scores(evaluate(truth, results, "bbox"))
     assert bool(found) != bool(iscrowd)
-    assert found == pytest.approx(official_boxes(truth, results))
+    assert found == pytest.approx(official(truth, results, "bbox"))
 
 
 def test_nothing_found_and_nothing_to_find():
@@ -106,12 +105,8 @@ def test_equal_overlaps_go_to_the_later_object():
         {"image_id": 1, "category_id": 1, "bbox": [2.0, 0.0, 10.0, 10.0], "score": 0.8},
     ]
     found = scores(evaluate(truth, results, "bbox"))
-    assert found == pytest.approx(official_boxes(truth, results))
+    assert found == pytest.approx(official(truth, results, "bbox"))
     assert found["box_AP75"] == pytest.approx(51 / 101)  # the second finds only an overlap of 2/3 free
-
-
-def official_boxes(truth, results):
-    return official(truth, [{**one, "segmentation": encoded(rectangle(one["bbox"]))} for one in results], "bbox")
 
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
@@ -287,7 +282,7 @@ def test_regions_are_scored_as_cocos_crowds(tmp_path, options):
     def precision(results):
         return scores(averages.evaluate(data, results, "bbox"))["box_AP"]
 
-    expected = official(truth, [{**one, "segmentation": None} for one in results], "bbox")
+    expected = official(truth, results, "bbox")
     assert scores(averages.evaluate(data, results, "bbox")) == pytest.approx(expected, abs=1e-9)
     without = [precision(results[:place] + results[place + 1 :]) > precision(results) for place in (2, 3)]
     assert without == [not classes, "ignore_flag" not in options], "what lies in a region is not wrong"
