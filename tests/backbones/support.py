@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.support import context, stopped_after, tensors
 from transfer.core.errors import Stopped
 from transfer.data.loading.loader import RunLoader
@@ -21,6 +22,7 @@ from transfer.engine.options import FitOptions
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 HALF = ((0.5,) * 3, (0.5,) * 3)
 """The mean and std with which images become 2 x - 1."""
 USERS = """

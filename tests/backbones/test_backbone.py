@@ -184,17 +184,6 @@ def test_maps_are_tokens_in_their_places_in_the_order_asked():
         backbone.maps(IMAGES, [2])
 
 
-def test_layers_for_layer_decay():
-    backbone = tiny(stem="conv", attention="relu", alpha="learned")
-    layers = {name: backbone.layer_of(name) for name, _ in backbone.named_parameters()}
-    assert layers["model.pos_embed"] == layers["model.cls_token"] == layers["model.patch_embed.conv.0.weight"] == 0
-    assert layers["model.blocks.0.norm1.weight"] == layers["model.blocks.0.attn.alpha"] == 1
-    assert layers["model.blocks.1.mlp.fc2.bias"] == 2
-    assert layers["model.norm.weight"] == backbone.depth == 2
-    assert backbone.layer_of("head.weight") == 3
-    assert backbone.layer_of("blocks.1.norm2.bias") == 2
-
-
 def test_the_fingerprint_is_of_weights_and_function():
     first = tiny()
     print_ = first.fingerprint

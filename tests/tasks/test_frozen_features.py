@@ -15,17 +15,23 @@ from tests.runs import record
 from tests.tasks.support import digits, images_of, run_task
 from transfer.core.errors import UserError
 from transfer.core.seeding import seed_torch
+from transfer.data.classification import ClassificationData
 from transfer.engine.extract import NotVaried, check_varied
 from transfer.run import main
+
+
+def plain_features(data: ClassificationData) -> list[np.ndarray]:
+    """Of the training and of the validation images."""
+    seed_torch(0)
+    backbone = create("tiny", img_size=32).eval()
+    with torch.no_grad():
+        return [backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val)]
 
 
 def test_scores_are_those_of_the_plain_definition() -> None:
     data = digits(12)
     scores, _, _ = run_task("knn", data, "--k", "7", "--other-k", "1", "30", "--temperature", "0.1")
-    seed_torch(0)
-    backbone = create("tiny", img_size=32).eval()
-    with torch.no_grad():
-        train, val = (backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val))
+    train, val = plain_features(data)
     for k, name in ((7, "top1"), (1, "top1_k1"), (30, "top1_k30")):
         totals = [votes(similarities(train, image), data.train.labels, k, 0.1, 10) for image in val]
         ranks = np.array([class_rank(one, label, 5) for one, label in zip(totals, data.val.labels)])
@@ -49,10 +55,7 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
     data = digits(30)
     data = replace(data, val=data.val.select(np.arange(6, len(data.val))))  # fewer of the first class
     scores, outcomes, here = fewshot(tmp_path, "--support", "bigvision", "--draws", "2", "--shots", "1", "8", data=data)
-    seed_torch(0)
-    backbone = create("tiny", img_size=32).eval()
-    with torch.no_grad():
-        train, test = (backbone.pooled(images_of(split)).double().numpy() for split in (data.train, data.val))
+    train, test = plain_features(data)
     for shots in (1, 8):
         accuracies, of_classes = [], []
         for draw in (0, 1):

@@ -10,11 +10,14 @@ from timm.optim import param_groups_layer_decay
 from backbones.backbone import Backbone, create
 from backbones.pretrain.dino.training import DinoLearner
 from backbones.pretrain.supervised.training import SupervisedLearner
+from backbones.spec import resolve
 from tasks.reid.training import ReidLearner
 from tests.support import command, fit_options
 from transfer.engine.learner import Learner
 
 DECAY = 0.5
+SPECS = {name: resolve(name, weights="random") for name in ("volo_tiny", "resnet18")}
+SPECS["tiny"] = resolve("tiny", stem="conv", attention="relu", alpha="learned")
 
 
 def options(name: str) -> Any:
@@ -22,17 +25,17 @@ def options(name: str) -> Any:
 
 
 def supervised(name: str) -> tuple[Learner, Backbone, str]:
-    backbone = create(name, weights="random", classes=5)
+    backbone = create(SPECS[name], classes=5)
     return SupervisedLearner(backbone, torch.full((5,), 0.2), options("deit"), 0), backbone, "backbone."
 
 
 def reid(name: str) -> tuple[Learner, Backbone, str]:
-    backbone = create(name, weights="random")
+    backbone = create(SPECS[name])
     return ReidLearner(backbone, 5, options("reid")), backbone, "backbone."
 
 
 def dino(name: str) -> tuple[Learner, Backbone, str]:
-    student, teacher = (create(name, weights="random") for _ in range(2))
+    student, teacher = (create(SPECS[name]) for _ in range(2))
     return DinoLearner(student, teacher, options("dino"), 2), student, "student.backbone."
 
 
@@ -47,12 +50,12 @@ def scales(learner: Learner) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("name", ["tiny", "volo_tiny", "resnet18"])
+@pytest.mark.parametrize("name", SPECS)
 def test_the_scales_are_timms(task: Callable[[str], tuple[Learner, Backbone, str]], name: str) -> None:
     with torch.device("meta"):
         learner, _, inside = task(name)
         # timm's last layer is the classifier's: with one, as with ours, the last block is one below it
-        whole = create(name, weights="random", classes=5).model
+        whole = create(SPECS[name], classes=5).model
     groups = param_groups_layer_decay(whole, layer_decay=DECAY)
     theirs = {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
     expected = {f"{inside}model.{name}": theirs[id(parameter)] for name, parameter in whole.named_parameters()}

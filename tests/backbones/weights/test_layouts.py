@@ -17,12 +17,10 @@ from timm.models.vision_transformer import VisionTransformer
 from torchvision.models.vision_transformer import VisionTransformer as Torchvision
 
 from backbones.backbone import create
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.weights.load import read_network
-from tests.backbones.support import HALF, IMAGES, below
+from tests.backbones.support import HALF, IMAGENET, IMAGES, below
 from transfer.core.errors import UserError
 
-IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 ARCHS = """
 from timm.models.deit import VisionTransformerDistilled

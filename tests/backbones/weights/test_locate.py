@@ -18,7 +18,7 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
 from backbones.weights.export import export
 from backbones.weights.fitting import check_partial
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import HALF, IMAGES, SIZE, below, hub
+from tests.backbones.support import HALF, IMAGENET, IMAGES, SIZE, below, hub
 from transfer.core.errors import UsageError, UserError
 
 
@@ -28,7 +28,7 @@ def source(seed=1, **options):
 
 
 def features(model, images=IMAGES):
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in IMAGENET)
     return model((images - mean) / std)
 
 
@@ -173,9 +173,6 @@ def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(kind, match=said):
         find_weights(resolve(name, **(weights if isinstance(weights, dict) else {"weights": weights})))
-
-
-IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 
 
 def timms(size, seed=1, **options):
