@@ -214,6 +214,7 @@ def test_models_of_timm(name):
     assert backbone.maps(images, [-1])[0].shape == (1, dims, 128 // stride, 64 // stride)
     layers = [backbone.layer_of(parameter) for parameter, _ in backbone.named_parameters()]
     assert layers[0] == 0
+    assert layers == [backbone.layer_of(parameter) for parameter, _ in backbone.model.named_parameters()]
     assert backbone.layer_of("head.weight") == backbone.depth + 1 >= max(layers)
 
 
