@@ -266,10 +266,9 @@ def test_the_module_is_projections_around_the_function(name, qk_norm, gate):
 def test_what_length_counts(length, expected):
     x = torch.randn(1, 7, 8)
     module = make_attention("relu", 8, 2, length=length, train_tokens=197)
+    nn.init.zeros_(module.proj.bias)
     plain = make_attention("relu", 8, 2, alpha=0.0)
     plain.load_state_dict(module.state_dict())
-    nn.init.zeros_(module.proj.bias)
-    nn.init.zeros_(plain.proj.bias)
     torch.testing.assert_close(module(x, image_tokens=50), plain(x) / expected)
 
 
@@ -286,10 +285,9 @@ def test_a_users_attention(tmp_path):
     mine, x = users_file(tmp_path), torch.randn(2, 5, 8)
     function = make_attention(f"{mine}:linear", 8, 2)
     assert isinstance(function, Attention)
+    nn.init.zeros_(function.proj.bias)
     identity = make_attention("identity", 8, 2, alpha=0.0)
     identity.load_state_dict(function.state_dict())
-    nn.init.zeros_(identity.proj.bias)
-    nn.init.zeros_(function.proj.bias)
     torch.testing.assert_close(function(x), identity(x) * 2)  # sqrt(d) = 2
     module = make_attention(f"{mine}:Mean", 8, 2)
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))

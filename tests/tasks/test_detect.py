@@ -242,8 +242,7 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
     assert here.notes[1:] == [f"epoch 1 has no scores: {name}"]
 
 
-SMALL = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--subset", "8", "--size", "96", "128"]
-SMALL += ["--batch-size", "2"]
+SMALL = [*WORDS[:-2], "--subset", "8", "--size", "96", "128", "--batch-size", "2"]
 
 
 def emptied(folder: Path) -> list[str]:

@@ -35,16 +35,15 @@ def ranks(*places: int) -> Tensor:
 
 def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm() -> None:
     backbone = create("tiny", img_size=32).eval()
-    encode, dim = make_encoder(backbone, 2, False, context())
     entries = backbone.tokens(IMAGES)
     norm = backbone.model.norm
     plain = [nn.functional.layer_norm(x, (64,), norm.weight, norm.bias, 1e-6) for x in entries]
-    assert torch.allclose(encode(IMAGES), torch.cat([x[:, 0] for x in plain[-2:]], dim=1), atol=1e-6)
-    assert dim == 128
-    encode, dim = make_encoder(backbone, 1, True, context())
-    wanted = torch.cat([plain[-1][:, 0], plain[-1][:, 1:].mean(1)], dim=1)
-    assert torch.allclose(encode(IMAGES), wanted, atol=1e-6)
-    assert dim == 128
+    of_two = [x[:, 0] for x in plain[-2:]]
+    pooled = [plain[-1][:, 0], plain[-1][:, 1:].mean(1)]
+    for blocks, wanted in ((2, of_two), (1, pooled)):
+        encode, dim = make_encoder(backbone, blocks, blocks == 1, context())
+        assert torch.allclose(encode(IMAGES), torch.cat(wanted, dim=1), atol=1e-6)
+        assert dim == 128
 
 
 def test_chance_is_the_entropy_of_the_labels() -> None:
