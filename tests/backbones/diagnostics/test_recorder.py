@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from backbones.attention import ATTENTIONS
 from backbones.backbone import Backbone
-from backbones.diagnostics.recorder import BlockWatch
-from backbones.diagnostics.recorder import Recorder, weights_of, weights_shown
+from backbones.diagnostics.recorder import BlockWatch, Recorder, weights_of, weights_shown
 from backbones.diagnostics.statistics import (
     ATTENTION_FIELDS,
     TOKEN_FIELDS,
