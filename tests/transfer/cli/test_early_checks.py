@@ -51,3 +51,20 @@ HELP = ("run", *(f"run {name}" for name in config_names("tasks")), "pretrain dei
 @pytest.mark.parametrize("command", ["run --list", "pretrain --list", *(f"{words} --help" for words in HELP)])
 def test_help_and_lists_import_nothing_heavy(command: str) -> None:
     subprocess.run([sys.executable, "-c", LIGHT, *command.split()], check=True)
+
+
+COMMAND = """
+import os, signal, sys, time
+from transfer.cli.entry import exit_on_user_error
+
+def main(argv):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+sys.exit(exit_on_user_error(main, ["x"]))
+"""
+
+
+def test_a_command_ends_by_one_line() -> None:
+    done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")

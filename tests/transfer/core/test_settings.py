@@ -1,13 +1,18 @@
 """YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backbones.attention import ATTENTIONS
+from backbones.spec import POINTWISE
 from transfer.core.errors import UsageError
-from transfer.core.settings import read_value, read_yaml, write_yaml
+from transfer.core.options import Added, Needs, Other, idle_options, noted
+from transfer.core.settings import parse, read_value, read_yaml, write_yaml
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
 
@@ -62,3 +67,45 @@ def test_a_flag_of_several_values_given_twice_is_refused(main, argv: list[str], 
     """The parser would keep the last one alone; of a flag with one value the last one counts, as everywhere."""
     assert main(argv) == 2
     assert f"{name} is given 2 times; write all its values after one {name}" in capsys.readouterr().err
+
+
+@dataclass(kw_only=True)
+class Sample:
+    kind: str = "a"
+    scale: Annotated[float, Needs(kind=("a", "b"))] = 1.0
+    """A meaning."""
+    late: Annotated[float, Needs(scale=True)] = 2.0
+    other: Annotated[int | None, Needs(kind=Other("a"))] = None
+    new: Annotated[bool, Added(False)] = False
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({"kind": "a", "scale": 1.0}, {"other"}),
+        ({"kind": "b", "scale": 0}, {"late"}),
+        ({"kind": "c", "scale": 1.0}, {"scale", "late"}),  # what needs an option that does not act does not act either
+        ({"kind": "c"}, {"scale"}),  # of what is missing nothing is concluded
+        ({}, set()),
+    ],
+)
+def test_an_option_acts_where_its_condition_holds(values: dict[str, object], idle: set[str]) -> None:
+    assert set(idle_options(noted(Sample, Needs), values)) == idle
+
+
+def test_a_field_keeps_its_notes_where_a_derived_class_declares_it_anew() -> None:
+    @dataclass(kw_only=True)
+    class Derived(Sample):
+        new: bool = True
+
+    assert noted(Derived, Added) == {"new": Added(False)}
+
+
+def test_the_parser_reads_annotated_fields_as_their_types() -> None:
+    words = ["--scale", "0.5", "--other", "3", "--new"]
+    assert parse(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
+    assert noted(Sample, Added) == {"new": Added(False)}
+
+
+def test_the_length_scales_the_pointwise_attentions() -> None:
+    assert {*POINTWISE} == {name for name in ATTENTIONS if name != "softmax" and not name.endswith("_sum")}

@@ -13,8 +13,8 @@ from transfer.data.spec import DatasetSpec
 from transfer.data.toy.digits import WRITERS
 
 
-def spec(kind, root, name="mine", counts=None, **options):
-    return DatasetSpec(name=name, format=kind, root=(str(root),), counts=counts, options=options)
+def spec(kind, root, *, counts=None, held_out=0.0, **options):
+    return DatasetSpec(name="mine", format=kind, root=(str(root),), counts=counts, held_out=held_out, options=options)
 
 
 def saved(image, kind="JPEG", **options):

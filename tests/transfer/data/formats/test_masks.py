@@ -3,7 +3,6 @@
 import shutil
 import struct
 import zlib
-from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,7 @@ def write(
 
 def opened(root: Path, **given: Any) -> Any:
     options = {key: given.pop(key) for key in ("subset", "drop_corrupt") if key in given}
-    share = given.pop("held_out", 0.0)
-    told = replace(spec("masks", root, **{"classes": 3, **given}), held_out=share)
+    told = spec("masks", root, **{"classes": 3, **given})
     return open_classification(told, None, **options)
 
 

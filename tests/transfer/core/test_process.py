@@ -1,13 +1,94 @@
+"""A process ends with the one it is told to end with."""
+
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.processes import wait_for
 from tests.support import context
 from transfer.core import process
-from transfer.core.process import ALONE, SIDE_BY_SIDE, SMALL, Ranks, Threads, core_limit, wait_asleep
+from transfer.core.errors import UsageError
+from transfer.core.process import (
+    ALONE,
+    PARENT,
+    SIDE_BY_SIDE,
+    SMALL,
+    Ranks,
+    Threads,
+    core_limit,
+    end_with_parent,
+    ranks_from_environment,
+    wait_asleep,
+)
 from transfer.engine.context import auto_threads
+
+
+def test_sigterm_comes_when_the_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    got: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    monkeypatch.setattr(process, "SECONDS", 0.01)
+    monkeypatch.setenv(PARENT, str(other.pid))
+    try:
+        end_with_parent()
+        assert PARENT not in os.environ, "what this process starts has its own to end with"
+        with pytest.raises(AssertionError):
+            wait_for(lambda: got, seconds=0.3)
+        other.kill()  # it has ended before its status is asked for
+        wait_for(lambda: got, seconds=20)
+    finally:
+        other.kill()
+        other.wait()
+        signal.signal(signal.SIGTERM, before)
+    assert got == [signal.SIGTERM]
+
+
+JOB = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+JOB |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29700"}
+
+
+def _ranks(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> Ranks:
+    for name in JOB:
+        patch.delenv(name, raising=False)
+    for name, value in variables.items():
+        patch.setenv(name, value)
+    return ranks_from_environment()
+
+
+@pytest.mark.parametrize(
+    ("left", "ranks"),
+    [
+        ({}, Ranks()),
+        (dict.fromkeys(JOB, ""), Ranks()),
+        ({"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29700"}, Ranks()),
+        ({"RANK": "3", "LOCAL_RANK": "3"}, Ranks()),
+        ({"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Ranks()),
+        (JOB, Ranks(1, 2, 1, 2)),
+    ],
+)
+def test_a_job_of_torchrun_and_none(left: dict[str, str], ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ranks(monkeypatch, left) == ranks
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but not RANK, MASTER_ADDR, MASTER_PORT, is set; for one process `unset"),
+        ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": ""}, "^WORLD_SIZE=2, but not MASTER_ADDR, MASTER_PORT, is"),
+        ({"WORLD_SIZE": "abc", "LOCAL_RANK": "0"}, "variable WORLD_SIZE=abc describes no distributed job"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"),
+        (JOB | {"RANK": "2"}, "RANK=2"),
+        (JOB | {"LOCAL_RANK": "-1"}, "LOCAL_RANK=-1"),
+    ],
+)
+def test_no_job(left: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=said):
+        _ranks(monkeypatch, left)
+
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 TWO = Ranks(0, 2, 0, 2)
