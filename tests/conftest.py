@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background: Ctrl-C is tested, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,3 +41,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="wants a GPU: pytest --gpu"))
     nightly = {item.path for item in items if item.get_closest_marker("nightly")}
     items.sort(key=lambda item: item.path not in nightly)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which the commands of a test start."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(here: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Callable[[list[str]], int], list[str]], str]:
+    """Run a command that must end in an error, without a record in `runs`; return what it said."""
+
+    def run(main: Callable[[list[str]], int], words: list[str]) -> str:
+        assert main(words) in (1, 2)
+        said = "".join(capfd.readouterr())
+        assert "Traceback" not in said
+        assert not list(here.glob("runs/*/record.json"))
+        return said
+
+    return run

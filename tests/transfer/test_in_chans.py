@@ -18,9 +18,8 @@ LEVELS = {"blue": 30, "green": 120, "red": 210}
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(here: Path) -> None:
     """Pictures as RGBA, and the files of the guide's reader of five bands."""
-    monkeypatch.chdir(tmp_path)
     for name in ("my_bands.py", "my_bands.yaml"):
         Path(name).write_text(files_in("docs/adding-a-part.md")[name])
     Path("rgba.yaml").write_text("format: image_folder\nroot: rgba\n")

@@ -1,4 +1,4 @@
-"""`--weights` with the id or the folder of a run."""
+"""From argv to a command: layers, mistakes, `--dry-run`, and `--weights` with the id or the folder of a run."""
 
 import json
 import re
@@ -112,19 +112,13 @@ def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_exit_with_2_and_a_hint(
-    program: ModuleType,
-    words: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    program: ModuleType, words: str, said: str, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert program.main(words.split()) == 2
     printed = "".join(capfd.readouterr())
     assert said in printed
     assert "Traceback" not in printed
-    assert not list(tmp_path.glob("runs/*/"))
+    assert not list(here.glob("runs/*/"))
 
 
 @pytest.mark.parametrize("program", [run, pretrain])
@@ -155,10 +149,7 @@ def test_the_home_folder_in_flags_and_files(
     assert find_weights(resolve(str(tmp_path / "arch.yaml"))).path == tmp_path / "w.pth"
 
 
-def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_dry_run_checks_as_a_run_and_prints_what_differs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--temperature", "0.1"]
     assert main([*words, "--dry-run"]) == 0
     printed = capfd.readouterr()
@@ -184,10 +175,7 @@ def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
     assert "cifar10: the dataset was not found" in printed.err
 
 
-def test_all_that_is_wrong_with_a_command_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_all_that_is_wrong_with_a_command_is_one_error(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = "linear --backbone tiny --dataset cifar11 --lrr 1 --device gpu --seeds a --subset 1 --smoke --epochs x"
     assert main([*words.split(), "--weights", "randm", "--metric", "mine.py:f", "--out", "/proc/x"]) == 2
     first, *lines = capfd.readouterr().err.splitlines()
@@ -293,12 +281,9 @@ def test_an_unfinished_run_and_a_broken_record_are_said(tmp_path: Path) -> None:
         ("--backbone weights/vit_tiny", [(f"weights/vit_tiny/seed{n}", (0,)) for n in (0, 2, 10)]),
     ],
 )
-def test_several_weights(
-    words: str, expected: list[tuple[str, tuple[int, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_several_weights(words: str, expected: list[tuple[str, tuple[int, ...]]], here: Path) -> None:
     for seed in (0, 2, 10):
-        (tmp_path / f"weights/vit_tiny/seed{seed}").mkdir(parents=True)
-        (tmp_path / f"weights/vit_tiny/seed{seed}/config.json").write_text('{"architecture": "vit_tiny"}')
+        (here / f"weights/vit_tiny/seed{seed}").mkdir(parents=True)
+        (here / f"weights/vit_tiny/seed{seed}/config.json").write_text('{"architecture": "vit_tiny"}')
     commands = each_weights(command("knn", "--dataset", "toy_digits", *words.split()), from_scratch=False)
     assert [(*one.backbone.weights, one.run.seeds) for one in commands] == expected

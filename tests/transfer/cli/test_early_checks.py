@@ -1,4 +1,4 @@
-"""Wrong names are answered before torch is imported, and right ones pass."""
+"""Wrong names are answered before torch is imported, and right ones pass; Ctrl-C while a command is at work."""
 
 import subprocess
 import sys

@@ -82,10 +82,7 @@ def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: d
         ("reid", "--epochs 3 --schedule epoch", "^--epochs 3: --warmup-epochs 0.125 with --schedule epoch"),
     ],
 )
-def test_what_the_user_set_is_refused_with_the_flag(
-    name: str, words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_the_user_set_is_refused_with_the_flag(name: str, words: str, said: str, here: Path) -> None:
     Path("wrong.yaml").write_text("warmup_epochs: x\nepochs: y\n")
     with pytest.raises(UsageError, match=said):
         read(name, *words.split())
@@ -128,12 +125,9 @@ def test_defaults_that_fit_the_backbone(
         ("deit", "--epochs 1 --batch-size 60", {"batch_size": 60}),
     ],
 )
-def test_defaults_that_fit_60_images(
-    task: str, words: str, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_defaults_that_fit_60_images(task: str, words: str, expected: dict[str, Any], here: Path) -> None:
     for place in range(80):
-        folder = tmp_path / "small" / ("train" if place < 60 else "val") / str(place % 10)
+        folder = here / "small" / ("train" if place < 60 else "val") / str(place % 10)
         folder.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(place).integers(0, 256, (32, 32, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{place}.png")

@@ -1,4 +1,4 @@
-"""Any error as one line: those of the machine, by the texts of torch 2.15, with advice; others with their place."""
+"""All that is wrong is one error, and any error is one line: with advice where it is the machine's, else its place."""
 
 import errno
 import sys
@@ -8,10 +8,44 @@ import pytest
 import torch
 
 from transfer.core import user_code
-from transfer.core.errors import MachineError, UsageError
+from transfer.core.errors import MachineError, MissingInput, UsageError, UserError, errors_together, kept, reject
 from transfer.core.machine_errors import in_one_line, machine_error
 from transfer.core.process import ALONE
 from transfer.engine.device import choose_device
+
+
+def raise_together(*errors: UserError) -> None:
+    with errors_together(), errors_together(join=True):
+        for error in errors:
+            with kept():
+                raise error
+
+
+def test_the_error_has_all_texts_and_the_strongest_kind() -> None:
+    for kinds, kind in (
+        ((UsageError, UsageError, UsageError), UsageError),
+        ((MissingInput, MissingInput, MissingInput), MissingInput),
+        ((UserError, MissingInput, UserError), UserError),
+        ((UsageError, MissingInput, UserError), UsageError),
+    ):
+        with pytest.raises(UserError, match=r"^a\nb$") as error:
+            raise_together(*(raised(text) for raised, text in zip(kinds, "aba")))
+        assert type(error.value) is kind
+
+
+def check(size: int) -> None:
+    with errors_together():
+        if size < 1:
+            reject(f"--size {size}")
+        _ = 1 // min(size, 0)
+
+
+def test_an_error_that_a_rejected_value_causes_is_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"^--size 0$"):
+        check(0)
+    with pytest.raises(ZeroDivisionError):
+        check(1)
+
 
 GPU_FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB")
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"

@@ -1,4 +1,4 @@
-"""A process ends with the one it is told to end with."""
+"""What a process is told: whom to end with, its place in a distributed job, its threads."""
 
 import os
 import signal

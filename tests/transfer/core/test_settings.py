@@ -1,4 +1,4 @@
-"""YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
+"""YAML as the suite reads it, YAML 1.2's core schema, with failures by file and line; the notes of options."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Users' files."""
+"""Users' files, and the files that they import: in their digest, in an export, and in what has changed."""
 
 import os
 import sys

@@ -112,14 +112,9 @@ def test_coco(tmp_path, texts, folders, keys):
     assert [bool(split) for split in (data.train, data.val)] == [True, bool(keys[1])]
 
 
-def test_several_annotations_of_a_split(tmp_path):
-    texts = {f"annotations/instances_train{name}.json": coco("0.jpg") for name in ("", "_mini")}
-    with pytest.raises(UsageError, match=r"instances_train.json and .*_mini.json may be the annotations of train"):
-        resolve_dataset(tree(tmp_path / "set", texts, "train"))
-
-
 YOLO = {"train/labels/0.txt": "", "train/labels/1.txt": "0 0.5 0.25 1 .125\n"}
 TASK = '[{"id":1,"annotations":[{"id":1,"completed_by":{"id":1},"result":[]}],"data":{"image":"/data/0.jpg"}}]'
+TWICE = {f"annotations/instances_train{name}.json": coco("0.jpg") for name in ("", "_mini")}
 CLASS_FILES = {f"train/{name}/0.xml": "<annotation>" for name in "ab"} | {
     "train.json": '{"images":[{"file_name":"0"}]}'
 }
@@ -140,6 +135,8 @@ CLASS_FILES = {f"train/{name}/0.xml": "<annotation>" for name in "ab"} | {
         (BOXES, ("JPEGImages",), "PASCAL VOC's boxes are not read (Annotations/0.xml); export as COCO JSON"),
         ({}, ("leftImg8bit/val/ulm", "gtFine/val/ulm-"), "gtFine/val/ulm/1.png); copy them (of Cityscapes"),
         ({}, ("a/Kvasir/images", "a/Kvasir/masks-"), "contains datasets; set --dataset to"),
+        ({}, (*(f"leaves/{folder}" for folder in SPLIT), "b/0"), "leaves, or"),
+        (TWICE, ("train",), "instances_train_mini.json may be the annotations of train"),
         ({}, ("train/leaf", "train/parts-"), "are label maps, as they have few colors (train/parts/0.png"),
         (LISTS, (), "without images"),
     ],
@@ -157,9 +154,3 @@ def test_what_looks_alike_and_are_classes(tmp_path):
         assert resolve_dataset(root).reading == "read as format image_folder"
     masks = tree(tmp_path / "faces", {}, "train/mask", "train/no_mask", "train/face")
     assert resolve_dataset(masks).format == "image_folder"
-
-
-def test_a_folder_of_such_folders(tmp_path):
-    root = tree(tmp_path, {}, *(f"leaves/{folder}" for folder in SPLIT), "b/0")
-    with pytest.raises(UsageError, match=r"contains datasets; set --dataset to .*leaves, or"):
-        resolve_dataset(root)

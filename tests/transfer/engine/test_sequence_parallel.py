@@ -96,10 +96,7 @@ class OneRank(Shards):
         ("tiny", {"attention": "mine.py:first"}, "depends on other queries"),
     ],
 )
-def test_models_that_cannot_share(
-    name: str, given: dict[str, Any], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str, here: Path) -> None:
     Path("mine.py").write_text("def first(q, k, v):\n    return v\n")
     with pytest.raises(UsageError, match=match):
         share_tokens(create(name, **given).model, OneRank(2))

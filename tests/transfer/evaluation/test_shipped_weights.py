@@ -35,10 +35,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shipped(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipped(trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the weights `toy_conv`, as if the suite had them; the working directory is empty."""
     monkeypatch.setattr(exports, "SHIPPED", trained / "shipped")
-    monkeypatch.chdir(tmp_path)
     return trained / "shipped" / "toy_conv"
 
 

@@ -124,25 +124,22 @@ print("here", os.getcwd())
 @real_slurm
 @pytest.mark.nightly
 @pytest.mark.usefixtures("cancelled_at_last")
-def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_works_are_elements_of_one_array(here: Path) -> None:
     Path("mine.py").write_text(MODULE)
-    works = [
-        ProcessSpec(("mine", word), tmp_path / f"{word}.log", {"minutes": 2}) for word in ("ends", "dies", "stays")
-    ]
-    launcher = SlurmLauncher(tmp_path / "jobs")
+    works = [ProcessSpec(("mine", word), here / f"{word}.log", {"minutes": 2}) for word in ("ends", "dies", "stays")]
+    launcher = SlurmLauncher(here / "jobs")
     jobs = launcher.start(works)
     assert len({job.id.partition("_")[0] for job in jobs}) == 1
     wait_for(lambda: jobs[0].poll() is not None and jobs[1].poll() is not None, 90)
     assert [job.poll() for job in jobs] == [3, -9, None]
     wait_for(lambda: jobs[2].log.exists())
-    (again,) = SlurmLauncher(tmp_path / "jobs").start(works[2:])  # after the first command has been killed
+    (again,) = SlurmLauncher(here / "jobs").start(works[2:])  # after the first command has been killed
     assert (again.id, again.adopted) == (jobs[2].id, True)
     again.cancel()
     wait_for(lambda: jobs[2].poll() is not None)
     assert jobs[2].poll() == 143
-    assert str(tmp_path) in (tmp_path / "stays.log").read_text()
-    assert "ended as CANCELLED" in (tmp_path / "stays.log").read_text()
+    assert str(here) in (here / "stays.log").read_text()
+    assert "ended as CANCELLED" in (here / "stays.log").read_text()
 
 
 def interrupt(job: str, *words: str) -> None:

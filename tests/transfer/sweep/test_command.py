@@ -70,20 +70,14 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> InThisProcess:
     ],
 )
 def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    data: str,
-    weights: str,
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, data: str, weights: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
+    (here / "empty").mkdir()
     assert main([*command.split(), "--data", "empty"]) == 1
     said = capsys.readouterr().err.partition("error: ")[2]
     assert data in said
     assert weights in said
-    assert not (tmp_path / "sweeps").exists(), "no job was started"
+    assert not (here / "sweeps").exists(), "no job was started"
 
 
 @pytest.mark.usefixtures("launcher")

@@ -35,10 +35,7 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_is_what_the_command_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without runs
+def test_the_page_is_what_the_command_prints(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "--list"]) == 0
     listed = capsys.readouterr().out
     assert listed in read(PAGE)

@@ -125,7 +125,6 @@ def test_scores_of_another_version_or_task_are_not_recomputed(copy: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [[], ["nowhere"]])
-def test_words_that_mean_no_run(words: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_words_that_mean_no_run(words: list[str], here: Path, capsys) -> None:
     assert main(words) == 1
     assert "neither a run with a record.json" in capsys.readouterr().err

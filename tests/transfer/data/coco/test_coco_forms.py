@@ -1,4 +1,4 @@
-"""Files in COCO's format as people have them, against the same objects in COCO's own form and pycocotools."""
+"""Files in COCO's format as people have them, against COCO's own form and pycocotools; their index; faults in them."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A set as published, as Parquet files and in the cache of the Hugging Face hub holds the same images."""
+"""Parquet files, and a set as published, as such files and in the cache of the Hugging Face hub: the same images."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from transfer.data.spec import resolve_dataset
 from transfer.data.toy.digits import WRITERS
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
-REVISION = "0123456789abcdef" * 2 + "01234567"
+REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 
 
 def opened(root, kind="parquet", **options):
@@ -211,7 +211,6 @@ def test_a_cached_revision_of_the_hub(tmp_path):
             opened("", "hf", **keys | wrong)
 
 
-REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 FULL = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets"}
 TOYS = {FULL.get(toy, toy): toy for toy in WRITERS}
 QUICK = ("dtd", "uc_merced", "cifar100")

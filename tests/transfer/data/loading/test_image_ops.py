@@ -1,4 +1,4 @@
-"""The fast image operations against PIL's: the same images, crops and draws."""
+"""Image operations against those of PIL, torchvision, timm and TransReID: the same images, crops and draws."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""Workers that a server starts, as beside a GPU: the same batches, users' classes forked, and no process that stays."""
+"""Batches and their order, and the workers that load them, as a server starts them beside a GPU."""
 
 import os
 import signal

@@ -19,14 +19,10 @@ from transfer.core.errors import UserError
 from transfer.data.loading.images import read_pixels
 from transfer.data.loading.read_image import is_image, open_image, orientation, read_image
 
+pytestmark = pytest.mark.usefixtures("here")
 Y, X = np.mgrid[:24, :32]
 COLOUR = np.stack([8 * X, 10 * Y, 5 * X + 3 * Y], axis=2).astype(np.uint8)
 GREY = COLOUR[..., 2]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def check(content, expected, case):

@@ -1,4 +1,4 @@
-"""Re-identification sets as list files: those that are shipped, on small drawn copies of their layouts."""
+"""Re-identification sets as list files, on small drawn copies of their layouts, and the sets of torchreid."""
 
 import hashlib
 import random

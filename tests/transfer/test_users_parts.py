@@ -1,4 +1,4 @@
-"""Tasks of the user's own, by path: the task of the guide from a folder of the user's, and faults in such files."""
+"""Tasks and pretraining methods of the user's own, by path: those of the guide, and faults in them."""
 
 import hashlib
 import os
@@ -14,22 +14,32 @@ from tests.runs import record
 from transfer.core.settings import write_yaml
 from transfer.experiments.published_rows import Paper, PublishedTable, Row, Value
 from transfer.experiments.sweep_file import read_sweep
+from transfer.pretrain import main as pretrain
 from transfer.report.__main__ import main as report
 from transfer.report.published import table
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
-TASK = files_in("docs/adding-a-part.md")["my_task.py"]
+FILES = files_in("docs/adding-a-part.md")
+TASK = FILES["my_task.py"]
 NAME = "my_task.py:TASK"
 FLAGS = ["--backbone", "tiny", "--weights", "random", "--dataset", "toy_digits", "--size", "32", "--threads", "1"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's with the task of the guide, in which commands start."""
-    (tmp_path / "my_task.py").write_text(TASK)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(here: Path) -> Path:
+    """A folder of the user's with the task and the method of the guide, in which commands start."""
+    for name in ("my_task.py", "my_method.py", "my_method.yaml"):
+        (here / name).write_text(FILES[name])
+    return here
+
+
+def run_alone(folder: Path, *words: str) -> None:
+    """Run a command from there, in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", *words]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.nightly
@@ -37,10 +47,7 @@ def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: 
     for name in ("tasks", "configs", "tests"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise ValueError('not the suite')")
-    command = [sys.executable, "-m", "transfer.run", NAME, *FLAGS]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    run_alone(folder, "transfer.run", NAME, *FLAGS)
     made = record(folder / "runs")
     assert made.scores["accuracy"] > 0.3  # chance is 0.1
     assert made.metrics["accuracy"] == {"unit": "fraction", "direction": "higher", "bounds": [0, 1], "averaged": False}
@@ -139,14 +146,49 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
         ("api.image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],
 )
-def test_a_mistake_in_it_is_one_line(before: str, after: str, message: str, folder: Path, capsys) -> None:
+def test_a_mistake_in_it_is_one_line(before: str, after: str, message: str, folder: Path, refused) -> None:
     file = folder / "my_task.py"
     assert before in TASK
     text = TASK.replace(before, after)
     file.write_text(text)
-    assert main([NAME, *FLAGS]) in (1, 2)
-    error = capsys.readouterr().err
     line = next((n for n, content in enumerate(text.splitlines(), 1) if after and after in content), 0)
-    assert message.replace("{line}", str(line)) in error
-    assert "Traceback" not in error
-    assert not list(folder.glob("runs/*/record.json"))
+    assert message.replace("{line}", str(line)) in refused(main, [NAME, *FLAGS])
+
+
+METHOD = "my_method.py:METHOD"
+SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1"]
+QUICK = [*SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
+
+
+@pytest.mark.nightly
+def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It learns, in a process of its own beside the user's folders; what it exports is what tasks load."""
+    for name in ("tasks", "configs", "backbones"):
+        (folder / name).mkdir()
+    run_alone(folder, "transfer.pretrain", METHOD, *SMOKE)
+    made = record(folder / "runs")
+    assert made.task == "pretrain-rotation"
+    assert made.scores["rotation_accuracy"] > 0.5  # chance is 0.25
+    assert made.user_code["method"]["file"] == f"{folder}/{METHOD}"
+    assert made.run_key_content["user_code"] == {"method": made.user_code["method"]["sha256"]}
+    assert (made.options["epochs"], made.options["lr"]) == (4, 2e-3)  # of --smoke, and of the user's YAML
+    assert verify(["runs"]) == 0
+    assert main(["knn", *SMOKE, "--weights", "weights/tiny", "--out", "probes"]) == 0
+    assert record(folder / "probes").weights_id == made.export
+
+
+@pytest.mark.nightly
+def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(folder: Path, tmp_path_factory, monkeypatch):
+    short = {"backbone": "tiny", "smoke": True, "threads": 1, "epochs": 1, "warmup_epochs": 0, "progress": False}
+    (made,) = transfer.pretrain(METHOD, **short)
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(f"method: {METHOD}\nrecipe: cifar_deit\nlr: 2.0e-3\nepochs: 8\n")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # the file is found beside the YAML
+    assert pretrain([str(recipe), *QUICK, "--out", "by_recipe"]) == 0
+    assert record(Path("by_recipe")).run_key == made.record.run_key
+    assert record(Path("by_recipe")).scores == made.scores
+
+
+def test_a_method_without_rescore_is_refused(folder: Path, refused) -> None:
+    (folder / "my_method.py").write_text(FILES["my_method.py"].replace("def rescore", "def score"))
+    assert "the task lacks `rescore`" in refused(pretrain, [METHOD, *QUICK])
