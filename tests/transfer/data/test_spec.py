@@ -1,11 +1,19 @@
+"""Datasets by YAML files, and folders named alone: read by their content, or refused with what to do."""
+
 import hashlib
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from tests.transfer.data.layouts import write_images
 from tests.transfer.data.reid.layouts import market
 from transfer.core.errors import UsageError, UserError
+from transfer.data.classification import open_classification
+from transfer.data.coco.dataset import open_coco
 from transfer.data.layouts import read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
 from transfer.task import load_task
@@ -141,3 +149,146 @@ URL, SHA = "https://host/a.tar.gz", "0" * 64
 def test_what_is_wrong_with_an_archive_is_named(entry):
     with pytest.raises(UsageError, match=r"^set.yaml: `archives`: .*wanted: a `url`"):
         read_archives([entry], Path("set.yaml"))
+
+
+MAP = np.kron([[0, 1], [1, 0]], np.ones((6, 8))).astype(np.uint8)
+
+
+def coco(*names):
+    images = [{"id": number, "file_name": name, "width": 16, "height": 12} for number, name in enumerate(names)]
+    box = {"category_id": 1, "bbox": [1, 1, 8, 8], "area": 64, "iscrowd": 0}
+    objects = [{"id": number + 1, "image_id": number, **box} for number in range(len(names))]
+    return json.dumps({"images": images, "annotations": objects, "categories": [{"id": 1, "name": "cell"}]})
+
+
+def tree(root, texts, *folders):
+    """Write texts by their path, and images 0 and 1 in folders: label maps of 0, 1 behind "-", of 1, 2 behind "+"."""
+    for number, folder in enumerate(folders):
+        place = root / folder.rstrip("-+")
+        if folder.endswith(("-", "+")):
+            place.mkdir(parents=True)
+            for name in "01":
+                Image.fromarray(MAP + folder.endswith("+")).save(place / f"{name}.png")
+        else:
+            write_images(place, 2, number)
+    for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return str(root)
+
+
+LISTS = {f"ImageSets/Segmentation/{name}.txt": f"{number}\n" for number, name in enumerate(("train", "val"))}
+BOXES = {"Annotations/0.xml": "<annotation>\n"}
+CLASSES = {"classes.txt": "soil\nleaf\n"}
+SPLIT = ("train/images", "train/masks-", "val/images", "val/masks-")
+ADE = ("images/training", "annotations/training+", "images/validation", "annotations/validation+")
+
+
+@pytest.mark.parametrize(
+    ("texts", "folders", "keys", "counts"),
+    [
+        (LISTS | BOXES, ("JPEGImages", "SegmentationClass-"), ["JPEGImages", "SegmentationClass", 21], (1, 1)),
+        (LISTS | CLASSES, ("JPEGImages", "SegmentationClass-"), ["JPEGImages", "SegmentationClass", 2], (1, 1)),
+        ({}, ADE, ["images/{}", "annotations/{}", 150], (2, 2)),
+        (CLASSES, SPLIT, ["{}/images", "{}/masks", 2], (2, 2)),
+        (CLASSES, ("images", "masks-"), ["images", "masks", 2], (2, None)),
+        (CLASSES, ("img_dir/train", "ann_dir/train-"), ["img_dir/{}", "ann_dir/{}", 2], (2, None)),
+    ],
+    ids=["voc", "voc, own classes", "ade", "split/kind", "undivided", "mmsegmentation"],
+)
+def test_masks(tmp_path, texts, folders, keys, counts):
+    spec = resolve_dataset(tree(tmp_path / "set", texts, *folders))
+    data = open_classification(spec, None)
+    assert [spec.options["images"], spec.options["masks"], len(data.classes)] == keys
+    assert tuple(split and len(split) for split in (data.train, data.val)) == counts
+    assert f"images: {keys[0]}, masks: {keys[1]}" in spec.reading
+
+
+def test_classes_of_drawings_and_of_digits_are_no_label_maps(tmp_path):
+    """Beside photographs, drawings in color are images; gray images are, where all are gray."""
+    for place, mode in (("a/train/photo", "RGB"), ("a/train/logo", "RGB"), ("b/train/1", "L"), ("b/train/7", "L")):
+        (tmp_path / place).mkdir(parents=True)
+        colors = 3 if place.endswith(("logo", "1")) else 256
+        pixels = np.random.default_rng(colors).integers(0, colors, (16, 16, len(mode)), np.uint8).squeeze()
+        Image.fromarray(pixels).save(tmp_path / place / "0001.png")
+    assert {resolve_dataset(str(tmp_path / name)).format for name in "ab"} == {"image_folder"}
+
+
+def test_masks_without_the_names_of_their_classes(tmp_path):
+    spec = resolve_dataset(tree(tmp_path / "set", {}, *SPLIT))
+    with pytest.raises(UserError, match=r"`classes` .*classes\.txt"):
+        open_classification(spec, None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "folders", "keys"),
+    [
+        (
+            {f"annotations/instances_{name}.json": coco("0.jpg") for name in ("train", "val")},
+            ("train", "val"),
+            ["annotations/instances_train.json", "annotations/instances_val.json", "train", "val"],
+        ),
+        (
+            {f"annotations/instances_{name}2017.json": coco(f"{n}.jpg") for n, name in enumerate(("train", "val"))}
+            | {"labels/train2017/0.txt": "0 .5 .5 .1 .1", "annotations/captions_train2017.json": "{}"},
+            ("images",),
+            ["annotations/instances_train2017.json", "annotations/instances_val2017.json", "images", "images"],
+        ),
+        ({"train/annotation_coco.json": coco("0.jpg")}, ("train",), ["train/annotation_coco.json", None, "train"]),
+        (
+            {"lvis_v1_train.json": coco("train/0.jpg").replace("/", "\\/")},
+            ("train",),
+            ["lvis_v1_train.json", None, "."],
+        ),
+    ],
+    ids=["mmdetection", "one folder of images", "beside the images", "with the folder"],
+)
+def test_coco(tmp_path, texts, folders, keys):
+    spec = resolve_dataset(tree(tmp_path / "set", texts, *folders))
+    assert (spec.format, [*spec.options.values()]) == ("coco", keys)
+    data = open_coco(spec, None)
+    assert [bool(split) for split in (data.train, data.val)] == [True, bool(keys[1])]
+
+
+YOLO = {"train/labels/0.txt": "", "train/labels/1.txt": "0 0.5 0.25 1 .125\n"}
+TASK = '[{"id":1,"annotations":[{"id":1,"completed_by":{"id":1},"result":[]}],"data":{"image":"/data/0.jpg"}}]'
+TWICE = {f"annotations/instances_train{name}.json": coco("0.jpg") for name in ("", "_mini")}
+CLASS_FILES = {f"train/{name}/0.xml": "<annotation>" for name in "ab"} | {
+    "train.json": '{"images":[{"file_name":"0"}]}'
+}
+
+
+@pytest.mark.parametrize(
+    ("texts", "folders", "said"),
+    [
+        (YOLO, ("train/images",), "YOLO labels are not read (train/labels/1.txt); export as COCO JSON"),
+        ({"labels/train/0.txt": "0 .5 .5 .1 .1"}, ("images/train",), "(labels/train/0.txt); export as COCO JSON"),
+        ({"data.yaml": "train: images\nnc: 1\n"}, ("images",), "YOLO labels are not read (data.yaml)"),
+        ({"obj_train_data/0.txt": "0 .5 .5 .1 .1"}, ("obj_train_data",), "YOLO labels are not read"),
+        ({"0.json": '{"version": "5", "flags": {}, "shapes": []}'}, ("",), "(0.json); convert them by its"),
+        ({"project-1.json": TASK}, ("images",), "Label Studio's files are not read (project-1.json); export as COCO"),
+        ({"result.json": coco("images/0.jpg")}, ("images",), "(result.json); use a YAML file with `format: coco`"),
+        ({"annotations/instances_default.json": coco("0.jpg")}, ("images",), "`train_annotations`, `train_images`"),
+        ({"annotations.xml": "<?xml?>\n<annotations>"}, ("images",), "CVAT's XML is not read (annotations.xml)"),
+        (BOXES, ("JPEGImages",), "PASCAL VOC's boxes are not read (Annotations/0.xml); export as COCO JSON"),
+        ({}, ("leftImg8bit/val/ulm", "gtFine/val/ulm-"), "gtFine/val/ulm/1.png); copy them (of Cityscapes"),
+        ({}, ("a/Kvasir/images", "a/Kvasir/masks-"), "contains datasets; set --dataset to"),
+        ({}, (*(f"leaves/{folder}" for folder in SPLIT), "b/0"), "leaves, or"),
+        (TWICE, ("train",), "instances_train_mini.json may be the annotations of train"),
+        ({}, ("train/leaf", "train/parts-"), "are label maps, as they have few colors (train/parts/0.png"),
+        (LISTS, (), "without images"),
+    ],
+)  # fmt: skip
+def test_what_is_not_read_says_what_to_do(tmp_path, texts, folders, said):
+    root = tree(tmp_path / "set", texts, *folders)
+    with pytest.raises(UsageError, match=rf"^{root}: .*{re.escape(said)}"):
+        resolve_dataset(root)
+
+
+def test_what_looks_alike_and_are_classes(tmp_path):
+    folders = ("train/a", "train/b", "val/a", "val/b")
+    for name, texts, suffix in (("files", CLASS_FILES, ""), ("maps", {}, "-"), ("both", {}, "")):
+        root = tree(tmp_path / name, texts, *(f"{folder}{suffix}" for folder in folders))
+        assert resolve_dataset(root).reading == "read as format image_folder"
+    masks = tree(tmp_path / "faces", {}, "train/mask", "train/no_mask", "train/face")
+    assert resolve_dataset(masks).format == "image_folder"

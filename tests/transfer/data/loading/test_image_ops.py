@@ -3,7 +3,6 @@
 import io
 import random
 from dataclasses import replace
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,6 +1,5 @@
 import hashlib
 from dataclasses import replace
-
 from types import SimpleNamespace
 
 import numpy as np
