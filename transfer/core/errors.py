@@ -5,6 +5,7 @@
 
 import contextlib
 import difflib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
@@ -215,7 +216,8 @@ def unusable(what: str, *kinds: type[Exception], fix: str = "") -> Iterator[None
     except caught as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{what} ({first_line(error)}){fix and f'; {fix}'}") from error
+        plain = isinstance(error, OSError | json.JSONDecodeError)  # whose texts say what they are
+        raise UserError(f"{what} ({error if plain else first_line(error)}){fix and f'; {fix}'}") from error
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 from backbones.stems import STEMS
 from transfer.core.errors import unknown
+from transfer.core.grouped import values_by_key
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS, Exports
@@ -36,6 +37,18 @@ def value_label(value: Any) -> str:
         return " ".join(map(value_label, value)) or "none"
     text = str(value)
     return text.rpartition(":")[2] if ".py:" in text or _BY_CONTENT.match(text) else text
+
+
+def shown_values(values: Sequence[Any]) -> list[Any]:
+    """Return values for readers: of a custom part its class, and the start of its digest if another file has it too."""
+    files = values_by_key((value_label(value), value) for value in values)
+    shown = []
+    for value in values:
+        label = value_label(value)
+        if isinstance(value, str) and _BY_CONTENT.match(value):
+            value = f"{label} {value[7:15]}" if len({*files[label]}) > 1 else label
+        shown.append(value)
+    return shown
 
 
 def short_value(record: Record, name: str, value: Any) -> Any:

@@ -13,7 +13,14 @@ from typing import Any
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by
 from transfer.records import protocol
-from transfer.records.fields import NAMED_BY_VALUE, content_label, differing, parts_label, short_value, value_label
+from transfer.records.fields import (
+    NAMED_BY_VALUE,
+    content_label,
+    differing,
+    parts_label,
+    short_value,
+    shown_values,
+)
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
@@ -227,21 +234,14 @@ def differing_parts(
     for of_task in grouped_by(contents, itemgetter(0)).values():
         told |= differing(content for _, content in of_task).keys()
     names = [name for name in protocol.backbone_of(groups[0].first) if name in told - hidden]
-    values = {name: _shown_values(groups, name) for name in names}
+    values = {name: shown_values([_value(group.first, name) for group in groups]) for name in names}
     return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
 
-def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:
-    """Return the value of a backbone's field for each row; users' files of one name have the start of their digest."""
-    values = [group.first.backbone.get(name, protocol.NOT_RECORDED) for group in groups]
-    digests = [(group.first.backbone.get("files") or {}).get(name) for group in groups]
-    of_label: dict[str, set[Any]] = {}
-    for value, digest in zip(values, digests):
-        of_label.setdefault(value_label(value), set()).add(digest)
-    return [
-        f"{value_label(value)} {digest[:8]}" if digest and len(of_label[value_label(value)]) > 1 else value
-        for value, digest in zip(values, digests)
-    ]
+def _value(record: Record, name: str) -> Any:
+    """Return the value of a backbone's field; of a user's file its content and class."""
+    backbone = protocol.backbone_of(record) if name in (record.backbone.get("files") or {}) else record.backbone
+    return backbone.get(name, protocol.NOT_RECORDED)
 
 
 def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, without: Collection[str]) -> None:

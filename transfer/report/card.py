@@ -11,6 +11,7 @@ from transfer.core.errors import visible, visible_lines
 from transfer.core.files import rendered
 from transfer.core.grouped import grouped_by
 from transfer.data.spec import dataset_names, resolve_dataset
+from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.record import Record
@@ -130,5 +131,5 @@ def _known(facts: dict[str, Any]) -> Rows:
 def _cell(value: object) -> str:
     """Return a value as it stands in a cell, on one line."""
     values = value if isinstance(value, list | tuple) else [value]
-    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in values)
+    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else value_label(item) for item in values)
     return text.replace("|", "\\|").replace("\n", " ")

@@ -4,7 +4,6 @@ A map is a table with a row for each cell that was run; `transfer.report.figures
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from transfer.core.grouped import grouped_by, values_by_key
 from transfer.engine.checkpoint import history
 from transfer.engine.outcome import SCORED
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
-from transfer.records.fields import check_fields, order, value_of
+from transfer.records.fields import check_fields, order, shown_values, value_of
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
@@ -108,12 +107,13 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
     rows: list[Row] = []
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
-    for group in groups:
-        for values, variant in _cells(group.records, [*by, x, y], runs, of_before):
-            axes = dict(zip((*by, x, y), map(_displayed, values), strict=True))
-            row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
-            rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
-            scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
+    found = [(group, *cell) for group in groups for cell in _cells(group.records, [*by, x, y], runs, of_before)]
+    shown = [shown_values(of_field) for of_field in zip(*(values for _, values, _ in found), strict=True)]
+    for (group, _, variant), values in zip(found, zip(*shown, strict=True), strict=True):
+        axes = dict(zip((*by, x, y), values, strict=True))
+        row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
+        rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
+        scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
@@ -160,11 +160,6 @@ def commonest(endings: Iterable[str]) -> str:
     if 2 * counts["completed"] > judged:
         return "completed"
     return max(BREAKDOWNS, key=lambda kind: counts[kind])
-
-
-def _displayed(value: Any) -> Any:
-    """Return a value; of a custom part, which a record names by its content, the class and the start of its digest."""
-    return re.sub("^sha256:([0-9a-f]{8})[0-9a-f]{56}:(.*)$", r"\2 \1", value) if isinstance(value, str) else value
 
 
 def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:

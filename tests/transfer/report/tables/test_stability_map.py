@@ -51,11 +51,14 @@ def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[s
     assert commonest(endings) == outcome
 
 
-def test_a_custom_part_is_named_by_its_class_and_the_start_of_its_content() -> None:
+def test_a_custom_part_is_named_by_its_class_and_of_several_files_the_start_of_its_content() -> None:
     files = {"files": {"attention": "ab" * 32}}
     own = [made(lr=lr, attention="/a/mine.py:Mine", backbone=files) for lr in (0.1, 0.2)]
     table = stability_map(run_set([made(lr=0.1), *own]), "lr", "attention")
-    assert [*table["attention"]] == ["Mine abababab", "Mine abababab", "softmax"]
+    assert [*table["attention"]] == ["Mine", "Mine", "softmax"]
+    other = made(lr=0.1, attention="/a/mine.py:Mine", backbone={"files": {"attention": "cd" * 32}})
+    table = stability_map(run_set([*own, other]), "lr", "attention")
+    assert {*table["attention"]} == {"Mine abababab", "Mine cdcdcdcd"}
     shown = terminal(table)
     assert "ab" * 5 not in shown
     assert {"score", "seeds"} <= {*shown.replace("|", " ").split()}
