@@ -43,8 +43,8 @@ def falls(curve: Curve, line: float) -> list[Fall]:
     for (rate, score), (following, lower) in pairwise(curve[best:]):
         if score > line >= lower:
             share = (score - line) / (score - lower)
-            at = rate * (following / rate) ** share
-            found.append(Fall(rate, following, at, at))
+            at = rate * (following / rate) ** share if rate else 0.0  # which has no logarithm
+            found.append(Fall(rate, following, at, at or following))
     last, score = curve[-1]
     return [*found, Fall(last, math.inf, last, math.inf)] if score > line else found
 

@@ -31,6 +31,11 @@ def test_a_fall_is_where_a_fine_grid_falls_below_the_line() -> None:
         assert (found[-1].high == math.inf) == bool(scores[-1] > line)
 
 
+def test_a_fall_behind_a_rate_of_0_is_bounded_by_its_neighbours() -> None:
+    (fall,) = falls([(0.0, 50.0), (5.0, 10.0)], 30.0)
+    assert (fall.low, fall.high) == (0.0, 5.0)
+
+
 def test_half_way_is_between_chance_and_the_best_mean_and_bounds_are_kept() -> None:
     seeds = {0: curve(50, 40, 10, 10), 1: curve(54, 20, 10, 40), 2: curve(20, 10, 10, 10), 3: curve(60, 60, 60, 60)}
     line = half_way({0: seeds[0], 1: seeds[1]}, 10.0)

@@ -112,8 +112,9 @@ def _contrast(
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)
         notes += [f"over seeds alone: {why}" for why in reasons]
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
-    seeds = len(set.intersection(*({run.record.seed for run in one.runs} for one in compared.units)))
-    smallest, seeds = unit * estimate.smallest_difference(), min(*estimate.seeds, seeds)
+    named = [{seed for kind, seed in one.seeds if kind != "weights"} for one in compared.units]
+    seeds = min(*estimate.seeds, *[len(set.intersection(*named))] * all(named))
+    smallest = unit * estimate.smallest_difference()
     points = [
         Point(text, f"seed {run.record.seed}", value)
         for one, text in zip(compared.units, texts, strict=True)

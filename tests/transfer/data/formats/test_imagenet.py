@@ -157,7 +157,7 @@ def test_images_may_have_several_reassessed_labels_or_none(tmp_path):
         "{}": "0 entries",
         "[0, 1, 2, 0]": "TypeError",
         '["0", "1", "2", "0"]': "they must be from 0 to 2",
-        "no JSON": "JSONDecodeError",
+        "no JSON": "Expecting value",
     }
     for text, said in wrong.items():
         (tmp_path / "real.json").write_text(text)

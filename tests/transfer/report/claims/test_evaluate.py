@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,15 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
     assert said in result.shown.why
     assert (result.verdict == NO_VERDICT) == bool(said)
     assert judged(tmp_path, runs[3:], runs[3:], a="stem=conv").verdict == NO_VERDICT
+
+
+def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
+    runs, parents = list[Run](), list[Run]()
+    for stem, seed in product(("conv", "patchify"), range(3)):
+        weights = f"sha256:{stem}{seed}"
+        parents.append(made(tmp_path / "before", stem, seed=seed, export=weights, weights_id="random"))
+        runs.append(made(tmp_path, stem, seed=0, weights_id=weights, wrong=range(9 + seed)))
+    assert judged(tmp_path, runs, [*parents, *runs]).shown.seeds == 3
 
 
 def test_hours_count_each_run_and_its_pretraining_once_by_kind_of_device(tmp_path: Path) -> None:
