@@ -7,6 +7,7 @@ from typing import Any
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torchvision import transforms
+from torchvision.transforms import v2
 
 from backbones.pretrain.dino.method import DinoOptions
 from transfer.data.loading.augment import FastCrop
@@ -43,7 +44,7 @@ class MultiCrop:
         if fast:
             from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
-            flip, grey = fast_ops.Drawn(fast_ops.flip, 0.5), fast_ops.Drawn(fast_ops.grey, 0.2)
+            flip, grey = v2.RandomApply([fast_ops.flip], 0.5), v2.RandomApply([fast_ops.grey], 0.2)
             jitter = fast_ops.FastJitter(jitter)
             self.blurred, self.solarized = fast_ops.gaussian_blur, fast_ops.solarize
         color: Sequence[Any] = (flip, transforms.RandomApply([jitter], 0.8), grey)

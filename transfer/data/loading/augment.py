@@ -18,7 +18,7 @@ from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torchvision import transforms
-from torchvision.transforms import ColorJitter, InterpolationMode
+from torchvision.transforms import ColorJitter, InterpolationMode, v2
 
 from transfer.core.errors import UsageError
 from transfer.data.loading.bigvision import AreaCrop, CentreCrop, InceptionCrop, SquashCrop
@@ -95,7 +95,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     if fast := options.image_ops == "fast":
         from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
-        flip = fast_ops.Drawn(fast_ops.flip, options.flip)
+        flip = v2.RandomApply([fast_ops.flip], options.flip)
     if options.augment == "crop":
         mode = InterpolationMode(options.interpolation)
         resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)

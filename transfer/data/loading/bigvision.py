@@ -130,61 +130,16 @@ def rotate(image: Image.Image, m: float) -> Image.Image:
     return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
 
 
-def posterize(image: Image.Image, m: float) -> Image.Image:
-    """Clear the lowest 8 - int(4 m) bits; TensorFlow takes that as uint8 and clears 7 at most."""
-    return ImageOps.posterize(image, 8 - min((8 - int(4 * m)) % 256, 7))
-
-
-def solarize(image: Image.Image, m: float) -> Image.Image:
-    """Invert values from int(256 m) mod 256 on: all of them at levels 0, 10 and 20."""
-    return ImageOps.solarize(image, int(256 * m) % 256)
-
-
 def solarize_add(image: Image.Image, m: float) -> Image.Image:
     """Add int(110 m) to values below 128."""
     add = int(110 * m)
     return image.point([min(value + add, 255) if value < 128 else value for value in range(256)] * 3)
 
 
-def color(image: Image.Image, m: float) -> Image.Image:
-    """Extrapolate from the image's grey version by the factor 1.8 m + 0.1."""
-    return ImageEnhance.Color(image).enhance(1.8 * m + 0.1)
-
-
 def contrast(image: Image.Image, m: float) -> Image.Image:
     """Extrapolate from the grey value H W / 256, at most 255 (196 at 224 px), by the factor 1.8 m + 0.1."""
     grey = min(image.width * image.height // 256, 255)
     return Image.blend(Image.new("RGB", image.size, (grey,) * 3), image, 1.8 * m + 0.1)
-
-
-def brightness(image: Image.Image, m: float) -> Image.Image:
-    """Multiply by 1.8 m + 0.1."""
-    return ImageEnhance.Brightness(image).enhance(1.8 * m + 0.1)
-
-
-def sharpness(image: Image.Image, m: float) -> Image.Image:
-    """Extrapolate from the 3x3 mean (weight 5 of 13 in the centre) by the factor 1.8 m + 0.1; the border stays."""
-    return Image.blend(image.filter(SMOOTH), image, 1.8 * m + 0.1)
-
-
-def shear_x(image: Image.Image, m: float) -> Image.Image:
-    """Move row y by 0.3 m y pixels, in either direction."""
-    return affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0)
-
-
-def shear_y(image: Image.Image, m: float) -> Image.Image:
-    """Move column x by 0.3 m x pixels, in either direction."""
-    return affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE)
-
-
-def translate_x(image: Image.Image, m: float) -> Image.Image:
-    """Move by 100 m pixels, in either direction."""
-    return affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0)
-
-
-def translate_y(image: Image.Image, m: float) -> Image.Image:
-    """Move by 100 m pixels, in either direction."""
-    return affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m))
 
 
 def cutout(image: Image.Image, m: float) -> Image.Image:
@@ -210,13 +165,25 @@ def affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float,
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST, fillcolor=FILL)
 
 
-_NAMED: tuple[Operation, ...] = (
-    *(rotate, posterize, solarize, color, contrast, brightness, sharpness),
-    *(shear_x, shear_y, translate_x, translate_y, cutout, solarize_add),
-)
 OPERATIONS: dict[str, Operation] = {
     "AutoContrast": lambda image, m: ImageOps.autocontrast(image),
     "Equalize": lambda image, m: ImageOps.equalize(image),
     "Invert": lambda image, m: ImageOps.invert(image),
-    **{operation.__name__.title().replace("_", ""): operation for operation in _NAMED},
+    "Rotate": rotate,
+    # clears the lowest 8 - int(4 m) bits; TensorFlow takes that as uint8 and clears 7 at most
+    "Posterize": lambda image, m: ImageOps.posterize(image, 8 - min((8 - int(4 * m)) % 256, 7)),
+    # all values at levels 0, 10 and 20
+    "Solarize": lambda image, m: ImageOps.solarize(image, int(256 * m) % 256),
+    # extrapolates from the image's grey version
+    "Color": lambda image, m: ImageEnhance.Color(image).enhance(1.8 * m + 0.1),
+    "Contrast": contrast,
+    "Brightness": lambda image, m: ImageEnhance.Brightness(image).enhance(1.8 * m + 0.1),
+    # extrapolates from the 3x3 mean with weight 5 of 13 in the centre; the border stays
+    "Sharpness": lambda image, m: Image.blend(image.filter(SMOOTH), image, 1.8 * m + 0.1),
+    "ShearX": lambda image, m: affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0),
+    "ShearY": lambda image, m: affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE),
+    "TranslateX": lambda image, m: affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0),
+    "TranslateY": lambda image, m: affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m)),
+    "Cutout": cutout,
+    "SolarizeAdd": solarize_add,
 }

@@ -11,7 +11,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL.Image import Resampling
 from torchvision.transforms import ColorJitter
@@ -87,24 +86,9 @@ def _three_boxes(deviation: float) -> NDArray[Any]:
     return np.convolve(np.convolve(box, box), box).astype(np.float32)
 
 
-def invert(image: Pixels, **_: Any) -> Pixels:
-    """Return 255 minus every value."""
-    return cv2.bitwise_not(image)  # type: ignore[return-value]
-
-
 def solarize(image: Pixels, threshold: int, **_: Any) -> Pixels:
     """Invert the values from a threshold on."""
     return by_table(image, np.where(threshold > VALUES, VALUES, 255 - VALUES))
-
-
-def solarize_add(image: Pixels, add: int, **_: Any) -> Pixels:
-    """Add to the values below 128."""
-    return by_table(image, np.where(VALUES < 128, VALUES + add, VALUES))
-
-
-def posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
-    """Keep the highest bits of every value; 0 bits give a black image."""
-    return image if bits >= 8 else by_table(image, VALUES & ~(2 ** (8 - bits) - 1))
 
 
 def auto_contrast(image: Pixels, **_: Any) -> Pixels:
@@ -128,26 +112,6 @@ def _equalizing(image: Pixels, channel: int) -> NDArray[Any]:
         return VALUES
     before = np.concatenate([[0], np.cumsum(counts)[:-1]])
     return (step // 2 + before) // step
-
-
-def shear_x(image: Pixels, factor: float, **given: Any) -> Pixels:
-    """Move each row by `factor` times its height."""
-    return affine(image, (1, factor, 0, 0, 1, 0), **given)
-
-
-def shear_y(image: Pixels, factor: float, **given: Any) -> Pixels:
-    """Move each column likewise."""
-    return affine(image, (1, 0, 0, factor, 1, 0), **given)
-
-
-def translate_x_rel(image: Pixels, share: float, **given: Any) -> Pixels:
-    """Move to the left by a share of the width."""
-    return affine(image, (1, 0, share * image.shape[1], 0, 1, 0), **given)
-
-
-def translate_y_rel(image: Pixels, share: float, **given: Any) -> Pixels:
-    """Move up by a share of the height."""
-    return affine(image, (1, 0, 0, 0, 1, share * image.shape[0]), **given)
 
 
 def rotate(image: Pixels, degrees: float, **given: Any) -> Pixels:
@@ -191,37 +155,40 @@ def _blended(other: int, factor: float) -> NDArray[Any]:
     return np.clip(other + share * (VALUES - other).astype(np.float32), 0, 255).astype(int)
 
 
-def gaussian_blur_rand(image: Pixels, factor: float, **_: Any) -> Pixels:
-    """Blur by a drawn radius."""
-    return gaussian_blur(image, random.uniform(0.1, 2.0 * factor))
+def posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
+    """Keep the highest bits of every value; 0 bits give a black image."""
+    return image if bits >= 8 else by_table(image, VALUES & ~(2 ** (8 - bits) - 1))
 
 
-def desaturate(image: Pixels, factor: float, **_: Any) -> Pixels:
-    """Blend with the grey image, by so much."""
-    return color(image, min(1.0, max(0.0, 1.0 - factor)))
-
-
-_FIXED = (
-    *(auto_contrast, equalize, invert, rotate, solarize_add, desaturate, gaussian_blur, gaussian_blur_rand),
-    *(shear_x, shear_y, translate_x_rel, translate_y_rel),
-)
-_GROWING = (posterize, solarize, color, contrast, brightness, sharpness)
-TIMM: dict[str, Callable[..., Pixels]] = {"PosterizeOriginal": posterize}
-TIMM |= {operation.__name__.title().replace("_", ""): operation for operation in _FIXED}
-TIMM |= {f"{operation.__name__.title()}{kind}": operation for operation in _GROWING for kind in ("", "Increasing")}
+_GROWING = {
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
+}
+TIMM: dict[str, Callable[..., Pixels]] = {
+    "AutoContrast": auto_contrast,
+    "Equalize": equalize,
+    "Invert": lambda image, **_: cv2.bitwise_not(image),
+    "Rotate": rotate,
+    "PosterizeOriginal": posterize,
+    # adds to the values below 128
+    "SolarizeAdd": lambda image, add, **_: by_table(image, np.where(VALUES < 128, VALUES + add, VALUES)),
+    "Desaturate": lambda image, factor, **_: color(image, min(1.0, max(0.0, 1.0 - factor))),
+    "GaussianBlur": gaussian_blur,
+    "GaussianBlurRand": lambda image, factor, **_: gaussian_blur(image, random.uniform(0.1, 2.0 * factor)),
+    # moves each row, or column, by `factor` times its place
+    "ShearX": lambda image, factor, **given: affine(image, (1, factor, 0, 0, 1, 0), **given),
+    "ShearY": lambda image, factor, **given: affine(image, (1, 0, 0, factor, 1, 0), **given),
+    # by a share of the side, to the left and up
+    "TranslateXRel": lambda image, share, **given: affine(image, (1, 0, share * image.shape[1], 0, 1, 0), **given),
+    "TranslateYRel": lambda image, share, **given: affine(image, (1, 0, 0, 0, 1, share * image.shape[0]), **given),
+    **{f"{name}{kind}": operation for name, operation in _GROWING.items() for kind in ("", "Increasing")},
+}
 """Operations of timm's RandAugment and AutoAugment by name (`timm.data.auto_augment.NAME_TO_OP`), with its arguments.
 """
-
-
-class Drawn:
-    """An operation that is applied with a probability, with the draw of torchvision's flips and `RandomGrayscale`."""
-
-    def __init__(self, operation: Callable[[Pixels], Pixels], probability: float) -> None:
-        self.operation = operation
-        self.probability = probability
-
-    def __call__(self, image: Pixels) -> Pixels:
-        return self.operation(image) if torch.rand(1) < self.probability else image
 
 
 class FastJitter:
