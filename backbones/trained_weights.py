@@ -18,7 +18,7 @@ from backbones.weights.export import export
 from backbones.weights.locate import head_digest, sha256
 from transfer.core.errors import MissingInput, Replaced, UserError, shortened, unusable
 from transfer.core.exports import EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, WEIGHTS, export_folder, weights_facts
-from transfer.core.files import write_error
+from transfer.core.files import writing
 from transfer.engine.context import Context
 
 
@@ -47,13 +47,11 @@ def export_backbone(
     if context.outcome.training_failed:
         return
     described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
-    try:
+    with writing(context.folder / EXPORT):
         scored = context.about.get("preprocessing")
         folder = export(
             backbone, context.folder / EXPORT, {facts_file: described}, scored=scored, tensors=tensors, head=head
         )
-    except OSError as error:
-        raise write_error(context.folder / EXPORT, error) from error
     if trained:
         context.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 

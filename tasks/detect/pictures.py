@@ -6,7 +6,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from transfer.core.files import write_error
+from transfer.core.files import writing
 from transfer.core.pictures import COLORS, file_name
 from transfer.data.coco.dataset import CocoData
 
@@ -51,13 +51,11 @@ def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: 
             if item["image_id"] in of_image:
                 of_image[item["image_id"]][kind].append(item)
     names = dict(zip(data.category_ids, data.classes))
-    try:
+    with writing(folder):
         folder.mkdir(exist_ok=True)
         for place, items in enumerate(of_image.values()):
             name = file_name(data.val.images[place].file_name)
             draw_detections(data.val.read(place), *items, names).save(folder / f"{name}.png")
-    except OSError as error:
-        raise write_error(folder, error) from error
 
 
 def _box(pen: ImageDraw.ImageDraw, box: Sequence[float], text: str, color: str) -> None:

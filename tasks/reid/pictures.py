@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from transfer.core.files import write_error
+from transfer.core.files import writing
 from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.task import PICTURES
 
@@ -27,12 +27,10 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
         UserError: the lists are missing, an image cannot be read, or a picture cannot be written.
     """
     lists = RankedLists.load(folder / RANKED)
-    try:
+    with writing(folder / PICTURES):
         (folder / PICTURES).mkdir(exist_ok=True)
         for row in evenly(len(lists.query), count):
             picture(lists, row, root).save(folder / PICTURES / picture_name(row), quality=85)
-    except OSError as error:
-        raise write_error(folder / PICTURES, error) from error
 
 
 def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:

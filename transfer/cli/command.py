@@ -1,5 +1,6 @@
 """Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
+import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
 from transfer.core.errors import MissingInput, UsageError, did_you_mean, errors_together, reject, unusable
 from transfer.core.exports import CONFIG, EXPORT, why_no_weights
-from transfer.core.files import parse_json
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.engine.outcome import SCORED
@@ -217,7 +217,7 @@ def weights_of_run(weights: str, out: Path) -> str:
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
     with unusable(f"--weights {weights}: {run / RECORD} is not a readable record"):
-        record = parse_json((run / RECORD).read_bytes())
+        record = json.loads((run / RECORD).read_bytes())
         status, reason = record["outcome"]["status"], why_no_weights(record["options"])
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)

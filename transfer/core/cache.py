@@ -19,7 +19,7 @@ import PIL
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, print_safe
-from transfer.core.files import folder_replacement, parse_json, write_atomic
+from transfer.core.files import folder_replacement, write_atomic
 
 
 def cache_folder() -> Path:
@@ -114,7 +114,7 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
     """
     folder = _folder(source, version)
     try:
-        content = parse_json((folder / FACTS).read_bytes())
+        content = json.loads((folder / FACTS).read_bytes())
         if content["stamp"] != stamp:
             print_safe(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
             return None

@@ -1,13 +1,14 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import hashlib
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, shortened, unusable
-from transfer.core.files import ROOT, file_sha256, parse_json, with_home
+from transfer.core.files import ROOT, file_sha256, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
@@ -153,7 +154,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     if file is None:
         return {}
     with unusable(f"{file}: cannot be read", fix="restore it, or delete the folder"):
-        return dict(parse_json(file.read_bytes()))
+        return dict(json.loads(file.read_bytes()))
 
 
 def weights_facts(weights: str) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         read = (folder / CONFIG).read_bytes()
         if b'"architecture"' not in read:
             raise ValueError("it names no architecture of timm: set --backbone and --weights")
-        config: dict[str, Any] = dict(parse_json(read))
+        config: dict[str, Any] = dict(json.loads(read))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
         if config["architecture"] == USERS_MODEL:
@@ -192,7 +193,7 @@ def shards(path: Path) -> list[Path]:
     if not path.name.endswith(INDEX):
         return [path]
     with unusable(f"{path}: not an index of shards", fix="copy the folder again"):
-        names = sorted({*parse_json(path.read_bytes())["weight_map"].values()})
+        names = sorted({*json.loads(path.read_bytes())["weight_map"].values()})
         if not names or any(Path(name).name != name for name in names):
             raise ValueError("`weight_map` must name files in the same folder")
     if missing := [name for name in names if not (path.parent / name).is_file()]:

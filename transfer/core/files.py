@@ -7,7 +7,6 @@ import errno
 import fcntl
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -28,9 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+")
 """Names of what takes its own name once it is whole, and of what it replaces."""
-
-
-parse_json = json.loads
 
 
 def read_lines(path: Path) -> list[str]:
@@ -107,14 +103,13 @@ def atomic_replacement(path: Path, flag: str = "--out", *, keep: Path | None = N
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        _flush_to_disk(temporary)
-        if keep is not None and path.exists():
-            path.replace(keep)
-        temporary.replace(path)
-        _flush_to_disk(path.parent)
-    except OSError as error:
-        raise write_error(path, error, flag) from error
+        with writing(path, flag):
+            yield temporary
+            _flush_to_disk(temporary)
+            if keep is not None and path.exists():
+                path.replace(keep)
+            temporary.replace(path)
+            _flush_to_disk(path.parent)
     finally:
         with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
             temporary.unlink(missing_ok=True)
@@ -215,15 +210,18 @@ def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False) 
     return True
 
 
-def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
-    """Return the error for a file that could not be written; `flag` names its folder."""
-    if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
-        error = OSError(error.args[0][0][2])
-    if flag == "--output":
-        return UserError(f"{path}: cannot be written ({error.strerror or error}); choose another file with --output")
-    hint = f"make room or choose another folder with {flag}, then give the same command again"
-    kept = ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
-    return UserError(f"{path}: cannot be written ({error.strerror or error}); {hint}{kept}")
+@contextlib.contextmanager
+def writing(path: Path, flag: str = "--out") -> Iterator[None]:
+    """Raise UserError for a file that cannot be written inside; `flag` names its folder."""
+    try:
+        yield
+    except OSError as error:
+        # of a whole folder: a list of (source, target, reason)
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
+        hint = f"make room or choose another folder with {flag}, then give the same command again"
+        hint += ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
+        fix = "choose another file with --output" if flag == "--output" else hint
+        raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from transfer.core.errors import UsageError, UserError, print_safe, unusable
-from transfer.core.files import check_writable, write_error
+from transfer.core.files import check_writable, writing
 from transfer.data.layouts import Archive
 from transfer.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
 from transfer.data.understood import statement
@@ -63,7 +63,7 @@ def fetch(spec: DatasetSpec, data: Path) -> None:
         raise UserError(f"{spec.name}: must be downloaded manually (license: {spec.license or 'unknown'}): {spec.how}")
     check_writable(data, FLAG)
     scratch = data / f".fetch-{spec.name}"
-    try:
+    with writing(scratch, FLAG):
         scratch.mkdir(exist_ok=True)
         trees = []
         for number, archive in enumerate(spec.archives):
@@ -74,8 +74,6 @@ def fetch(spec: DatasetSpec, data: Path) -> None:
         moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in tree.iterdir()]
         _move([move for move in moves if not move[0].name.startswith((".", "__MACOSX"))])
         shutil.rmtree(scratch)
-    except OSError as error:
-        raise write_error(scratch, error, FLAG) from error
 
 
 def _download(archive: Archive, file: Path) -> None:

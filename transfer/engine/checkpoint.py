@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, first_line
-from transfer.core.files import atomic_replacement, parse_json, write_atomic, write_error
+from transfer.core.files import atomic_replacement, write_atomic, writing
 from transfer.core.machine_errors import machine_error
 from transfer.core.options import differences
 
@@ -60,11 +60,8 @@ class History:
         self.flushed = time.monotonic()
         if not self.path or not self.lines:
             return
-        try:
-            with self.path.open("ab") as file:
-                file.write("".join(self.lines).encode())
-        except OSError as error:
-            raise write_error(self.path, error) from error
+        with writing(self.path), self.path.open("ab") as file:
+            file.write("".join(self.lines).encode())
         self.count += len(self.lines)
         self.lines.clear()
 
@@ -84,7 +81,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
     for line in lines:
         if not key or f'"{key}"' in line:
             with suppress(ValueError):  # a line that a killed process left incomplete
-                entries.append(parse_json(line))
+                entries.append(json.loads(line))
     return [entry for entry in entries if not key or key in entry]
 
 

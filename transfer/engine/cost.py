@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from transfer.core.cache import recall, remember
-from transfer.core.files import parse_json
 
 CORE_SPEED, GPU_SPEED = 0.02, 50.0
 """TFLOP/s that a core and a GPU are assumed to sustain where `doctor speed` measured none; the core's is that of Mask
@@ -74,7 +73,7 @@ def remember_speed(device: str, backbone: str, images_per_second: float, gflops:
 def recall_speed(device: str) -> MeasuredSpeed | None:
     """Return the speed of a device; None if it was not measured here."""
     content = recall(_speed_file(device))
-    return None if content is None else MeasuredSpeed(*parse_json(content))
+    return None if content is None else MeasuredSpeed(*json.loads(content))
 
 
 def _speed_file(device: str) -> str:

@@ -10,7 +10,7 @@ from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
-from transfer.core.files import check_writable, folder_replacement, lock, write_error
+from transfer.core.files import check_writable, folder_replacement, lock, writing
 from transfer.core.options import Execution, differences, noted
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.records.record import Record
@@ -113,8 +113,5 @@ def publish(source: Path, target: Path) -> None:
     Raises:
         UserError: `target` cannot be written.
     """
-    try:
-        with folder_replacement(target) as new:
-            shutil.copytree(source, new, dirs_exist_ok=True)
-    except OSError as error:
-        raise write_error(target, error, "--export-dir") from error
+    with writing(target, "--export-dir"), folder_replacement(target) as new:
+        shutil.copytree(source, new, dirs_exist_ok=True)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from transfer.core.errors import UserError
-from transfer.core.files import write_error
+from transfer.core.files import writing
 from transfer.core.process import PARENT, SIDE_BY_SIDE, usable_cores
 from transfer.launch import ProcessSpec, python_command
 
@@ -76,13 +76,10 @@ class LocalLauncher:
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
         environment[PARENT] = str(os.getpid())
         environment[SIDE_BY_SIDE] = str(max(1, self.shared_by // max(1, len(gpus))))
-        try:
-            with spec.log.open("ab") as log:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-                )
-        except OSError as error:
-            raise write_error(spec.log, error) from None
+        with writing(spec.log), spec.log.open("ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
         self.jobs.append((process, gpus))
         return process
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns
 from transfer.core.errors import UserError
-from transfer.core.files import parse_json, write_atomic
+from transfer.core.files import write_atomic
 from transfer.records.record import Record
 
 KEPT = "costs.json"
@@ -68,7 +68,7 @@ class CostRatios:
 
     def read(self, folder: Path) -> None:
         """Take up what was measured for the report of the runs or the sweep in a folder."""
-        kept = parse_json((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
+        kept = json.loads((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
         for key, values in kept.items():
             ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
             self.known[key] = CostRatio(**values | ratios)

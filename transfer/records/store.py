@@ -113,11 +113,9 @@ class Store:
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
         """Lock a run's folder; call `waiting` first if another process holds it. POSIX locks end with their process."""
         folder = self.folder(run_id)
-        try:
+        with files.writing(folder / LOCK):
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / LOCK).open("a")
-        except OSError as error:
-            raise files.write_error(folder / LOCK, error) from None
         with file:
             if not files.lock(file, folder / LOCK):
                 waiting()
@@ -310,7 +308,7 @@ def write_result(path: Path | None, records: Sequence[Record], status: int) -> N
 def read_result(path: Path) -> CommandResult | None:
     """Return the result in a file, or None if the file is missing or damaged."""
     try:
-        content = files.parse_json(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         return CommandResult(tuple(map(str, content["runs"])), int(content["status"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

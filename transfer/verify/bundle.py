@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
-from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder, write_error
+from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
@@ -143,15 +143,12 @@ def bundle(runs: Sequence[Run], file: Path, *, every: int = 1) -> list[str]:
         raise UserError("\n".join(disputes) or "no finished runs to bundle")
     runs = sorted(runs, key=lambda run: run.record.run_id)
     check_writable(file.parent, "--output")
-    try:
-        with atomic_replacement(file, "--output") as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            for run in runs:
-                for name, content in sorted(_shared_files(run, every).items()):
-                    entry = zipfile.ZipInfo(f"{run.record.run_id}/{name}", _EPOCH)
-                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                    archive.writestr(entry, content)
-    except OSError as error:
-        raise write_error(file, error, "--output") from error
+    with atomic_replacement(file, "--output") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for run in runs:
+            for name, content in sorted(_shared_files(run, every).items()):
+                entry = zipfile.ZipInfo(f"{run.record.run_id}/{name}", _EPOCH)
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                archive.writestr(entry, content)
     return [run.record.run_id for run in runs]
 
 

@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from transfer.core.cache import recall, remember
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.core.files import parse_json
 from transfer.data.loading.read_image import LEAVE_OUT
 from transfer.data.splits.manifest import in_threads
 from transfer.data.splits.split import Look, Split
@@ -113,7 +112,7 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
     key = f"read/{hashlib.sha256(state.encode()).hexdigest()}.json"
     count = len(listing) - 1
     try:
-        kept = parse_json(recall(key) or b"")
+        kept = json.loads(recall(key) or b"")
     except ValueError:
         kept = None
     if isinstance(kept, list) and len(kept) == count:
