@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,62 @@ from transfer.records.fields import value_label
 class SweepJob:
     """A job of a sweep: one command, which runs in a process of its own."""
 
-    name: str
-    """A stable name, unique in its sweep; the weights of a pretraining have the same name."""
     step: Step
     backbone: str
     dataset: str
     seed: int
     options: dict[str, Any]
     """The options of the command by name."""
+    axes: tuple[str, ...]
+    """Names of the options that the grid or the row varies."""
     parent: "SweepJob | None" = None
     """The job from whose weights it starts."""
     label: str = field(default="", compare=False)
     """The label of the first row that it belongs to."""
-    title: str = field(default="", compare=False)
-    """What it is, for people: `reid on market1501, conv, seed 0`."""
-    contents: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Each user's file that its command names, as an argument, with the sha256 of its contents."""
+
+    @cached_property
+    def name(self) -> str:
+        """A unique name `<step>-<dataset>-<backbone>-<what varies>-s<seed>-<8 hex>`, stable while files are the same as
+        now; the weights of a pretraining have it, too.
+        """
+        # a user's file counts by its name and contents, not by its folder
+        files = dict(self.contents)
+        portable = [(Path(word).name, files[word]) if word in files else word for word in self._arguments]
+        identity = [self.step.kind, self.seed, portable, self.parent.name if self.parent else None]
+        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
+        names = (self.step.name, Path(self.dataset).stem, Path(self.backbone).stem)
+        labels = [*names, *map(str, self._varied.values()), f"s{self.seed}"]
+        slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
+        start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
+        return f"{start}-{digest}"
+
+    @cached_property
+    def title(self) -> str:
+        """What it is, for people: `reid on market1501, conv, seed 0`."""
+        # a part as people name it, "LapStem", and other options with their values, "lr 0.1"
+        values = [
+            str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
+            for name, value in self._varied.items()
+        ]
+        return ", ".join([f"{self.step.name} on {Path(self.dataset).stem}", *values, f"seed {self.seed}"])
+
+    @cached_property
+    def contents(self) -> tuple[tuple[str, str], ...]:
+        """Each user's file that its command names, as an argument, with the sha256 of its contents at the first look,
+        which is for the name.
+        """
+        return tuple((word, content) for word in dict.fromkeys(self._arguments) if (content := _content(word)))
+
+    @property
+    def _arguments(self) -> tuple[str, ...]:
+        return (self.step.recipe, self.backbone, self.dataset, *_flags(dict(sorted(self.options.items()))))
+
+    @property
+    def _varied(self) -> dict[str, Any]:
+        """The options that tell it from others, those of the parent's backbone first."""
+        inherited = self.parent.options if self.parent else ()
+        names = [name for name in inherited if name in BACKBONE_OPTIONS and name not in self.axes]
+        return {name: self.options[name] for name in (*names, *self.axes) if name in self.options}
 
     def changed_files(self) -> list[str]:
         """Return the user's files, as arguments, that changed since the sweep was expanded; see `or_its_imports`."""
@@ -119,43 +160,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
                 options |= {axis: value} if len(names) == 1 else zip(names, value, strict=True)
             if options.get("smoke") is False:  # a flag that is not set
                 del options["smoke"]
-            yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
-
-
-def make_job(
-    step: Step,
-    backbone: str,
-    dataset: str,
-    seed: int,
-    options: dict[str, Any],
-    axes: tuple[str, ...],
-    parent: SweepJob | None,
-    label: str,
-) -> SweepJob:
-    """Return a job with the unique name `<step>-<dataset>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
-    flags = _flags({name: options[name] for name in sorted(options)})
-    arguments = (step.recipe, backbone, dataset, *flags)
-    contents = {argument: content for argument in arguments if (content := _content(argument))}
-    # a user's file counts by its name and contents, not by its folder
-    portable = [
-        (Path(argument).name, contents[argument]) if argument in contents else argument for argument in arguments
-    ]
-    identity = [step.kind, seed, portable, parent.name if parent else None]
-    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
-    inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
-    varied = {name: options[name] for name in (*inherited, *axes) if name in options}
-    labels = [step.name, Path(dataset).stem, Path(backbone).stem, *map(str, varied.values()), f"s{seed}"]
-    slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
-    start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
-    # a part as people name it, "LapStem", and other options with their values, "lr 0.1"
-    values = [
-        str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
-        for name, value in varied.items()
-    ]
-    title = ", ".join([f"{step.name} on {Path(dataset).stem}", *values, f"seed {seed}"])
-    return SweepJob(
-        f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items())
-    )
+            yield SweepJob(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
 
 
 def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:

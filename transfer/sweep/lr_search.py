@@ -9,13 +9,13 @@ contradict a single limit are reported; the half-score rate of the same runs sta
 import itertools
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
 from transfer.core.errors import UsageError, errors_naming
-from transfer.experiments.grid import SweepJob, expand, make_job
+from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.step import PARTS, check_options, parse_seeds
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import Evidence, chance, ending
@@ -279,8 +279,7 @@ class Searches:
 
     def _job(self, group: SearchJobs, rate_and_seed: tuple[float, int]) -> SweepJob:
         (rate, seed), old = rate_and_seed, group.job
-        options, axes = old.options | {self.option: rate}, (*_axes(old), self.option)
-        job = make_job(old.step, old.backbone, old.dataset, seed, options, axes, old.parent, old.label)
+        job = replace(old, seed=seed, options=old.options | {self.option: rate}, axes=(*_axes(old), self.option))
         self.group_of_job[job.name] = group
         return job
 

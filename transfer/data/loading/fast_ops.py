@@ -160,7 +160,7 @@ def posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
     return image if bits >= 8 else by_table(image, VALUES & ~(2 ** (8 - bits) - 1))
 
 
-_GROWING = {
+_GROWING: dict[str, Callable[..., Pixels]] = {
     "Posterize": posterize,
     "Solarize": solarize,
     "Color": color,
