@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
-from transfer.core.errors import UsageError, UserError, kept, reject, unknown
+from transfer.core.errors import UsageError, UserError, kept, reject
 from transfer.core.options import Added, Common, Execution, Files, Needs, Range, check_keys
-from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.core.settings import config_path, read_yaml
 from transfer.core.user_code import is_user_part, parameters
 from transfer.data.coco.dataset import CocoData, open_coco
 from transfer.data.coco.split import CocoSplit
@@ -46,11 +46,7 @@ def resolve_detector(name: str) -> DetectorSpec:
     Raises:
         UsageError: the name or a key is unknown, or a value is of the wrong type.
     """
-    path = Path(name).expanduser()
-    if path.suffix not in (".yaml", ".yml"):
-        if name not in (known := config_names("detectors")):
-            raise unknown("detector", name, known, "; or a YAML")
-        path = CONFIGS / "detectors" / f"{name}.yaml"
+    path = config_path("detectors", "detector", name).expanduser()
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
     kinds = {"name": str, "base": str, "masks": bool, "model": dict}
     check_keys(content, tuple(kinds), str(path), needed=tuple(kinds))

@@ -10,19 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from transfer.cli.help import print_help
-from transfer.core.errors import (
-    UsageError,
-    UserError,
-    did_you_mean,
-    errors_in,
-    errors_naming,
-    errors_together,
-    kept,
-    reject,
-    unknown,
-)
+from transfer.core.errors import UsageError, did_you_mean, errors_in, errors_naming, errors_together, kept, reject
 from transfer.core.options import CommandLine, Files, noted
-from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
+from transfer.core.settings import CONFIGS, as_flags, flat_schema, parse, read_yaml, shipped_path
 
 
 def flag_values(argv: list[str], flag: str) -> list[str]:
@@ -60,25 +50,6 @@ def config_files(argv: list[str]) -> list[Path]:
         return shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
 
     return [file_of(name) for name in flag_values(argv, "--config")]
-
-
-def config_path(room: str, kind: str, name: str) -> Path:
-    """Return the path of a user's YAML file, or of a shipped file as `shipped_path` does."""
-    return Path(name) if Path(name).suffix in (".yaml", ".yml") else shipped_path(room, kind, name, "; or a YAML file")
-
-
-def shipped_path(room: str, kind: str, name: str, more: str = "") -> Path:
-    """Return the path of a file of a folder of `configs/` by its name.
-
-    Args:
-        kind: what it names. more: what else can be named.
-
-    Raises:
-        UsageError: no shipped file has the name; the message has the nearest.
-    """
-    if name not in config_names(room):
-        raise unknown(kind, name, config_names(room), more)
-    return CONFIGS / room / f"{name}.yaml"
 
 
 def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
@@ -143,7 +114,7 @@ def combined_options(
     """
     known, schema = [item.name for group in groups.values() for item in fields(group)], flat_schema(**groups)
     words, values, places = list[str](), dict[str, Any](), defaultdict[str, list[Any]](list)
-    errors, checked = list[UserError](), dict[str, Any]()
+    wrong, checked = list[str](), dict[str, Any]()
     for layer, content in layers:
         for key in content:
             if key.partition(".")[0].replace("-", "_") not in known:
@@ -151,18 +122,18 @@ def combined_options(
         with errors_naming(str(layer)):
             words += as_flags(with_full_paths(layer, content, groups.values()))
         if content and CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
-            with errors_in(errors), kept(), errors_naming(str(layer)), errors_together():
+            with errors_in() as errors, errors_naming(str(layer)), errors_together():
                 parse(schema, [], prog=program, below=words)
+            wrong += [line for error in errors for line in str(error).split("\n") if "is missing;" not in line]
         values |= {key.replace("-", "_"): value for key, value in content.items()}
         for key in content:
             places[key.replace("-", "_")].append(layer)
     print_help(program, groups, values, argv)
     for name in names_of_flags(argv):
         places[name].append(called)
-    if wrong := [line for error in errors for line in str(error).split("\n") if "is missing;" not in line]:
+    if wrong:
         raise UsageError("\n".join(wrong))
-    errors.clear()
-    with errors_in(errors), kept():
+    with errors_in() as errors:
         unchecked = parse(schema, argv, prog=program, below=words)
         checked |= {name: object.__new__(group) for name, group in groups.items()}
         for name, group in checked.items():

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import backbones
-from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags, shipped_path
+from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags
 from transfer.core.errors import UsageError, errors_naming, unknown
 from transfer.core.options import Span, noted
-from transfer.core.settings import CONFIGS, as_flags, read_value, read_yaml
+from transfer.core.settings import CONFIGS, as_flags, read_value, read_yaml, shipped_path
 from transfer.core.user_code import is_in_file, locate
 
 BASE = "recipe"

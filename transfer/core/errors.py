@@ -167,11 +167,13 @@ def has_kept() -> bool:
 
 
 @contextlib.contextmanager
-def errors_in(errors: list[UserError]) -> Iterator[None]:
-    """Keep in a list what `reject` and `kept` meet inside."""
+def errors_in() -> Iterator[list[UserError]]:
+    """Give a list, in which what `reject` and `kept` meet inside is kept, and a UserError that ends the block."""
+    errors: list[UserError] = []
     token = _kept.set(errors)
     try:
-        yield
+        with kept():
+            yield errors
     finally:
         _kept.reset(token)
 
@@ -188,9 +190,8 @@ def errors_together(*, join: bool = False) -> Iterator[None]:
     if join and _kept.get() is not None:
         yield
         return
-    errors: list[UserError] = []
     try:
-        with errors_in(errors), kept():
+        with errors_in() as errors:
             yield
     except (ArithmeticError, LookupError, TypeError, ValueError):
         if not errors:  # otherwise a value that is rejected already caused it

@@ -185,6 +185,11 @@ def as_items(value: Any, where: str) -> list[Any]:
     return value
 
 
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, None as an empty list, and any other value as a list of one."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
 def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
     """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
     names = sorted(theirs.keys() & ours.keys() - set(ignored))

@@ -17,7 +17,7 @@ import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject
+from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject, unknown
 from transfer.core.files import ROOT, with_home
 from transfer.core.options import plain
 
@@ -116,6 +116,25 @@ _Reader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 def config_names(room: str) -> list[str]:
     """Return the sorted names of the YAML files in one folder of `configs/` ("tasks", "backbones", "datasets", ...)."""
     return sorted(path.stem for path in (CONFIGS / room).glob("*.yaml"))
+
+
+def config_path(room: str, kind: str, name: str) -> Path:
+    """Return the path of a user's YAML file, or of a shipped file as `shipped_path` does."""
+    return Path(name) if Path(name).suffix in (".yaml", ".yml") else shipped_path(room, kind, name, "; or a YAML file")
+
+
+def shipped_path(room: str, kind: str, name: str, more: str = "") -> Path:
+    """Return the path of a file of a folder of `configs/` by its name.
+
+    Args:
+        kind: what it names. more: what else can be named.
+
+    Raises:
+        UsageError: no shipped file has the name; the message has the nearest.
+    """
+    if name not in config_names(room):
+        raise unknown(kind, name, config_names(room), more)
+    return CONFIGS / room / f"{name}.yaml"
 
 
 def as_flags(layer: dict[str, Any]) -> list[str]:

@@ -10,11 +10,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from transfer.cli.layers import config_path
 from transfer.core.errors import UsageError, errors_together, kept, reject
-from transfer.core.options import as_items, check_keys, mapping
-from transfer.core.settings import read_yaml
-from transfer.experiments.step import as_list
+from transfer.core.options import as_items, as_list, check_keys, mapping
+from transfer.core.settings import config_path, read_yaml
 from transfer.statistics.verdicts import VERDICTS
 
 DIFFERENCE, EQUIVALENCE, INTERACTION = "difference", "equivalence", "interaction"

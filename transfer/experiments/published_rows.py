@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from transfer.core.errors import UsageError, unknown
-from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.core.errors import UsageError
+from transfer.core.settings import read_yaml, shipped_path
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,7 @@ def read_paper(name: str) -> Paper:
     Raises:
         UsageError: the paper is unknown.
     """
-    if name not in (papers := config_names("published")):
-        raise unknown("paper", name, papers)
-    content = read_yaml(CONFIGS / "published" / f"{name}.yaml")
+    content = read_yaml(shipped_path("published", "paper", name))
     tables = {key: _table(name, key, table) for key, table in content["tables"].items()}
     return Paper(name, **content | {"tables": tables})
 

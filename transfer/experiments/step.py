@@ -12,7 +12,7 @@ from backbones.spec import parse_field, resolve
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, reject
-from transfer.core.options import as_items, check_keys, mapping
+from transfer.core.options import as_items, as_list, check_keys, mapping
 from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.experiments.published_rows import rows_of, used_values
@@ -154,11 +154,6 @@ def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
     if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len({*seeds}) < len(seeds):
         raise UsageError(f"{where}: `seeds` is a list of different numbers, 0 or above, not {value!r}")
     return tuple(seeds)
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, None as an empty list, and any other value as a list of one."""
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def read_rows(

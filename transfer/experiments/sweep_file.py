@@ -22,23 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
-from transfer.cli.layers import config_path
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, unknown
-from transfer.core.options import check_keys, mapping
-from transfer.core.settings import read_value, read_yaml
+from transfer.core.options import as_list, check_keys, mapping
+from transfer.core.settings import config_path, read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
-from transfer.experiments.step import (
-    PARTS,
-    STEP_KEYS,
-    Step,
-    as_list,
-    check_options,
-    options_of,
-    parse_step,
-    read_rows,
-    selector,
-)
+from transfer.experiments.step import PARTS, STEP_KEYS, Step, check_options, options_of, parse_step, read_rows, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
 KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")

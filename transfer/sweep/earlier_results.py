@@ -12,9 +12,9 @@ from transfer.core import exports
 from transfer.core.cache import stamp_of
 from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
+from transfer.core.options import as_list
 from transfer.data.spec import candidate_folders, resolve_dataset
 from transfer.experiments.grid import SweepJob, result_file
-from transfer.experiments.step import as_list
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Run, Store, damaged_files
 
