@@ -49,7 +49,8 @@ def print_help(program: str, groups: Mapping[str, type[Any]], values: Mapping[st
             default = values.get(item.name, usual)
             if is_positional(kinds[item.name]):
                 usage.append(f"{item.name.upper()}" if default is MISSING else f"[{item.name.upper()} ...]")
-            owner = _owner(item.name, dataclass)
+            owners = reversed(dataclass.__mro__)  # the class that declares it comes first
+            owner = next(base for base in owners if item.name in vars(base).get("__annotations__", ()))
             users = owner.__module__.partition(".")[0] not in OURS
             common += [item.name] if users or item.name in noted(dataclass, Common) else []
             titles[_title(owner)][item.name] = _entry(item.name, kinds[item.name], texts.get(item.name, ""), default)
@@ -64,11 +65,6 @@ def print_help(program: str, groups: Mapping[str, type[Any]], values: Mapping[st
         parts.append(f"--help-all shows the other {rest} options. docs/guide has a page for each task.")
     print("\n\n".join([*parts, "--debug shows the traceback of an error."]))
     raise SystemExit(0)
-
-
-def _owner(option: str, dataclass: type[Any]) -> type[Any]:
-    """Return the class that declares an option: the dataclass or one of its bases."""
-    return next(base for base in reversed(dataclass.__mro__) if option in vars(base).get("__annotations__", ()))
 
 
 def _title(owner: type[Any]) -> str:

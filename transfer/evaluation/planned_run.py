@@ -230,12 +230,7 @@ class RunFailed:
     """A run that ended without a record, and the error that ended it."""
 
     run_id: str
-    error: Exception
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of a command that fails so."""
-        return self.error.exit_status if isinstance(self.error, UserError) else 1
+    error: UserError
 
 
 @dataclass
@@ -254,7 +249,7 @@ class Evaluation:
     def exit_status(self) -> int:
         """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
         if self.failures:
-            return min(failure.exit_status for failure in self.failures)
+            return min(failure.error.exit_status for failure in self.failures)
         return 3 if any(record.training_failed for record in self.records) else 0
 
 

@@ -104,7 +104,7 @@ class SweepJob:
             outputs |= {"weights": out / "weights" / self.parent.name}
         module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
         inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
-        idle = idle_options(noted(BackboneSpec, Needs) | noted(self.step.option_type, Needs), self.options)
+        idle = idle_options(noted(BackboneSpec, Needs) | noted(self.step.task.options, Needs), self.options)
         acting = {name: value for name, value in self.options.items() if name not in idle}
         return (module, self.step.recipe, *_flags(inputs), *_flags(acting), *_flags(outputs))
 

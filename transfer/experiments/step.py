@@ -56,19 +56,9 @@ class Step:
         return source_of(self.kind, self.recipe)
 
     @property
-    def option_type(self) -> type[Any]:
-        """The dataclass of the options of the step's task or method."""
-        return _task_of(self.kind, self.source).options
-
-    @property
-    def task(self) -> str:
+    def task(self) -> "Task":
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
-        return _task_of(self.kind, self.source).name
-
-    @property
-    def task_version(self) -> int:
-        """Version of that task."""
-        return _task_of(self.kind, self.source).version
+        return _task_of(self.kind, self.source)
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:

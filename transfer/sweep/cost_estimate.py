@@ -315,7 +315,7 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
             for key in checks:
                 if key not in found:
                     with kept():
-                        found[key] = _missing(checks[key], parsed_command(job, extra), load_task(job.step.task))
+                        found[key] = _missing(checks[key], parsed_command(job, extra), job.step.task)
             missing[job.name] = [found[key] for key in checks if found.get(key)]
         if has_kept():
             for text in filter(None, found.values()):
@@ -349,7 +349,7 @@ def parsed_command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:
     """Parse a job's command, with arguments besides its own. Raises UsageError for a wrong option."""
     run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
     with errors_naming(f"steps.{job.step.name}"), errors_together():
-        return read_command(job.step.source, job.step.option_type, [*job.argv(Path())[2:], *extra], run)
+        return read_command(job.step.source, job.step.task.options, [*job.argv(Path())[2:], *extra], run)
 
 
 def _build_task_model(job: SweepJob, built: set[str]) -> None:

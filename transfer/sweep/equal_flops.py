@@ -27,8 +27,8 @@ def with_equal_flops(sweep: SweepFile) -> SweepFile:
         raise UsageError(f"--equal: step {step.name} of {sweep.name} is not a pretraining; tasks keep their epochs")
     found = [_pretraining(sweep, row) for row in sweep.rows]
     budget, options = found[1]
-    names = ["epochs", *(name for name in noted(step.option_type, Span) if options[name])]
-    changes = [scaled_spans(step.option_type, options, budget / operations, names) for operations, _ in found]
+    names = ["epochs", *(name for name in noted(step.task.options, Span) if options[name])]
+    changes = [scaled_spans(step.task.options, options, budget / operations, names) for operations, _ in found]
     held = {"schedule": "step"} if any("schedule" in change for change in changes) else {}
     rows = []
     for row, change in zip(sweep.rows, changes, strict=True):
@@ -44,7 +44,7 @@ def _pretraining(sweep: SweepFile, row: dict[str, Any]) -> tuple[float, dict[str
     """Return the operations on a training image of a row's pretraining, and its options. Raises UsageError."""
     jobs = [job for job in expand(replace(sweep, rows=(row,))) if job.step.name == sweep.vary]
     found = [(_operations(job), plain(parsed_command(job).options)) for job in jobs]
-    names = ("epochs", "schedule", *noted(jobs[0].step.option_type, Span))
+    names = ("epochs", "schedule", *noted(jobs[0].step.task.options, Span))
     if len({repr((operations, *(options[name] for name in names))) for operations, options in found}) > 1:
         raise UsageError(f"--equal: step {sweep.vary} must have one backbone, size and schedule, of equal epochs")
     return found[0]

@@ -134,7 +134,7 @@ def option_differences(
         left_open: names of options that the paper does not state.
     """
     effective = protocol.protocol(record)
-    reasons = _unless_one_of(f"{record.task} version", record.task_version, step.task_version)
+    reasons = _unless_one_of(f"{record.task} version", record.task_version, step.task.version)
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
         if name in effective and name not in ("dataset", *RESOLVED, *needs):
@@ -282,7 +282,7 @@ class Matcher:
             datasets: names of datasets that agree with the table.
             prefix: stands before the differences from the step.
         """
-        found, task = [], step.task
+        found, task = [], step.task.name
         expects_volo = _expected_backbone(self.sweep, step, {}).arch in VOLOS
         for record in (record for record in records if record.task == task):
             reading, chain = reading_of(record, row.steps.get(step.name, {})), self.runs.evidence.lineage(record)
@@ -325,7 +325,8 @@ class Matcher:
             return None
         if not chain:
             return [f"unknown pretraining: {weights}"]
-        behind = self._weights_reasons(chain[0], chain[1:], row, parent) if chain[0].task == parent.task else None
+        same = chain[0].task == parent.task.name
+        behind = self._weights_reasons(chain[0], chain[1:], row, parent) if same else None
         if behind is None:
             return None
         return [f"{parent.name}: {one}" for one in self._differences(chain[0], row, parent, parent.dataset)] + behind

@@ -69,7 +69,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
     environment |= {"world_size": process_count(cell.step) or 1, "sequence_parallel": 1}
     options |= given.pop("changed", {})
     values: dict[str, Any] = {
-        "task": cell.step.task,
+        "task": cell.step.task.name,
         "task_version": 1,
         "dataset": data,
         "weights_id": weights,
@@ -86,7 +86,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
     content["precision"] = [values["environment"].get(name) for name in ("precision", "eval_precision")]
     run_key = RunKey(content)
     usual: dict[str, Any] = {
-        "run_id": run_key.run_id(cell.step.task, cell.dataset, cell.backbone),
+        "run_id": run_key.run_id(cell.step.task.name, cell.dataset, cell.backbone),
         "run_key_content": content,
         "backbone": spec.as_dict(),
         "options": parts | options | {"backbone": cell.backbone, "dataset": [cell.dataset]},
