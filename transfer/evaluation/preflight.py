@@ -12,7 +12,7 @@ from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
 from backbones.weights.locate import changed_parts, find_weights
 from transfer.cli.command import Command
-from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
+from transfer.core.errors import MissingInput, UsageError, attempt, errors_together, has_kept, kept
 from transfer.core.exports import export_folder, modified_files, pretraining_facts
 from transfer.core.files import check_writable
 from transfer.data.layouts import FORMATS
@@ -224,14 +224,10 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
     """
     out = next(path for path in (command.run.out, *command.run.out.absolute().parents) if path.exists())
     with errors_together(join=True):
-        for check in (
-            lambda: check_folders(command),
-            lambda: load_metrics(command.run.metric),
-            lambda: check_installed(command.run.tracker),
-            lambda: check_writable(out, "--out"),
-        ):
-            with kept():
-                check()
+        check_folders(command)
+        attempt(load_metrics, command.run.metric)
+        attempt(check_installed, command.run.tracker)
+        attempt(check_writable, out, "--out")
         if has_kept() and str(spec.weights).startswith("timm"):
             return ResolvedInputs(spec)  # looking for them imports timm, and torch with it
         return find_backbone(command, task)

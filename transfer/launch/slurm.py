@@ -111,7 +111,7 @@ class SlurmJob:
         return "running" if state == "RUNNING" else state.lower()
 
     def cancel(self) -> None:
-        """See `transfer.launch.Job`."""
+        """Take it out of the queue, or stop it."""
         subprocess.run(["scancel", self.id], capture_output=True, timeout=60)
 
     @property

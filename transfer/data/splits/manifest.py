@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +63,10 @@ class PackedNames(Sequence[str]):
         block = self._block.data
         return (str(block[start:stop], "utf-8") for start, stop in pairwise(self._ends))
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:
         number = range(len(self))[index]
+        if isinstance(number, range):
+            return [self[one] for one in number]
         return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
 
 
