@@ -37,8 +37,6 @@ from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.extract import NotFinite, load_batches
 from transfer.engine.learner import Batch, Learner
-from transfer.engine.optim import parameter_groups
-from transfer.engine.options import FitOptions
 
 
 class DetectionLearner(Learner):
@@ -52,6 +50,7 @@ class DetectionLearner(Learner):
     """
 
     one_size = False
+    layered = "detector.backbone.maps.backbone"
 
     def __init__(self, detector: Any, *, norm_eval: bool) -> None:
         super().__init__()
@@ -114,10 +113,6 @@ class DetectionLearner(Learner):
             super().share_tokens(ranks)
         else:
             self.maps.share_tokens(Shards(ranks))
-
-    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return the parameter groups with layer decay over the backbone; necks and heads are its last layer."""
-        return parameter_groups(self, options, self.backbone, "detector.backbone.maps.backbone.")
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:

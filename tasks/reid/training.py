@@ -35,8 +35,6 @@ from transfer.engine.dist import by_first, gather_rows
 from transfer.engine.extract import NotVaried, check_finite
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
-from transfer.engine.optim import parameter_groups
-from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
 
@@ -90,6 +88,8 @@ def batch_hard_triplet(features: Tensor, labels: Tensor, margin: float | None = 
 class ReidLearner(Learner):
     """Backbone and neck under identity and triplet loss; features are gathered, so mining sees all ranks' batch."""
 
+    layered = "backbone"
+
     def __init__(self, backbone: Backbone, classes: int, options: ReidOptions):
         super().__init__()
         self.backbone, self.neck = backbone, BNNeck(backbone.dim, classes)
@@ -123,10 +123,6 @@ class ReidLearner(Learner):
         """Map images [B, 3, H, W] to the features [B, D] that are ranked, not normalised."""
         features = self.backbone.pooled(images)
         return self.neck(features)[0] if self.options.feature == "after" else features
-
-    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return parameter groups with layer decay over the backbone and none for the neck."""
-        return parameter_groups(self, options, self.backbone)
 
     def signs(self) -> Signs:
         """Return the identity loss, or the triplet loss where it trains alone, with its level where all features are

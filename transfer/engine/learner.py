@@ -23,9 +23,11 @@ class Learner(nn.Module):
 
     Attributes:
         one_size: whether the images of all batches have the same few sizes.
+        layered: the name of the backbone within whose layers layer decay counts; empty: it has no effect.
     """
 
     one_size = True
+    layered = ""
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """Return a batch of the loader (tensors, or tuples of them) on `device`, with images as floats in [0, 1]."""
@@ -44,8 +46,9 @@ class Learner(nn.Module):
         return len(batch) if isinstance(batch, Tensor) else self.batch_size(batch[0])
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return groups for the optimizer; subclasses with a backbone pass its layers on."""
-        return parameter_groups(self, options)
+        """Return groups for the optimizer, with layer decay over the backbone that `layered` names."""
+        backbone = self.get_submodule(self.layered) if self.layered else None
+        return parameter_groups(self, options, backbone, f"{self.layered}.")
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return pairs: a part that does not train but averages another, and that other part, of the same structure."""

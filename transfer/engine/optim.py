@@ -4,7 +4,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,21 +33,8 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 
 
-class HasLayers(Protocol):
-    """A backbone as layer decay sees it: see `backbones.backbone.Backbone`."""
-
-    @property
-    def depth(self) -> int:
-        """Return the number of blocks."""
-
-    def layer_of(self, parameter_name: str) -> int:
-        """Return 0 for stem, positions and class token, i + 1 for block i, depth + 1 for all after the blocks and
-        their norm.
-        """
-
-
 def parameter_groups(
-    model: nn.Module, options: FitOptions, backbone: HasLayers | None = None, inside: str = "backbone."
+    model: nn.Module, options: FitOptions, backbone: Any = None, inside: str = "backbone."
 ) -> list[dict[str, Any]]:
     """Return groups for torch's optimizers of parameters that share a rate and a decay.
 
@@ -56,7 +43,8 @@ def parameter_groups(
 
     Args:
         model: whose parameters train; those without gradient are skipped.
-        backbone: the part with layers; all else comes after them. None: layer decay has no effect.
+        backbone: the part with layers, as `backbones.backbone.Backbone` has `depth` and `layer_of`; all else comes
+            after them. None: layer decay has no effect.
         inside: what the names of the backbone's parameters begin with.
 
     Raises:
@@ -82,14 +70,14 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: str) -> float:
+def _layer_scale(name: str, decay: float, backbone: Any, inside: str) -> float:
     """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all after the backbone.
 
     The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
     """
     if backbone is None or not name.startswith(inside):
         return 1.0
-    return decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside)))
+    return float(decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside))))
 
 
 def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:

@@ -34,8 +34,6 @@ from transfer.data.splits.dataset import SplitDataset
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner, feature_spread
-from transfer.engine.optim import parameter_groups
-from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.engine.schedule import cosine
 from transfer.task import Outcomes, Result, Scores
@@ -77,6 +75,7 @@ class DinoLearner(Learner):
     """
 
     center: Tensor
+    layered = "student.backbone"
 
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
         super().__init__()
@@ -121,10 +120,6 @@ class DinoLearner(Learner):
             for norm in batch_norms(self.teacher):
                 norm.eval()
         return self
-
-    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return the student's parameters, with layer decay over its backbone; its head lies behind it."""
-        return parameter_groups(self, options, self.student.backbone, "student.backbone.")
 
     @cached_property
     def _averaged(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -32,8 +32,6 @@ from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_b
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner, feature_spread
-from transfer.engine.optim import parameter_groups
-from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result
 
@@ -93,6 +91,8 @@ class SupervisedLearner(Learner):
         options: the options of the recipe.
         seed: the seed of the run, for what is drawn alike on all ranks.
     """
+
+    layered = "backbone"  # its classifier keeps the full rate
 
     def __init__(self, backbone: Backbone, prior: Tensor, options: SupervisedOptions, seed: int):
         super().__init__()
@@ -156,10 +156,6 @@ class SupervisedLearner(Learner):
 
     def _keep_features(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.features = inputs[0].detach()
-
-    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return groups with layer decay over the backbone; its classifier keeps the full rate."""
-        return parameter_groups(self, options, self.backbone)
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return the average of the weights, which averages the backbone."""
