@@ -141,7 +141,8 @@ class Backbone(nn.Module):
         self.register_buffer("mean", torch.tensor(self.spec.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(self.spec.std).view(1, -1, 1, 1), persistent=False)
         self.dim = int(getattr(self.model, "head_hidden_size", None) or self.model.num_features)
-        self.stride = _stride(self.model)
+        info = getattr(self.model, "feature_info", None)
+        self.stride = int(info[-1]["reduction"]) if info else int(getattr(self.model, "stride", 1))
         self._layers: dict[str, int] = {}
 
     def pooled(self, images: Tensor) -> Tensor:
@@ -270,8 +271,3 @@ class Backbone(nn.Module):
             form = f"{images.dtype} {tuple(images.shape)}"
             raise ValueError(f"images are [B, {self.spec.in_chans}, H, W], float in [0, 1] or uint8, not {form}")
         return (images - self.mean) / self.std
-
-
-def _stride(model: Any) -> int:
-    info = getattr(model, "feature_info", None)
-    return int(info[-1]["reduction"]) if info else int(getattr(model, "stride", 1))

@@ -51,21 +51,16 @@ def effective_rank(values: Tensor) -> Tensor:
     return torch.where(total[..., 0] > 0, rank, 0)
 
 
-def similarity_bound(operator_norm: Tensor, smallest_norm: Tensor, n: Tensor | int) -> Tensor:
-    """Return an upper bound of the cosine similarity of n tokens (arXiv 2109.03810, inequality 6, last form).
-
-    (||B||_op^2 / min_i ||B_i||^2 - 1) / (n - 1): with U the rows of unit length, ||U||_op <= ||B||_op / min_i ||B_i||.
-    It is informative when below 1. The form before it in the paper holds only where no cosine is negative.
-    """
-    return (operator_norm.double() / smallest_norm.double()).square().sub(1) / (n - 1)
-
-
 def token_statistics(tokens: Tensor) -> Tensor:
     """Return the `TOKEN_FIELDS` of tokens [B, n, d] as [B, fields]; NaN for images with a token that is not finite.
 
     similarity, operator norm, norm of the smallest row, bound of the similarity, mean norm of the rows, effective
     rank, share of rows of zeros. Rows of zeros count only in this share and in the mean norm: similarity, smallest norm
     and bound are those of the other rows, NaN when fewer than two remain.
+
+    The bound is (||B||_op^2 / min_i ||B_i||^2 - 1) / (n - 1) (arXiv 2109.03810, inequality 6, last form): with U the
+    rows of unit length, ||U||_op <= ||B||_op / min_i ||B_i||. It is informative when below 1. The form before it in the
+    paper holds only where no cosine is negative.
     """
     rows = tokens.double()
     finite = rows.isfinite().all(-1).all(-1)
@@ -76,7 +71,7 @@ def token_statistics(tokens: Tensor) -> Tensor:
     values = singular_values(rows)
     largest = values[:, -1]
     smallest = torch.where(n > 1, norms.masked_fill(~nonzero, torch.inf).amin(-1), torch.nan)
-    bound = similarity_bound(largest, smallest, n.clamp_min(2))
+    bound = (largest / smallest).square().sub(1) / (n.clamp_min(2) - 1)
     fields = [cosine_similarity(rows), largest, smallest, bound, norms.mean(-1), effective_rank(values)]
     fields.append((~nonzero).double().mean(-1))
     return torch.stack(fields, 1).masked_fill(~finite[:, None], torch.nan)

@@ -52,16 +52,11 @@ def call_order(stem: nn.Module, backbone: Backbone, images: Tensor) -> Calls:
     order: Calls = []
     with ExitStack() as hooks:
         for name, module in stem.named_modules():
-            if isinstance(module, IDLE) or not _is_leaf(module):
+            if isinstance(module, IDLE) or ([*module.children()] and not [*module.parameters(recurse=False)]):
                 continue
             hooks.enter_context(module.register_forward_pre_hook(lambda m, _, name=name: order.append((name, m))))
         backbone(images)
     return order
-
-
-def _is_leaf(module: nn.Module) -> bool:
-    """Return whether a module has weights itself, or no submodules."""
-    return any(True for _ in module.parameters(recurse=False)) or not [*module.children()]
 
 
 def is_norm(module: Any) -> bool:
@@ -98,7 +93,7 @@ def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list
 
 def _following(backbone: Backbone, behind: Calls, missing: list[str]) -> Iterable[tuple[str, Tensor]]:
     """Return ||W_c|| [C] of the layer after the activation: the stem's, or the first block's W_Q, W_K, W_V."""
-    layers = [(name, module) for name, module in behind if any(True for _ in module.parameters(recurse=False))]
+    layers = [(name, module) for name, module in behind if [*module.parameters(recurse=False)]]
     if layers:
         name, module = layers[0]
         weight = _matrix(module)

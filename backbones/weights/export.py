@@ -134,23 +134,6 @@ def described_preprocessing(scored: Mapping[str, Any]) -> str:
     return f"{text}. timm's transform of `config.json` {'does the same' if same else 'can only come near that'}"
 
 
-def loading_card(config: dict[str, Any], scored: Mapping[str, Any], *, with_head: bool) -> str:
-    """Return the card of an exported folder: how the model is loaded, and what happens without the import.
-
-    Args:
-        config: the content of `config.json`.
-        scored: see `export`.
-    """
-    return rendered(
-        Path(__file__).parent / "card.md",
-        name=config["architecture"],
-        needed=config.get(exports.IMPORT),
-        resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
-        with_head=with_head,
-        scored=described_preprocessing(scored),
-    )
-
-
 CARD = "README.md"
 
 
@@ -190,7 +173,14 @@ def export(
         config = described(inner, spec, getattr(model, "classes", None), scored or {})
         _copy_sources(arguments := config.get("model_args", {}), new)
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        card = loading_card(config, scored or {}, with_head=head is not None)
+        card = rendered(  # how the model is loaded, and what happens without the import
+            Path(__file__).parent / "card.md",
+            name=config["architecture"],
+            needed=config.get(exports.IMPORT),
+            resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
+            with_head=head is not None,
+            scored=described_preprocessing(scored or {}),
+        )
         (new / CARD).write_text(card, encoding="utf-8")
         sums = {name: file_sha256(new / name) for name in exports.CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():

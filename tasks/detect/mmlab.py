@@ -15,7 +15,7 @@ import io
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
@@ -186,10 +186,8 @@ def _check_installed() -> None:
             raise UserError(f"{' and '.join(both)} are both installed and overwrite each other's files: {fix}")
 
 
-@cache
-def _owners() -> Mapping[str, list[str]]:
-    """Return the distributions behind each import name: the fork's and the official ones share theirs."""
-    return packages_distributions()
+_owners = cache(packages_distributions)
+"""The distributions behind each import name: the fork's and the official ones share theirs."""
 
 
 def _import() -> None:

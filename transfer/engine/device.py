@@ -129,12 +129,10 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 @contextmanager
 def scoring_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """Autocast to a precision; for fp32 use no autocast, and neither TF32 nor bfloat16 inside products of float32."""
-    if precision == "fp32":
-        with full_float32(), torch.autocast(device.type, enabled=False):
-            yield
-    else:
-        with torch.autocast(device.type, dtype=DTYPES[precision]):
-            yield
+    exact = precision == "fp32"
+    cast = torch.autocast(device.type, dtype=None if exact else DTYPES[precision], enabled=not exact)
+    with full_float32() if exact else nullcontext(), cast:
+        yield
 
 
 def _backends() -> tuple[Any, ...]:

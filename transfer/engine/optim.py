@@ -59,7 +59,12 @@ def parameter_groups(
             continue
         is_bias = name.rpartition(".")[2] == "bias"
         peak = options.lr * (options.bias_lr_factor if is_bias else 1.0)
-        scale = _layer_scale(name, options.layer_decay, backbone, inside)
+        # d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all after the backbone. The
+        # final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
+        above = 0
+        if backbone is not None and name.startswith(inside):
+            above = backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside))
+        scale = options.layer_decay**above
         # AdamW multiplies its decay by the learning rate.
         decay = 1 / peak if options.decay_scale == "schedule" else 1.0
         if _without_decay(name, parameter, options, is_norm=parameter in norms):
@@ -68,16 +73,6 @@ def parameter_groups(
         group["weight_decay"] = decay * options.weight_decay
         groups.setdefault((peak, scale, decay), group)["params"].append(parameter)
     return list(groups.values())
-
-
-def _layer_scale(name: str, decay: float, backbone: Any, inside: str) -> float:
-    """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all after the backbone.
-
-    The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
-    """
-    if backbone is None or not name.startswith(inside):
-        return 1.0
-    return float(decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside))))
 
 
 def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:

@@ -174,13 +174,15 @@ class Stepper:
         if number % PARAMETER_CHECK == 0:
             stats["parameter_norm"] = nn.utils.get_total_norm(self.parameters, foreach=True)
         watched = watch.values() if watch else {}
-        asked, values = self._over_ranks(stats)
-        left_out = self._left_out(values)
+        asked = torch.full((), float(self.context.stop_signal is not None), device=self.context.device)
+        # one collective: whether any rank got a signal (above 0), and means over ranks
+        means = dist.mean_over_ranks(torch.stack([asked, *(value.float() for value in stats.values())]))
+        left_out = self._left_out(means[1:])
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
             restore(self.buffers, kept, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
-        numbers = torch.stack([asked, left_out.float(), *values, *scale, *watched.values()])
+        numbers = torch.stack([means[0], left_out.float(), *means[1:], *scale, *watched.values()])
         return Taken([*stats, *["scale"] * scaled], numbers, rate, scaled, [*watched])
 
     def _gradients(self) -> list[Tensor]:
@@ -220,12 +222,6 @@ class Stepper:
             for name, value in result.items():
                 totals[name] = totals.get(name, 0) + value.detach().float() / len(parts)
         return totals
-
-    def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return whether any rank got a signal (above 0), and means over ranks, by one collective."""
-        asked = torch.full((), float(self.context.stop_signal is not None), device=self.context.device)
-        values = dist.mean_over_ranks(torch.stack([asked, *(value.float() for value in stats.values())]))
-        return values[0], values[1:]
 
     def _left_out(self, values: Tensor) -> Tensor:
         """Return whether the step moves nothing: numbers are not finite, or with a scaler any gradient.
