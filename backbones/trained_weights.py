@@ -47,11 +47,9 @@ def export_backbone(
     if context.outcome.training_failed:
         return
     described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
-    with writing(context.folder / EXPORT):
-        scored = context.about.get("preprocessing")
-        folder = export(
-            backbone, context.folder / EXPORT, {facts_file: described}, scored=scored, tensors=tensors, head=head
-        )
+    scored = context.about.get("preprocessing")
+    with writing(folder := context.folder / EXPORT):
+        export(backbone, folder, {facts_file: described}, scored=scored, tensors=tensors, head=head)
     if trained:
         context.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
