@@ -127,22 +127,7 @@ class Recorder:
     def rows(self, images: Tensor) -> Tensor:
         """Return the fields of images [B, 3, H, W], float64 [B, P F + A G]: all places, then all attentions."""
         self.layers, self.attentions, self.missing = [], [], []
-        tokens: list[Tensor] = []
-        weights: list[Tensor] = []
-        with self._watched(tokens, weights):
-            self.backbone(images)
-        return torch.cat([*tokens, *weights], dim=1)
-
-    def columns(self, values: Any) -> tuple[list[Any], list[Any]]:
-        """Split rows [M, P F + A G] into the fields [M, F] of each place and [M, G] of each attention."""
-        split = len(self.layers) * len(statistics.TOKEN_FIELDS)
-        places = values[:, :split].reshape(len(values), -1, len(statistics.TOKEN_FIELDS))
-        attentions = values[:, split:].reshape(len(values), -1, len(statistics.ATTENTION_FIELDS))
-        return [places[:, i] for i in range(places.shape[1])], [attentions[:, i] for i in range(attentions.shape[1])]
-
-    @contextmanager
-    def _watched(self, tokens: list[Tensor], weights: list[Tensor]) -> Iterator[None]:
-        calls: Counter[str] = Counter()
+        tokens, weights, calls = list[Tensor](), list[Tensor](), Counter[str]()
 
         def show(place: HookPoint, when: str, x: Tensor) -> None:
             name = f"{place.name}{when}"
@@ -166,7 +151,15 @@ class Recorder:
             for place in points:
                 self._watch(place, show, hooks)
             self._watch_attentions([place for place in points if place.kind in WITH_ATTENTION], show_weights, hooks)
-            yield
+            self.backbone(images)
+        return torch.cat([*tokens, *weights], dim=1)
+
+    def columns(self, values: Any) -> tuple[list[Any], list[Any]]:
+        """Split rows [M, P F + A G] into the fields [M, F] of each place and [M, G] of each attention."""
+        split = len(self.layers) * len(statistics.TOKEN_FIELDS)
+        places = values[:, :split].reshape(len(values), -1, len(statistics.TOKEN_FIELDS))
+        attentions = values[:, split:].reshape(len(values), -1, len(statistics.ATTENTION_FIELDS))
+        return [places[:, i] for i in range(places.shape[1])], [attentions[:, i] for i in range(attentions.shape[1])]
 
     def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
         after = ""

@@ -125,22 +125,6 @@ class DetectOptions(FitOptions):
         return split.with_objects() | (self.empty_images == "keep")
 
 
-def check_relative(spec: BackboneSpec) -> None:
-    """Check from a user's attention file, without running it, that it can have relative positions.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if spec.attention is None or not is_user_part(spec.attention):
-        return
-    names = parameters(spec.attention)
-    if names is not None and "scale" not in names:
-        reject(
-            f"{spec.attention} cannot have relative positions: use --no-relative, or let the function or the `forward` "
-            "of a core take (q, k, v, scale=None): scores are scale q k^T where a scale is given, and v narrower than q"
-        )
-
-
 def block_index(number: int, depth: int, flag: str) -> int:
     """Return a block counted from 0, where -1 is the last. Raises UsageError naming the flag."""
     if not -depth <= number < depth:
@@ -174,8 +158,13 @@ class Detect(Task):
             for block in getattr(options, name) or () if spec.depth else ():
                 with kept():
                     block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
-        if options.relative:
-            check_relative(spec)
+        own = spec.attention if options.relative and is_user_part(spec.attention or "") else None
+        names = parameters(own) if own else None  # as they stand in the file, which is not run
+        if names is not None and "scale" not in names:
+            reject(
+                f"{own} cannot have relative positions: use --no-relative, or let the function or the `forward` of a "
+                "core take (q, k, v, scale=None): scores are scale q k^T where a scale is given, and v narrower than q"
+            )
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: DetectOptions, given: Collection[str]) -> Defaults:
         """Return no relative positions for models of timm, and no windows for those that are not plain ViTs."""

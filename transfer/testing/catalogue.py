@@ -320,7 +320,12 @@ def backbone_checks(
     Raises:
         UsageError: see `check_backbone`.
     """
-    names = _chosen(only, skip)
+    for name in (*only, *skip):
+        if name not in CATALOGUE:
+            raise unknown("check", name, CATALOGUE)
+    names = [name for name in CATALOGUE if (not only or name in only) and name not in skip]
+    if not names:
+        raise UsageError("only and skip leave no check to run")
     subject = Subject(*find_source(factory, parts), size, divisor, seed)
     return [BackboneCheck(name, subject) for name in names]
 
@@ -368,13 +373,3 @@ class BackboneCheck:
             except Exception as error:
                 reason = first_line(error)
         return Result(self.name, state, reason, hint)
-
-
-def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
-    for name in (*only, *skip):
-        if name not in CATALOGUE:
-            raise unknown("check", name, CATALOGUE)
-    chosen = [name for name in CATALOGUE if (not only or name in only) and name not in skip]
-    if not chosen:
-        raise UsageError("only and skip leave no check to run")
-    return chosen

@@ -17,7 +17,7 @@ from torchvision.ops import roi_align
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
-from transfer.core.errors import UserError, first_line, shortened
+from transfer.core.errors import UserError, shortened, unusable
 from transfer.data.classification import Split
 from transfer.data.loading.images import Transform
 from transfer.data.splits.manifest import named_files
@@ -60,37 +60,27 @@ class LabelMaps:
                 "--token-labels the image's label is taken"
             )
         self.rows = [rows[name] for name in names]
-        self.shape = self._read(0).shape
+        self.shape: torch.Size | None = None
+        self.shape = self(0).shape
 
     def __call__(self, index: int) -> Tensor:
         """Return the map [2, K, h, w] of a training image, float32."""
-        scores = self._read(index)
-        if scores.shape != self.shape:
-            raise self._damaged(index, f"shape {tuple(scores.shape)}, the first has {tuple(self.shape)}")
-        return scores
-
-    def _read(self, index: int) -> Tensor:
-        file = self.files.folder / self._name(index)
-        try:
+        file, fault = self.files.folder / self.files.names[self.rows[index]], ""
+        with unusable(f"{file}: not a label map", Exception):
             if file.suffix == ".npy":
                 content = torch.from_numpy(np.load(file, allow_pickle=False))
             else:
                 content = torch.load(file, map_location="cpu", weights_only=True)
-            scores = content.float()
-        except Exception as error:
-            raise self._damaged(index, first_line(error)) from None
+            scores: Tensor = content.float()
         if scores.ndim != 4 or scores.shape[0] != 2:
-            raise self._damaged(index, f"shape {tuple(scores.shape)} instead of [2, K, h, w]")
-        ids = scores[1]
-        if not (torch.isfinite(scores).all() and ids.min() >= 0 and ids.max() < self.classes):
-            raise self._damaged(index, f"class numbers must be 0 to {self.classes - 1}, scores finite")
+            fault = f"shape {tuple(scores.shape)} instead of [2, K, h, w]"
+        elif not (scores.isfinite().all() and scores[1].min() >= 0 and scores[1].max() < self.classes):
+            fault = f"class numbers must be 0 to {self.classes - 1}, scores finite"
+        elif self.shape not in (None, scores.shape):
+            fault = f"shape {tuple(scores.shape)}, the first has {tuple(self.shape or ())}"
+        if fault:
+            raise UserError(f"{file}: not a label map ({fault})")
         return scores
-
-    def _damaged(self, index: int, reason: str) -> UserError:
-        return UserError(f"{self.files.folder}/{self._name(index)}: not a label map ({reason})")
-
-    def _name(self, index: int) -> str:
-        return self.files.names[self.rows[index]]
 
 
 class CropWithBox:
