@@ -85,7 +85,7 @@ def roi_align_backward(
 
 
 def _arguments(rois: Tensor, shape: Sequence[int], **options: Any) -> tuple[Any, ...]:
-    """Return torchvision's arguments from mmcv's.
+    """Return torchvision's arguments from mmcv's; RoIs not finite become empty, and inverted ones if their size counts.
 
     Args:
         rois: [M, 5].
@@ -95,15 +95,10 @@ def _arguments(rois: Tensor, shape: Sequence[int], **options: Any) -> tuple[Any,
             whether pixel centres are at 0.5; if not, RoIs are taken at least one map pixel long and wide.
     """
     ratio, size = options["sampling_ratio"], (options["aligned_height"], options["aligned_width"])
-    return _sound(rois, ratio), options["spatial_scale"], *size, *shape, ratio, options["aligned"]
-
-
-def _sound(rois: Tensor, sampling_ratio: int) -> Tensor:
-    """Return RoIs that torchvision accepts: empty for those not finite, and for inverted ones if their size counts."""
     rois = torch.where(rois.isfinite().all(1, keepdim=True), rois, 0)
-    if sampling_ratio > 0:
-        return rois
-    return torch.cat([rois[:, :3], rois[:, 3:].maximum(rois[:, 1:3])], dim=1)
+    if ratio <= 0:
+        rois = torch.cat([rois[:, :3], rois[:, 3:].maximum(rois[:, 1:3])], dim=1)
+    return rois, options["spatial_scale"], *size, *shape, ratio, options["aligned"]
 
 
 OPS: dict[str, Callable[..., Any]] = {

@@ -129,27 +129,22 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
     kept = flat_values(moved)
-    norm = _ascend(moved, rho, adaptive)
+    with torch.no_grad():
+        steps = [weight.grad for weight in moved if weight.grad is not None]
+        sizes = tuple(torch._foreach_abs(moved)) if adaptive else ()
+        if adaptive:
+            torch._foreach_mul_(steps, sizes)
+        norm = nn.utils.get_total_norm(steps, foreach=True)
+        if adaptive:
+            torch._foreach_mul_(steps, sizes)
+        torch._foreach_mul_(steps, rho / (norm + TINY))
+        torch._foreach_add_(moved, tuple(steps))
     for weight in moved:
         weight.grad = None
     try:
         yield norm
     finally:
         restore(moved, kept)
-
-
-@torch.no_grad()
-def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
-    steps = [weight.grad for weight in weights if weight.grad is not None]
-    sizes = tuple(torch._foreach_abs(weights)) if adaptive else ()
-    if adaptive:
-        torch._foreach_mul_(steps, sizes)
-    norm = nn.utils.get_total_norm(steps, foreach=True)
-    if adaptive:
-        torch._foreach_mul_(steps, sizes)
-    torch._foreach_mul_(steps, rho / (norm + TINY))
-    torch._foreach_add_(weights, tuple(steps))
-    return norm
 
 
 def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:

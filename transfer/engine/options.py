@@ -138,24 +138,16 @@ class FitOptions(Checked):
         falls = self.milestones or ()
         if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
             reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
-        if self.schedule == "epoch":
-            self._check_held_rates(offset)
+        warm_up = f"--warmup-epochs {warm:g} with --schedule epoch, which holds the rate for an epoch"
+        if self.schedule == "epoch" and warm % 1:
+            reject(f"{warm_up}: use whole epochs or --schedule step")
+        if self.schedule == "epoch" and warm and not self.warmup_start and offset <= 0:
+            fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
+            reject(f"{warm_up}: the first epoch would train at 0; {fix}")
         if math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
             held = f"--cooldown-epochs {cool:g}, --schedule-offset {offset}"
             fix = "set it above 0, or remove the cool-down and --schedule-offset"
             reject(f"--min-lr 0: the last epochs would train at 0 ({held}); {fix}")
-        self._check_decay_and_sam()
-
-    def _check_held_rates(self, offset: int) -> None:
-        """Check that a warm-up of rates that are held for an epoch lasts whole epochs, none of them at 0."""
-        warm_up = f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch"
-        if self.warmup_epochs % 1:
-            reject(f"{warm_up}: use whole epochs or --schedule step")
-        if self.warmup_epochs and not self.warmup_start and offset <= 0:
-            fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
-            reject(f"{warm_up}: the first epoch would train at 0; {fix}")
-
-    def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
             reject("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
         if self.decay_scale == "schedule" and self.bias_lr_factor == 0:

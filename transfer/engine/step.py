@@ -93,8 +93,13 @@ class Stepper:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.learner, self.options, self.context = learner.to(context.device), options, context
         freeze_others(learner, options.trainable)
-        if context.ranks.token_ranks > 1:
-            self._share_tokens()
+        if (ranks := context.ranks.token_ranks) > 1:
+            if options.compile:
+                fault = "has collectives within the model: train with --no-compile"
+                raise UsageError(f"--sequence-parallel {ranks} {fault}")
+            if options.sam != "none" and not options.sam_sync:
+                raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
+            learner.share_tokens(ranks)
         self.draws = dist.Draws(context.ranks.data, context.device)
         self.draws.replace_layers(learner)
         if options.compile:
@@ -142,14 +147,6 @@ class Stepper:
         self.model.train()
         for norm in self.frozen_norms.values():
             norm.eval()
-
-    def _share_tokens(self) -> None:
-        ranks, options = self.context.ranks.token_ranks, self.options
-        if options.compile:
-            raise UsageError(f"--sequence-parallel {ranks} has collectives within the model: train with --no-compile")
-        if options.sam != "none" and not options.sam_sync:
-            raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
-        self.learner.share_tokens(ranks)
 
     def step(self, number: int, time: float, batch: Batch, length: int | None = None) -> Taken:
         """Train on this rank's part of a batch, without waiting for the device if that is a GPU.
