@@ -39,7 +39,7 @@ def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
     lines += re.findall(r"`([^`\n]*)`", prose(name))
     parsed = []
     for line in lines:
-        match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|predict|features|doctor)( .*)?$", line)
+        match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|predict|features|doctor|new)( .*)?$", line)
         if match is None:
             continue
         arguments = tuple(shlex.split((match[2] or "").partition(" > ")[0], comments=True))

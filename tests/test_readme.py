@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
-from transfer import pretrain, run
+from transfer import new, pretrain, run
 from transfer.core.settings import parse
 from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
@@ -26,11 +26,13 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "report": report.main,
     "verify": verify.main,
     "predict": predict.main,
+    "new": new.main,
 }
 OPTIONS = {
     "report": None,
     "verify": verify.VerifyOptions,
     "predict": predict.PredictOptions,
+    "new": new.NewOptions,
     "doctor": doctor.DataOptions,
 }
 DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions, "gpu": GpuOptions}
