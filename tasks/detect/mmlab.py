@@ -29,7 +29,7 @@ from timm.layers import LayerNorm2d
 from torch import Tensor
 
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.core.machine_errors import machine_error
+from transfer.core.machine_errors import install_command, machine_error
 
 
 def operator_dtype(*tensors: Tensor) -> torch.dtype:
@@ -135,7 +135,7 @@ class Bridge(ModuleType):
 
 COMPILED = "mmcv._ext"
 PACKAGES = ("mmengine", "mmcv", "mmdet")
-INSTALL = "pip install -e '.[detection]'"
+INSTALL = install_command("detection")
 
 
 def load() -> None:

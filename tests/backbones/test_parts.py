@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -116,6 +116,7 @@ def stems(draw) -> StemSpec:
     )
 
 
+@settings(deadline=None)
 @given(stems())
 def test_what_is_printed_is_parsed_back(spec):
     assert parse(str(spec)) == spec

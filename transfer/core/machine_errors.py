@@ -3,6 +3,7 @@
 torch raises most errors of the machine as a RuntimeError, so they are known by the texts of torch 2.11 to 2.15.
 """
 
+import contextlib
 import errno
 import re
 import sys
@@ -40,10 +41,17 @@ _ADVICE = {
 }
 # fmt: on
 """Texts of errors of the machine, and what to do."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional group of dependencies, in a checkout or beside a wheel."""
+    return f"pip install -e '.[{extra}]'" if (ROOT / "setup.cfg").exists() else f"pip install 'vit-transfer[{extra}]'"
+
+
 _INSTALL = {
-    **dict.fromkeys(("datasets", "pyarrow"), "-e '.[parquet]'"),
-    "cv2": "-e '.[fast]'",
-    "torchvision": "torchvision, from the index that torch came from",
+    **dict.fromkeys(("datasets", "pyarrow"), install_command("parquet")),
+    "cv2": install_command("fast"),
+    "torchvision": "pip install torchvision, from the index that torch came from",
 }
 """Packages that may be missing, and what installs them."""
 _MISSING = re.compile(r"No module named '(\w+)|tried using: '(\w+)|from '(\w+)' \(unknown location\)")
@@ -103,7 +111,16 @@ def _not_installed(error: BaseException) -> UserError | None:
     """Return the error for a missing package that the suite can do without in most commands; None for all others."""
     found = _MISSING.search(str(error)) if isinstance(error, ImportError) else None
     name = found and next(filter(None, found.groups()))
-    return MissingInput(f"{name} is not installed: pip install {_INSTALL[name]}") if name in _INSTALL else None
+    return MissingInput(f"{name} is not installed: {_INSTALL[name]}") if name in _INSTALL else None
+
+
+@contextlib.contextmanager
+def missing_packages_named() -> Iterator[None]:
+    """Raise MissingInput, which names the command to install it, where one of these packages cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise (_not_installed(error) or error) from None
 
 
 def _reason(error: BaseException) -> str:

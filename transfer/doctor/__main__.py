@@ -14,6 +14,7 @@ from backbones.spec import resolve
 from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe, unknown
+from transfer.core.machine_errors import install_command
 from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
@@ -139,7 +140,7 @@ def _software() -> Iterator[CheckResult]:
             yield CheckResult("broken", f"import {name}: {reason}", fix)
     for maintained, original in RIVALS:
         if package_version(maintained) and package_version(original):
-            fix = f"pip uninstall -y {original} {maintained} && pip install -e '.[detection]'"
+            fix = f"pip uninstall -y {original} {maintained} && {install_command('detection')}"
             yield CheckResult("broken", f"{maintained} and {original} are both installed and overwrite each other", fix)
 
 
@@ -168,7 +169,7 @@ def _extras() -> Iterator[CheckResult]:
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if not package_version(name)]
         if missing:
-            yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
+            yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", install_command(extra))
         else:
             yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {package_version(name)}" for name in packages))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.errors import UserError
+from transfer.core.machine_errors import install_command
 from transfer.data.loading.read_image import open_image, orientation, read_image
 from transfer.data.splits.integrity import check_split, content_digests, orientation_notes, unreadable
 from transfer.data.splits.split import FileSplit, Look
@@ -86,8 +87,8 @@ def mask_library() -> Any:
     try:
         return importlib.import_module("faster_coco_eval.core.mask")
     except ImportError as error:
-        hint = "`pip install -e '.[detection]'`"
-        raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None
+        hint = install_command("detection")
+        raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); `{hint}`") from None
 
 
 JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"

@@ -22,6 +22,7 @@ from typing import Any
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.core.grouped import grouped_by
+from transfer.core.machine_errors import install_command
 from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
 from transfer.data.spec import DatasetSpec, text_option
 
@@ -186,7 +187,7 @@ def _classes() -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
             from torchreid.reid.data import datasets
     except ImportError as error:
-        raise MissingInput(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
+        raise MissingInput(f"torchreid cannot be imported ({error}): {install_command('torchreid')}") from None
     return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
 
 
