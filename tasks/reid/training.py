@@ -26,7 +26,7 @@ from transfer.core.pictures import RANKED, RankedLists
 from transfer.data.loading.images import collate_boxes, erased, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
-from transfer.data.reid.market1501 import matched
+from transfer.data.reid.market1501 import matched_queries
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
@@ -212,7 +212,7 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
         export_trained(learner, learner.backbone, context)
     if ranking.degenerate:
         raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
-    if lacking := len(dataset.query) - len(matched(dataset.query, dataset.gallery)):
+    if lacking := len(dataset.query) - len(matched_queries(dataset.query, dataset.gallery)):
         context.note(f"{lacking} of {len(dataset.query)} queries have no match in the gallery; the others are scored")
     if context.folder and context.ranks.first:
         _ranked_lists(ranking, dataset).save(context.folder / RANKED)

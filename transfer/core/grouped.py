@@ -1,10 +1,16 @@
 """Items, or values, with an equal key, together."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+
+
+def repeated(values: Iterable[K]) -> list[K]:
+    """Return each value that occurs more than once, in order of appearance."""
+    return [value for value, number in Counter(values).items() if number > 1]
 
 
 def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

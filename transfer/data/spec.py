@@ -17,11 +17,11 @@ from transfer.core.grouped import grouped_by
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
-from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, missing_entries, read_archives
+from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, is_largest, missing_entries, read_archives
 from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
-KINDS: dict[str, tuple[Any, str]] = {
+KEY_TYPES: dict[str, tuple[Any, str]] = {
     "root": (str | list, "a folder or a list of folders"),
     "counts": (dict, "a mapping"),
     "archives": (list, "a list of mappings"),
@@ -72,7 +72,7 @@ class DatasetSpec:
         """How a folder that was named alone is read: its format and keys."""
         texts = {key: shortened(value, 3) if isinstance(value, list) else value for key, value in self.options.items()}
         keys = ", ".join(f"{key}: {'null' if text is None else text}" for key, text in texts.items())
-        return f"read as format {self.format}" + f" ({keys})" * bool(keys)
+        return f"read as format {self.format}" + (f" ({keys})" if keys else "")
 
 
 def dataset_names() -> list[str]:
@@ -120,9 +120,10 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
     if not users:  # a user's function says what it takes when it is called
         check_keys(content, tuple(sorted(common | {*layout.keys})), str(path))
-    facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
+    facts = {key: content[key] for key in content if key in common} | {"format": kind}
+    facts = {key: value for key, value in facts.items() if value is not None}
     for key, value in facts.items():
-        wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))
+        wanted, words = KEY_TYPES.get(key, (str, "text (put it in quotes)"))
         if not isinstance(value, wanted):
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
     if not 0 < facts.get("held_out", 0.5) < 1:
@@ -179,22 +180,22 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
     for key in expected.keys() - have.keys():
         if key.split()[0] not in absent:
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
-    wrong = [
-        f"  {key}: expected {number}, found {have[key]}"
-        for key, number in expected.items()
-        if key in have and have[key] != number
-    ]
+    wrong = {key: number for key, number in expected.items() if have.get(key, number) != number}
     if wrong:
+        lines = [f"  {key}: expected {number}, found {have[key]}" for key, number in wrong.items()]
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
             hint = "delete its folder in the cache folder to generate it again"
-        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join(wrong) + f"\n{hint}")
+        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join([*lines, hint]))
 
 
 def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
     """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
-    units = {key: value if isinstance(value, dict) else {"": value} for key, value in counts.items()}
-    return {f"{key} {unit}".strip(): number for key, inner in units.items() for unit, number in inner.items()}
+    flat: dict[str, Any] = {}
+    for key, value in counts.items():
+        units = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{key} {unit}".strip(): number for unit, number in units.items()}
+    return flat
 
 
 def data_folder(data: Path | None) -> Path | None:
@@ -265,11 +266,11 @@ def _not_found_message(spec: DatasetSpec, base: Path | None, looked: list[Path],
     if spec.recognised:
         fix = f"`format: {spec.format}`, `root: {looked[0]}` and what fits of {', '.join(FORMATS[spec.format].keys)}"
         return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, or use a YAML file with {fix}"
-    lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
+    lines = [f"{spec.name}: the dataset was not found" + ("" if base else ": no data folder is set")]
     reasons = grouped_by(dict.fromkeys(looked), lambda path: _reason_not_held(path, trees))
     lines += [f"  looked at {', '.join(map(str, paths))}: {reason}" for reason, paths in reasons.items()]
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
-    wanted = [tree for tree in trees if tree and not any({*tree} < {*other} for other in trees)]
+    wanted = [tree for tree in filter(None, trees) if is_largest(tree, trees)]
     held = f"; {folder}/ in it holds " + ", or ".join(", ".join(tree) for tree in wanted) if wanted else ""
     how = f"; to get it: {spec.how}" if spec.how else ""
     return "\n".join([*lines, f"  set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER{held}{how}"])

@@ -194,7 +194,7 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     from transfer.data.classification import open_classification
     from transfer.data.coco.dataset import open_coco
     from transfer.data.formats.users_reader import WrongReader
-    from transfer.data.reid.dataset import FORMATS, open_reid
+    from transfer.data.reid.dataset import REID_FORMATS, open_reid
 
     if spec.reader:
         for open_dataset in (open_classification, open_reid, open_coco):
@@ -205,7 +205,7 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
         raise reason
     if spec.format == "coco":
         return open_coco(spec, data)
-    return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
+    return open_reid(spec, data) if spec.format in REID_FORMATS else open_classification(spec, data)
 
 
 def stored(data: Any) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.core.options import as_items
-from transfer.data.coco.annotations import Classes, fit_boxes, is_number, is_whole
+from transfer.data.coco.annotations import Classes, fit_boxes, is_finite_number, is_whole
 from transfer.data.coco.split import Splits
 from transfer.data.spec import DatasetSpec
 
-LARGEST = 1e10
+LARGEST_AREA = 1e10
 """Upper end of COCO's ranges without one, in square pixels."""
 
 
@@ -32,7 +32,7 @@ class Number(NamedTuple):
 class Scoring(NamedTuple):
     """Parameters of COCO's scores."""
 
-    areas: list[Any] = [["s", 0, 32**2], ["m", 32**2, 96**2], ["l", 96**2, LARGEST]]  # noqa: RUF012
+    areas: list[Any] = [["s", 0, 32**2], ["m", 32**2, 96**2], ["l", 96**2, LARGEST_AREA]]  # noqa: RUF012
     """Ends of scores' names, and the smallest and largest object in square pixels; besides those of all sizes."""
     ious: list[float] = np.linspace(0.5, 0.95, 10).tolist()
     """IoUs from which on a detection finds an object, rising."""
@@ -42,7 +42,7 @@ class Scoring(NamedTuple):
     @property
     def ranges(self) -> list[tuple[float, float]]:
         """Return the smallest and largest area of every range, that of all sizes first."""
-        return [(0, LARGEST), *((low, high) for _, low, high in self.areas)]
+        return [(0, LARGEST_AREA), *((low, high) for _, low, high in self.areas)]
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -76,20 +76,20 @@ def scoring_of(spec: DatasetSpec) -> Scoring:
         if not fits(value):
             raise UsageError(f"{spec.name}: `{name}` is {value!r}; write {words}")
     if "areas" in given:
-        given["areas"] = [[f"_{name}", low, high or LARGEST] for name, (low, high) in given["areas"].items()]
+        given["areas"] = [[f"_{name}", low, high or LARGEST_AREA] for name, (low, high) in given["areas"].items()]
     return Scoring(**given)
 
 
 def _areas(value: Any) -> bool:
     named = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
     return named and all(
-        isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST if ends[1] is None else ends[1]])
+        isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST_AREA if ends[1] is None else ends[1]])
         for ends in value.values()
     )
 
 
 def _rising(value: Any) -> bool:
-    numbers = isinstance(value, list) and 0 < len(value) <= 32 and all(map(is_number, value))
+    numbers = isinstance(value, list) and 0 < len(value) <= 32 and all(map(is_finite_number, value))
     return numbers and value == sorted({*value}) and value[0] >= 0
 
 

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         "a dict with 'train', 'val' or both, each a list of (path, class name), and `decode` for arrays",
         lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
     )
-    classes = in_order({name for part in rows.values() for _, name in part})
+    classes = in_order({name for _, name in chain(*rows.values())})
     labels = {name: label for label, name in enumerate(classes)}
     file = Path(spec.reader.rpartition(":")[0])
     lists: dict[str, Listed] = {}

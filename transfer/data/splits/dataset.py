@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from transfer.core.seeding import seeded
 from transfer.data.loading.images import Key
-from transfer.data.splits.split import LIMIT, Split
+from transfer.data.splits.split import PRELOAD_BYTES, Split
 
 
 class SplitDataset(Dataset[tuple[Any, ...]]):
@@ -26,7 +26,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
-            the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
+            the split; twice that while loading). None: when they take at most `PRELOAD_BYTES` bytes (512 MiB).
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         self.read = split.reader(getattr(transform, "takes_pixels", False))
         self.labels = torch.from_numpy(split.targets)
         if preload is not False:
-            split.preload(None if preload else LIMIT)
+            split.preload(None if preload else PRELOAD_BYTES)
 
     def __len__(self) -> int:
         return len(self.split)

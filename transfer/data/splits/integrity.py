@@ -26,7 +26,7 @@ from transfer.data.loading.read_image import LEAVE_OUT
 from transfer.data.splits.manifest import in_threads
 from transfer.data.splits.split import Look, Split
 
-SHOWN = 5
+SHOWN_FILES = 5
 
 
 def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = None) -> None:
@@ -95,7 +95,7 @@ def unreadable(
 def orientation_notes(found: Sequence[int], read: str) -> list[str]:
     """Return a note on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
     turned = sum(turn > 1 for turn in found)
-    return [f"{turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
+    return [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
@@ -123,11 +123,11 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
 
 
 def _list_some(entries: Sequence[str]) -> str:
-    rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest
+    rest = f"\n  and {len(entries) - SHOWN_FILES} more" if len(entries) > SHOWN_FILES else ""
+    return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN_FILES]) + rest
 
 
-RULE = "pixels of lossless images in 8 bits, bytes of others"
+DIGEST_RULE = "pixels of lossless images in 8 bits, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
 
@@ -189,7 +189,8 @@ def content_digests(split: Split, indices: NDArray[Any] | None = None, *, skip: 
         UserError: an image cannot be read, or is corrupt.
     """
     places = list(range(len(split))) if indices is None else indices.tolist()
-    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(places)]
+    rule = f"{DIGEST_RULE} with alpha" if split.channels == 4 else DIGEST_RULE
+    listing = [rule, *split.stamps(places)]
     digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
     return list(map(bytes.fromhex, digests))
 
@@ -203,7 +204,7 @@ def _digest(split: Split, index: int, skip: bool) -> str:
         return hashlib.sha256(split.encoded(index)).hexdigest()
 
 
-LIMIT = 0.01
+OVERLAP_LIMIT = 0.01
 """Share of the test images from which on an overlap is an error; some published sets have a few copies."""
 
 Images = tuple[Sequence[str], NDArray[Any]]
@@ -227,7 +228,7 @@ def overlap_notes(name: str, images: Mapping[str, Images], *, trained: str = "",
         allowed: never raise.
 
     Raises:
-        UserError: they are at least `LIMIT` of a split.
+        UserError: they are at least `OVERLAP_LIMIT` of a split.
     """
     notes = []
     for split, (names, contents) in images.items():
@@ -237,7 +238,7 @@ def overlap_notes(name: str, images: Mapping[str, Images], *, trained: str = "",
         examples = shortened([f"{names[row]} = {images['train'][0][place]}" for place, row in pairs], 3)
         of_set = f" of {trained}" if trained else ""
         note = f"{len(pairs)} of {len(names)} {split} images are also training images{of_set}: {examples}"
-        if len(pairs) >= LIMIT * len(names) and not allowed:
+        if len(pairs) >= OVERLAP_LIMIT * len(names) and not allowed:
             raise UserError(
                 f"{name}: {note}; use a disjoint test split: remove them from one of the splits, or correct its "
                 "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"

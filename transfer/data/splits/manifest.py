@@ -32,6 +32,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
+def packed(items: Iterable[bytes]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the bytes of M items in one block, uint8, and where each begins and ends, int64 [M + 1]."""
+    block, ends = bytearray(), array("q", [0])
+    for item in items:
+        block += item
+        ends.append(len(block))
+    return np.frombuffer(block, dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
+
+
 class PackedNames(Sequence[str]):
     """M names in one block of bytes: 14 million take half a GiB, and forked workers share them.
 
@@ -39,11 +48,7 @@ class PackedNames(Sequence[str]):
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        block, ends = bytearray(), array("q", [0])
-        for name in names:
-            block += name.encode()
-            ends.append(len(block))
-        self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
+        self._block, self._ends = packed(map(str.encode, names))
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
@@ -66,7 +71,7 @@ class PackedNames(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         number = range(len(self))[index]
         if isinstance(number, range):
-            return [self[one] for one in number]
+            return [self[place] for place in number]
         return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
 
 
@@ -75,7 +80,7 @@ MANY = 100_000
 """Files from which on the user is told that this happens once."""
 STAMP = 4
 """Numbers of a stamp: size in bytes, times of the last change of content and of anything in ns, inode."""
-VERSION = "contents 1"
+CONTENTS_VERSION = "contents 1"
 
 
 def in_threads(compute: Callable[[S], T], items: Sequence[S], title: str, *, unit: str = "it") -> Iterator[T]:
@@ -195,7 +200,7 @@ Known = tuple[PackedNames, NDArray[Any], NDArray[Any]]
 
 def _kept(folder: Path) -> Known:
     """Return what is known of the files of a folder."""
-    index = load_index(folder, VERSION, "")
+    index = load_index(folder, CONTENTS_VERSION, "")
     if index is None:
         return PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8)
     arrays = index.arrays
@@ -228,7 +233,7 @@ def _keep(kept: Known, files: Manifest) -> None:
     arrays = {"names": block, "ends": ends, "stamps": np.concatenate([kept[1][others], stamps])}
     if new:
         index = Index(arrays | {"contents": np.concatenate([kept[2][others], contents])}, {})
-        keep_index(files.folder, VERSION, "", index)
+        keep_index(files.folder, CONTENTS_VERSION, "", index)
 
 
 def stamp_of_file(path: str) -> tuple[int, int, int, int]:

@@ -54,7 +54,7 @@ def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
     return hashlib.sha256(f"{width}x{height}\0".encode() + pixels.tobytes()).hexdigest()
 
 
-LIMIT = 512 * 2**20
+PRELOAD_BYTES = 512 * 2**20
 PROBES = 32
 
 
