@@ -15,7 +15,7 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Built, Size, build, check_features, pooled_features
+from backbones.build import Built, Size, build_model, check_features, pooled_features
 from backbones.spec import BackboneSpec, check_size, override, resolve
 from backbones.volo import Box
 from backbones.weights.classifier import SEPARATE_HEAD, Classes
@@ -26,8 +26,10 @@ from transfer.core.machine_errors import in_one_line
 from transfer.data.loading.images import to_floats
 
 NEEDED_FOR_MAPS = "its class needs forward_intermediates and feature_info, as timm's models have them"
-ROUNDING = 1e-3
+FEATURE_ROUNDING = 1e-3
 """Largest difference of two ways to compute the same features in float32, as a share of the largest one."""
+CPU_BATCH = 16
+"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them again in every layer."""
 _AFTER_ALL_LAYERS = "#behind"
 "a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
@@ -51,7 +53,7 @@ def create(
     named = isinstance(name_or_spec, str)
     spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
     located = find_weights(spec)
-    backbone = Backbone(build(spec, located, img_size, classes), located.weights_id)
+    backbone = Backbone(build_model(spec, located, img_size, classes), located.weights_id)
     if named and (said := str(backbone.loaded or "")):  # of a specification a run says it
         warnings.warn(said, stacklevel=2)
     return backbone
@@ -91,7 +93,7 @@ def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
     fault = ""
     if not together.isfinite().all():
         fault = "gives features that are not finite"
-    elif (together[:1] - alone).abs().max() > ROUNDING / 10 * alone.abs().max():
+    elif (together[:1] - alone).abs().max() > FEATURE_ROUNDING / 10 * alone.abs().max():
         fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
     if fault:
         own = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch

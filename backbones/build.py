@@ -16,7 +16,7 @@ from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded, load_weights, read_weights
-from backbones.weights.load import Network, check_gelu
+from backbones.weights.load import StoredNetwork, check_gelu
 from backbones.weights.locate import Located
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
@@ -27,7 +27,7 @@ Built = tuple[Any, BackboneSpec, Loaded | None, int | None, Head | None]
 """A model, its specification with mean and std, what was taken of the weights, outputs and layer of the classifier."""
 
 
-def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
+def build_model(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
     """Return the model of a specification with its weights loaded, and what building it found out.
 
     Raises:
@@ -46,10 +46,10 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     beside = spec.kind == "user" and (user_code.is_in_file(spec.arch) or not exports.is_of_timm(model))
     head = Head(model, beside=beside) if classes is not None else None
     names = head.names if head else set()
-    network, positions, gelu, loaded = Network(state={}), "", "", None
+    network, positions, gelu, loaded = StoredNetwork(state={}), "", "", None
     if released is not None:
         taken = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
-        network = Network(state=taken)
+        network = StoredNetwork(state=taken)
     elif located.path is not None:
         network, positions = read_weights(model, located, spec, names)
         gelu = check_gelu(located.path, network, model, spec.arch)
@@ -93,7 +93,7 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
 
 
 def _with_pixel_statistics(
-    spec: BackboneSpec, model: Any, located: Located, network: Network
+    spec: BackboneSpec, model: Any, located: Located, network: StoredNetwork
 ) -> tuple[BackboneSpec, str]:
     """Return a specification with mean and std, its own or else those that the weights were made with or that are usual
     for the architecture; and whose they are.
@@ -114,7 +114,7 @@ def _with_pixel_statistics(
         whose = f"{named}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
         other = network.statistics and with_statistics(replace(spec, mean=None, std=None), found) != spec
-        whose = AS_CONFIGURED + f", not those of {network.layout}" * bool(other)
+        whose = f"{AS_CONFIGURED}, not those of {network.layout}" if other else AS_CONFIGURED
     elif spec.mean or spec.std:
         whose += f" but for the configured {'mean' if spec.mean else 'std'}"
     return with_statistics(spec, found), whose
@@ -210,5 +210,5 @@ def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, 
             refusals.append(str(error))
         except RuntimeError as error:
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
-    fix = "; set --drop-path 0" * ("drop_path" in refusals[-1])
+    fix = "; set --drop-path 0" if "drop_path" in refusals[-1] else ""
     raise UsageError(f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}{fix}")

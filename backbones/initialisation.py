@@ -103,17 +103,17 @@ def check_signature(part: str, text: str, source: Any) -> None:
     names, given = CONTRACTS[part][0], list(signature.parameters)
     moved = any(given.index(name) != place for place, name in enumerate(names) if name in given)
     if moved or not _binds(signature, *names):
-        kinds = f" ({_ATTENTIONS})" * part.startswith("attention")
+        kinds = f" ({_ATTENTIONS})" if part.startswith("attention") else ""
         raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(given)})")
 
 
 def _keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
     """Raise UserError unless a user's part returned as many tokens as it got: a forward hook of the part's module."""
     if getattr(output, "shape", None) != inputs[0].shape:
-        raise UserError(f"{contract(part, text)}; got {described(output)} for {described(inputs[0])}")
+        raise UserError(f"{contract(part, text)}; got {shape_or_type(output)} for {shape_or_type(inputs[0])}")
 
 
-def described(value: Any) -> str:
+def shape_or_type(value: Any) -> str:
     """Return the shape of a tensor, or the type of anything else."""
     return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
@@ -143,7 +143,7 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
     made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
-        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {described(made)}")
+        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {shape_or_type(made)}")
     if part in ("attention", "ffn"):
         made.register_forward_hook(partial(_keeps_shape, part, text))
     on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))

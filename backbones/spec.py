@@ -118,7 +118,7 @@ class BackboneSpec:
 
 
 _HINTS = get_type_hints(BackboneSpec)
-FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
+SPEC_FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
 
 
 def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any) -> BackboneSpec:
@@ -240,8 +240,10 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
     checked, files = {}, {}
     for key, value in values.items():
         with kept(), errors_naming(where):
-            if key not in FIELDS:
-                raise UsageError(f"unknown key '{key}'{did_you_mean(key, FIELDS)} (known: {', '.join(FIELDS)})")
+            if key not in SPEC_FIELDS:
+                raise UsageError(
+                    f"unknown key '{key}'{did_you_mean(key, SPEC_FIELDS)} (known: {', '.join(SPEC_FIELDS)})"
+                )
             if value is None or (key, value) == ("weights", "config"):
                 continue
             try:

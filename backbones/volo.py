@@ -4,6 +4,7 @@ Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D c
 """
 
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from backbones.archs import VOLOS, VOLOArch
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
 from backbones.positions import fit_positions, resample_positions, source_grid
-from backbones.stem_layers import StemEmbed, register
+from backbones.stem_layers import StemEmbed, register_archs
 
 __all__ = ["VOLO"]
 
@@ -86,7 +87,7 @@ class VOLO(TimmVOLO):
 
     def _blocks_with_chosen_ffn(self) -> list[Any]:
         stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
-        return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, FFN_REPLACED)]
+        return [block for block in chain(*stages, self.post_network or ()) if isinstance(block, FFN_REPLACED)]
 
     def forward_tokens(self, x: Tensor) -> Tensor:
         """Map the stem's [B, 2h, 2w, D'] to tokens [B, N, D] before the class attention."""
@@ -196,7 +197,7 @@ def _sizes(arch: VOLOArch) -> dict[str, Any]:
     return {**sizes, "downsamples": first, "outlook_attention": first}
 
 
-register(
+register_archs(
     VOLO,
     {name: _sizes(arch) for name, arch in VOLOS.items()},
     _filter_state,

@@ -15,7 +15,7 @@ from backbones.backbone import Backbone
 from backbones.diagnostics.recorder import weights_shown, why_no_weights
 from transfer.core.pictures import file_name
 
-COLORS = ("#000004", "#fcffa4", "#bb3754")
+HEAT_COLORS = ("#000004", "#fcffa4", "#bb3754")
 SHARE = 0.65
 """Of the map where it is blended with the image."""
 
@@ -55,4 +55,4 @@ def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) 
         shares = (rows - rows.min()) / (rows.max() - rows.min()).clamp(min=1e-12)
         shown = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
         file = folder / f"{file_name(name)}.{kind}.png"
-        Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(file)
+        Image.blend(image, ImageOps.colorize(shown, *HEAT_COLORS), SHARE).save(file)

@@ -131,9 +131,9 @@ class PretrainingMethod(Task):
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
         if self.tokens_at:
-            from backbones.diagnostics.recorder import check_backbone
+            from backbones.diagnostics.recorder import check_hook_points
 
-            check_backbone(spec, options.size)
+            check_hook_points(spec, options.size)
         super().check(spec, dataset, options, context)
 
     def execute(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> Result:

@@ -33,7 +33,7 @@ _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False,
 _TIMM_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "area": "box"}
 
 
-def described(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
+def exported_config(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the `config.json` of a model.
 
     Args:
@@ -127,8 +127,8 @@ def described_preprocessing(scored: Mapping[str, Any]) -> str:
     first = f"shorter side to {resize}" if isinstance(resize, int) else resize
     first = f"to {' x '.join(map(str, resize))}" if isinstance(resize, list) else first
     crop = {"center": f"center crop of {size}", "windows": f"windows of {size}", "none": "no crop"}[scored["crop"]]
-    antialias = f"with{'out' * (not scored['antialias'])} antialias"
-    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias}), {crop}"
+    antialias = "with" if scored["antialias"] else "without"
+    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias} antialias), {crop}"
     usual = scored["antialias"] and scored["interpolation"] != "area" and scored.get("image_ops") != "fast"
     same = usual and scored["crop"] in ("center", "none")
     return f"{text}. timm's transform of `config.json` {'does the same' if same else 'can only come near that'}"
@@ -170,7 +170,7 @@ def export(
         write_tensors({**inner.state_dict(), **beside} if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
-        config = described(inner, spec, getattr(model, "classes", None), scored or {})
+        config = exported_config(inner, spec, getattr(model, "classes", None), scored or {})
         _copy_sources(arguments := config.get("model_args", {}), new)
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = rendered(  # how the model is loaded, and what happens without the import

@@ -101,9 +101,7 @@ def _arguments(rois: Tensor, shape: Sequence[int], **options: Any) -> tuple[Any,
     return rois, options["spatial_scale"], *size, *shape, ratio, options["aligned"]
 
 
-OPS: dict[str, Callable[..., Any]] = {
-    operator.__name__: operator for operator in (nms, roi_align_forward, roi_align_backward)
-}
+OPERATORS = (nms, roi_align_forward, roi_align_backward)
 
 
 class MissingOp(UserError, NotImplementedError):
@@ -116,7 +114,7 @@ class Bridge(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name, __doc__)
         self.__spec__ = ModuleSpec(name, loader=None, origin=__file__)
-        vars(self).update(OPS)
+        vars(self).update({operator.__name__: operator for operator in OPERATORS})
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("__"):
@@ -134,7 +132,7 @@ class Bridge(ModuleType):
 
 
 COMPILED = "mmcv._ext"
-PACKAGES = ("mmengine", "mmcv", "mmdet")
+MMLAB_PACKAGES = ("mmengine", "mmcv", "mmdet")
 INSTALL = install_command("detection")
 
 
@@ -159,7 +157,7 @@ def load() -> None:
 
 def versions() -> dict[str, str]:
     """Return the version of each package that `load` imported, by import name."""
-    return {name: str(importlib.import_module(name).__version__) for name in PACKAGES}
+    return {name: str(importlib.import_module(name).__version__) for name in MMLAB_PACKAGES}
 
 
 def ops_source() -> Literal["compiled", "bridge"]:
@@ -173,9 +171,9 @@ def ops_source() -> Literal["compiled", "bridge"]:
 
 
 def _check_installed() -> None:
-    if missing := [name for name in PACKAGES if name not in sys.modules and find_spec(name) is None]:
+    if missing := [name for name in MMLAB_PACKAGES if not (name in sys.modules or find_spec(name))]:
         raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
-    for name in PACKAGES:
+    for name in MMLAB_PACKAGES:
         if (both := _owners().get(name, []))[1:]:
             fix = f"pip uninstall -y {' '.join(both)} && {INSTALL}"
             raise UserError(f"{' and '.join(both)} are both installed and overwrite each other's files: {fix}")

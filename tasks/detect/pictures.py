@@ -31,8 +31,8 @@ def draw_detections(
     for item in objects:
         _box(pen, item["bbox"], names[item["category_id"]], OBJECT)
     ranked = sorted(results, key=lambda result: -result["score"])
-    shown = [result for place, result in enumerate(ranked) if place < ALWAYS or result["score"] >= SHOWN]
-    for result in reversed(shown):  # the best on top
+    count = max(ALWAYS, sum(result["score"] >= SHOWN for result in results))
+    for result in reversed(ranked[:count]):  # the best on top
         label = f"{names[result['category_id']]} {result['score']:.2f}"
         _box(pen, result["bbox"], label, COLORS[result["category_id"] % len(COLORS)])
     return image

@@ -22,6 +22,7 @@ from mmdet.models.task_modules.samplers import RandomSampler, SamplingResult
 from mmdet.models.utils.misc import unmap as indexed_unmap
 from mmdet.structures.mask import BitmapMasks
 from mmdet.structures.mask.mask_target import mask_target_single as mask_target_on_cpu
+from timm.layers import to_2tuple
 from torch import Tensor
 
 assign_to_objects = MaxIoUAssigner.assign
@@ -84,8 +85,7 @@ def mask_target_single(pos_proposals: Tensor, pos_assigned_gt_inds: Tensor, gt_m
     masks = torch.from_numpy(gt_masks.masks).to(pos_proposals.device, non_blocking=True).to(pos_proposals.dtype)
     x, y = pos_proposals[:, 0::2].clamp(0, gt_masks.width), pos_proposals[:, 1::2].clamp(0, gt_masks.height)
     rois = torch.stack([pos_assigned_gt_inds.to(x), x[:, 0], y[:, 0], x[:, 1], y[:, 1]], dim=1)
-    size = torch.nn.modules.utils._pair(cfg.mask_size)
-    return (roi_align(masks[:, None], rois, size, 1.0, 0, "avg", True)[:, 0] >= 0.5).float()
+    return (roi_align(masks[:, None], rois, to_2tuple(cfg.mask_size), 1.0, 0, "avg", True)[:, 0] >= 0.5).float()
 
 
 def unmap(data: Tensor, count: int, inds: Tensor, fill: float = 0) -> Tensor:

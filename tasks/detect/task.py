@@ -21,7 +21,7 @@ from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import PICTURES, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
-RESULTS = "detections.json"  # in a run's folder
+DETECTIONS_FILE = "detections.json"  # in a run's folder
 IGNORE_IOF = 0.7
 """Share of a proposal within a crowd from which Detectron does not train on it (facebookresearch/Detectron,
 detectron/core/config.py, `TRAIN.CROWD_FILTER_THRESH`)."""
@@ -212,16 +212,16 @@ class Detect(Task):
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
         from tasks.detect.coco.averages import by_class, by_kind
 
-        found: ByClass = {}
+        classes: ByClass = {}
         for prefix, short, matches in by_kind(names, outcomes):
             for place, rows in enumerate(by_class(matches, short).T):
                 counted = (matches.truth_category == place) & (matches.truth_counted > 0)
                 images = np.isin(np.arange(len(matches.sample)), matches.truth_image[counted])
                 for name, row in zip(short, rows, strict=True):
                     if not np.isnan(row[0]):
-                        of_class = found.setdefault(str(matches.categories[place]), (images, {}))
-                        of_class[1][f"{prefix}_{name}"] = row
-        return found
+                        _, scores = classes.setdefault(str(matches.categories[place]), (images, {}))
+                        scores[f"{prefix}_{name}"] = row
+        return classes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Save the first `save_pictures` validation images with their objects and detections."""
@@ -229,7 +229,9 @@ class Detect(Task):
             return
         from tasks.detect.pictures import save_pictures
 
-        save_pictures(folder / PICTURES, dataset, json.loads((folder / RESULTS).read_bytes()), options.save_pictures)
+        save_pictures(
+            folder / PICTURES, dataset, json.loads((folder / DETECTIONS_FILE).read_bytes()), options.save_pictures
+        )
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

@@ -11,7 +11,7 @@ from transfer.core.files import writing
 from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.task import PICTURES
 
-PLACES = 10
+SHOWN_PLACES = 10
 RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # safe for color-blind readers
 HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageColor
 
 from backbones.spec import resolve
-from tasks.reid.pictures import FRAME, GAP, HEIGHT, PLACES, QUERY, RIGHT, WRONG, picture, save_pictures
+from tasks.reid.pictures import FRAME, GAP, HEIGHT, QUERY, RIGHT, SHOWN_PLACES, WRONG, picture, save_pictures
 from tasks.reid.task import TASK
 from tasks.reid.training import BNNeck, _rank, batch_hard_triplet
 from tests.processes import run_by_ranks
@@ -113,7 +113,7 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     kept = outcomes(out)
     assert lists.query.tolist() == kept["sample"].tolist()
     assert lists.query_identity.tolist() == kept["cluster"].tolist()
-    assert lists.places.shape == (len(data.query), PLACES)
+    assert lists.places.shape == (len(data.query), SHOWN_PLACES)
     shown = {data.name_of(sample): (sample.identity, sample.camera) for sample in data.gallery}
     for place, name in enumerate(lists.gallery):
         assert shown[str(name)] == (lists.gallery_identity[place], lists.gallery_camera[place])
@@ -121,10 +121,10 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     assert not (lists.right & same_camera).any(), "junk has no place in a list"
     # without ties the first match stands where the outcomes count it
     hits = kept["hits"] > 0
-    single = hits & (kept["tied"] == 1) & (kept["before"] < PLACES)
+    single = hits & (kept["tied"] == 1) & (kept["before"] < SHOWN_PLACES)
     assert single.any()
     assert (lists.right[single].argmax(1) == kept["before"][single]).all()
-    assert not lists.right[hits & (kept["before"] >= PLACES)].any()
+    assert not lists.right[hits & (kept["before"] >= SHOWN_PLACES)].any()
 
 
 def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from backbones.backbone import ROUNDING
+from backbones.backbone import FEATURE_ROUNDING
 from backbones.build import pooled_features
 from transfer.core.errors import UsageError, UserError, first_line, shortened, unknown
 from transfer.testing import CheckFailed, CheckSkipped, Report, Result, State, sizes
@@ -46,7 +46,7 @@ def batch_independence(subject: Subject) -> None:
     with torch.no_grad():
         together = model.pooled(images)
         alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
-    check_equal(together, alone, ROUNDING / 10, "a batch of 3 images against each alone")
+    check_equal(together, alone, FEATURE_ROUNDING / 10, "a batch of 3 images against each alone")
 
 
 def train_equals_eval(subject: Subject) -> None:
@@ -59,7 +59,7 @@ def train_equals_eval(subject: Subject) -> None:
     with torch.no_grad():
         in_evaluation = model.pooled(images)
         in_training = train_without_noise(model)(images)
-    check_equal(in_training, in_evaluation, ROUNDING, "training mode without noise against evaluation mode")
+    check_equal(in_training, in_evaluation, FEATURE_ROUNDING, "training mode without noise against evaluation mode")
 
 
 def eval_keeps_state(subject: Subject) -> None:
@@ -243,7 +243,7 @@ def dynamic_export(subject: Subject) -> None:
     with torch.no_grad():
         for images in map(subject.images, (1, 7)):
             check_equal(
-                program(images), model.pooled(images), ROUNDING, f"the exported program of {len(images)} images"
+                program(images), model.pooled(images), FEATURE_ROUNDING, f"the exported program of {len(images)} images"
             )
 
 

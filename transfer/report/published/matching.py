@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
+from backbones.spec import LEFT_TO_RECIPES, SPEC_FIELDS, BackboneSpec, resolve
 from transfer.core.grouped import grouped_by
 from transfer.data.spec import flat_counts, resolve_dataset
 from transfer.engine.options import RESOLVED
@@ -52,7 +52,7 @@ def _has(record: Record, name: str, value: Any) -> bool:
         return bool(record.weights_id == value)
     if name == "stem":
         return _same_stem(record, str(value))
-    part = name in FIELDS and name != "drop_path"
+    part = name in SPEC_FIELDS and name != "drop_path"
     return _equal(record.backbone.get(name) if part else record.options.get(name), value)
 
 
@@ -77,7 +77,7 @@ ASSUMED = " taken, not stated"
 """Mark of a value that the paper leaves open, so that the table's is the shipped sweep's."""
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
-_BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
+_BACKBONE = tuple(name for name in SPEC_FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
 
 
 def _differs(name: str, own: Any, published: Any, mark: str = "") -> str:
@@ -195,7 +195,7 @@ def _expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, d
     current: Step | None = step
     while current is not None:
         values = _expected_options(current, row_options)
-        parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
+        parts = {name: item for name, item in values.items() if name in SPEC_FIELDS and name != "drop_path"} | parts
         names = names or current.backbone
         current = sweep.steps[current.after] if current.after else None
     named = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
@@ -320,7 +320,7 @@ class Matcher:
             start = f"starts from {'an own pretraining' if chain else weights} ({named[0]}{mark})"
             any_will_do = "weights" in self.paper.needs.get(step.name, {})
             return [] if any_will_do or record.weights_id in named else [start]
-        parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
+        parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in SPEC_FIELDS}
         if reading_of(chain[0] if chain else record, parts) is None:
             return None
         if not chain:
