@@ -18,7 +18,7 @@ from transfer.core.machine_errors import install_command
 from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
-from transfer.evaluation.environment import PACKAGES
+from transfer.evaluation.environment import RECORDED_PACKAGES
 
 EXTRAS = {
     "parquet": ("datasets", "pyarrow"),
@@ -65,8 +65,9 @@ def _backbone(options: BackboneCheckOptions) -> int:
     from transfer.testing import check_backbone
 
     resolve(options.name, stem=options.stem, attention=options.attention, ffn=options.ffn)
-    asked = {name: value for name, value in vars(options).items() if value is not None and name != "name"}
-    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **asked)
+    fields = vars(options) | {"name": None}
+    given = {name: value for name, value in fields.items() if value is not None}
+    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **given)
     print_safe(report.summary)
     return int(not report.ok)
 
@@ -127,7 +128,7 @@ def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult
 
 def _software() -> Iterator[CheckResult]:
     yield CheckResult("ok", f"python {sys.version.split()[0]}")
-    for name in PACKAGES:
+    for name in RECORDED_PACKAGES:
         missing = CheckResult("broken", f"{name}: missing", "pip install -e .")
         yield CheckResult("ok", f"{name} {installed}") if (installed := package_version(name)) else missing
     for name in ("torch", "torchvision", "timm"):

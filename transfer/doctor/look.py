@@ -21,7 +21,7 @@ from transfer.data.formats.masks import MaskSplit
 from transfer.data.understood import statement
 
 SAMPLES, SIDE = 12, 320
-PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
+LOOK_PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
 <style>body {{ font-family: sans-serif }}
 figure {{ display: inline-block; margin: 8px; vertical-align: top; width: 330px }}
 figcaption {{ overflow-wrap: anywhere }}</style>
@@ -42,7 +42,7 @@ def write_look(opened: Any, file: Path) -> None:
     drawn = isinstance(opened, CocoData) or isinstance(getattr(opened, "train", None), MaskSplit)
     named = enumerate(map(html.escape, opened.classes if drawn else ()))
     legend = " ".join(f'<span style="color: {_color(label)}">{name}</span>' for label, name in named)
-    page = PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
+    page = LOOK_PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
     write_atomic(file, page.encode(), flag="--look")
 
 
@@ -81,7 +81,9 @@ def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str
     painted = np.zeros((*labels.shape, 3), np.uint8)
     for label in present:
         painted[labels == label] = ImageColor.getrgb(_color(label))
-    return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {', '.join(classes[one] for one in present)}"
+    return Image.blend(
+        image, Image.fromarray(painted), 0.5
+    ), f"{caption}: {', '.join(classes[label] for label in present)}"
 
 
 def _color(label: int) -> str:
@@ -96,8 +98,8 @@ def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
         name = classes[label] if label >= 0 else "ignored region"
         names[name] += 1
         pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=_color(label), width=2 * width)
-    found = ", ".join(f"{count} {name}" for name, count in names.items())
-    return image, f"{split.name}: {split.images[index].file_name}: {found}"
+    objects = ", ".join(f"{count} {name}" for name, count in names.items())
+    return image, f"{split.name}: {split.images[index].file_name}: {objects}"
 
 
 def _people(opened: Any) -> Iterator[Sample]:
@@ -108,5 +110,5 @@ def _people(opened: Any) -> Iterator[Sample]:
     for place in evenly(len(people), SAMPLES // 3):
         mine = [index for index, sample in enumerate(samples) if sample.identity == people[place]]
         for index in (mine[at] for at in evenly(len(mine), 3)):
-            camera = f", camera {samples[index].camera}" * opened.cameras
+            camera = f", camera {samples[index].camera}" if opened.cameras else ""
             yield files.read(index), f"{files.names[index]}: person {people[place]}{camera}"

@@ -32,7 +32,8 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
     """
     result = Evaluation()
     for command, inputs in commands:
-        names = (*command.run.dataset * command.joined, *getattr(command.options, "test_dataset", ()))
+        joined = command.run.dataset if command.joined else ()
+        names = (*joined, *getattr(command.options, "test_dataset", ()))
         if names:
             _check(command, task, names, _printer(progress))
         trained = evaluate(command, task, inputs, progress)
@@ -40,8 +41,8 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         for record in trained.records if names else []:
             if not record.training_failed:
                 scoring = _scoring(command, record, names)
-                found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
-                result.add(evaluate(scoring, task, found, progress))
+                test_inputs = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+                result.add(evaluate(scoring, task, test_inputs, progress))
     return result
 
 
@@ -58,7 +59,7 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
         for test in tested:
             if command.joined and test.digest == training.digest:
                 continue  # checked when it was opened
-            if unknown := [one for one in getattr(test, "classes", ()) if one not in training.classes]:
+            if unknown := [name for name in getattr(test, "classes", ()) if name not in training.classes]:
                 has_none = f"{training.name} has no class {shortened(unknown, 3)}"
                 raise UserError(f"--test-dataset {test.name}: {has_none}; leave these out of the dataset")
             images = test.images() | {"train": training.images()["train"]}

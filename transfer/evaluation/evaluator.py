@@ -41,8 +41,8 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
     cost, dataset = context.cost, planned.dataset
     hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
     facts = ("name", "version", "counts", "digest", "skipped")
-    own = {users.name: users.metric for users in planned.metrics}
-    names = {**planned.task.metrics, **scores, **own}  # of the task, or of a metric of the user's own
+    custom = {users.name: users.metric for users in planned.metrics}
+    names = {**planned.task.metrics, **scores, **custom}
     return Record(
         run_id=planned.run_id,
         run_key=planned.run_key.digest,
@@ -60,7 +60,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         outcome=asdict(context.outcome),
         scores=scores,
         primary=planned.task.primary,
-        metrics={name: (own[name] if name in own else planned.task.metric(name)).as_dict() for name in names},
+        metrics={name: (custom.get(name) or planned.task.metric(name)).as_dict() for name in names},
         cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
         environment=environment(context, trains=planned.trains) | {"started": started},
         notes=context.notes,
@@ -224,8 +224,8 @@ def _notices(context: Context) -> Iterator[None]:
     """Make a note of each `Notice` within, once; other warnings are shown as they are."""
     with warnings.catch_warnings():  # also forgets what has been said in the run before
         show: Any = warnings.showwarning
-        warnings.showwarning = lambda said, *rest: (
-            context.note(str(said)) if isinstance(said, Notice) else show(said, *rest)
+        warnings.showwarning = lambda text, *rest: (
+            context.note(str(text)) if isinstance(text, Notice) else show(text, *rest)
         )
         yield
 
@@ -233,7 +233,7 @@ def _notices(context: Context) -> Iterator[None]:
 def _plan(planned: PlannedRun, context: Context) -> list[str]:
     """Return lines on what is about to run: where, on how much data, for how long, and where to."""
     precision = (f"{context.precision}, evaluated in " if planned.trains else "") + context.eval_precision
-    processes = f"{context.ranks.world} processes, " * (context.ranks.world > 1)
+    processes = f"{context.ranks.world} processes, " if context.ranks.world > 1 else ""
     options = planned.command.options
     threads = context.threads
     most = "" if threads.requested or threads.count == 1 or context.on_gpu else "up to "  # see `Threads.for_model`
@@ -245,7 +245,7 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     if planned.trains:
         images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)
         images = getattr(options, "batch_size", images)
-        of_step = f", {images} images per step" * bool(images)
+        of_step = f", {images} images per step" if images else ""
         steps = planned.task.epoch_steps(planned.dataset, options)
         of_epoch = f" of {steps:,} steps, {steps_taken(steps, options.epochs):,} in all" if steps else ""
         lines.append(f"{count(options.epochs, 'epoch')}{of_epoch}{of_step}")

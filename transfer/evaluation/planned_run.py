@@ -81,8 +81,8 @@ class PlannedRun:
         specs = [resolve_dataset(name) for name in self.dataset_arguments if name.endswith((".yaml", ".yml"))]
         part = "method" if isinstance(self.command.run, PretrainRunOptions) else "task"
         files = {part: self.task.file}
-        files |= {"reader" + f" {spec.name}" * self.command.joined: spec.reader for spec in specs}
-        files |= {f"metric {own.name}": own.file for own in self.metrics}
+        files |= {f"reader {spec.name}" if self.command.joined else "reader": spec.reader for spec in specs}
+        files |= {f"metric {metric.name}": metric.file for metric in self.metrics}
         return {part: {"file": file, "sha256": user_code.loaded_digest(file)} for part, file in files.items() if file}
 
     @cached_property
@@ -162,7 +162,7 @@ class PlannedRun:
         options["weights"] = _absolute_path(command.backbone.weights[0])
         if self.task.file and "method" in options:
             options["method"] = self.task.file
-        options["metric"] = [own.file for own in self.metrics]
+        options["metric"] = [metric.file for metric in self.metrics]
         options |= {name: str(path.resolve()) for name, path in self._paths.items()}
         for name, value in vars(command.options).items():
             if isinstance(value, str) and value.endswith((".yaml", ".yml")):
@@ -186,10 +186,10 @@ class PlannedRun:
         recipe = plain(self.command.options)
         # `resize` as it was given, which is what the run key has
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
-        options = {key: value for key, value in values.items() if value is not None or key in recipe}
+        unset = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
-        kept = {key: value for key, value in options.items() if key not in notes or notes[key].repeated}
-        return f"# {self.task.repeat()}\n" + write_yaml(kept)
+        unset |= {key for key, note in notes.items() if not note.repeated}
+        return f"# {self.task.repeat()}\n" + write_yaml({key: values[key] for key in values if key not in unset})
 
     @property
     def about(self) -> dict[str, Any]:
@@ -213,11 +213,10 @@ def planned_runs(
     Raises:
         UserError: what a pretraining is to leave has no place, see `PlannedRun.check_target`.
     """
-    runs = [
-        PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *settled)
-        for arguments, dataset in inputs.datasets
-        for seed in command.run.seeds
-    ]
+    runs = list[PlannedRun]()
+    for arguments, dataset in inputs.datasets:
+        fitted = command.fit_data(task, inputs.spec, dataset)
+        runs += [PlannedRun(fitted, task, inputs, arguments, dataset, seed, *settled) for seed in command.run.seeds]
     for planned in runs:
         _ = planned.run_key
         if task.from_scratch:

@@ -99,7 +99,7 @@ def check_target(target: Path, run_key: str, options: dict[str, Any], kind: type
     if target.exists() and (facts := pretraining_facts(target)).get("identity") != run_key:
         theirs = facts.get("options", {})
         # an export names its copy of a user's file
-        same = [part for part in USER_PARTS if len({Path(str(of.get(part))).name for of in (theirs, options)}) == 1]
+        same = [part for part in USER_PARTS if Path(str(theirs.get(part))).name == Path(str(options.get(part))).name]
         ignored = {*noted(PretrainRunOptions, Execution), *noted(kind, Execution), *same}
         text = differences(theirs, options, ignored)
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"

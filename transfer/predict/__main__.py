@@ -27,12 +27,10 @@ def _main(argv: list[str]) -> int:
     from transfer.predict.trained import predict
 
     run = Run(options.run.resolve(), Record.read(options.run / RECORD))
-    found = predict(run, options, progress=True)
-    folders = [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]
-    if written := [str(options.to)] * bool(options.to) + folders:
-        print_safe(f"{found}: {'; '.join(written)}")
-    else:
-        print_safe(found.to_csv(options.top))
+    prediction = predict(run, options, progress=True)
+    written = [str(options.to)] if options.to else []
+    written += [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]
+    print_safe(f"{prediction}: {'; '.join(written)}" if written else prediction.to_csv(options.top))
     return 0
 
 

@@ -8,7 +8,7 @@ from transfer.core.errors import reject
 from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
-SUFFIXES = (".json", ".csv", ".parquet", ".npz")
+PREDICTION_SUFFIXES = (".json", ".csv", ".parquet", ".npz")
 
 
 @dataclass(kw_only=True)
@@ -41,5 +41,5 @@ class PredictOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.to and Path(self.to).suffix not in SUFFIXES:
-            reject(f"--to {self.to}: it must end in {', '.join(SUFFIXES)}")
+        if self.to and Path(self.to).suffix not in PREDICTION_SUFFIXES:
+            reject(f"--to {self.to}: it must end in {', '.join(PREDICTION_SUFFIXES)}")

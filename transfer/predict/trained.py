@@ -64,13 +64,13 @@ class Prediction:
 
     def __str__(self) -> str:
         """Return what it holds, in a phrase."""
-        found = {name: len(values) for name, values in self.arrays.items()}
+        sizes = {name: len(values) for name, values in self.arrays.items()}
         if coco := self.arrays.get("coco"):
             what = f"{len(coco['annotations'])} detections with a score of at least {coco['info']['score_threshold']}"
-        elif "gallery" in found:
-            what = f"{found['gallery']} in the gallery"
-        elif "classes" in found:
-            what = f"{found['classes']} classes"
+        elif "gallery" in sizes:
+            what = f"{sizes['gallery']} in the gallery"
+        elif "classes" in sizes:
+            what = f"{sizes['classes']} classes"
         else:
             what = f"{self.arrays['features'].shape[1]} features each"
         return f"{count(len(self.images), 'image')}, {what}"
@@ -89,14 +89,14 @@ class Prediction:
                 for item in arrays["coco"]["annotations"]
             ]
             return pd.DataFrame(rows, columns=["image", "class", "score", "x", "y", "width", "height"])
-        for found, score, among in (("class", "scores", "classes"), ("nearest", "similarity", "gallery")):
+        for title, score, among in (("class", "scores", "classes"), ("nearest", "similarity", "gallery")):
             if score in arrays:
                 order = np.argsort(-arrays[score], axis=1, kind="stable")[:, :top]
                 image, rank = np.indices(order.shape).reshape(2, -1)
                 best = order.ravel()
-                columns = {"image": names[image], "rank": rank + 1, found: arrays[among][best]}
+                columns = {"image": names[image], "rank": rank + 1, title: arrays[among][best]}
                 frame = pd.DataFrame(columns | {"score": arrays[score][image, best]})
-                return frame.dropna(ignore_index=True) if found == "nearest" else frame
+                return frame.dropna(ignore_index=True) if title == "nearest" else frame
         return pd.DataFrame(arrays["features"], names).add_prefix("feature_").reset_index(names="image")
 
     def save(self, path: Path | str, top: int = 5) -> None:
@@ -153,13 +153,14 @@ def open_images(
         UserError: nothing matches, or an image cannot be read.
     """
     files = list[str]()
-    for one in [given] if isinstance(given, str | Path) else given:
-        name = with_home(str(one))
+    for source in [given] if isinstance(given, str | Path) else given:
+        name, images = with_home(str(source)), list[Path]()
         paths = [Path(name)] if Path(name).exists() else map(Path, sorted(glob(name, recursive=True)))  # noqa: PTH207
-        found = [path / below for path in paths for below in (scan_images(path)[0] if path.is_dir() else [""])]
-        if not found:
-            raise MissingInput(f"{one}: no images found; name files, folders or a pattern such as 'FOLDER/*.jpg'")
-        files += map(os.path.abspath, found)  # links stay
+        for path in paths:
+            images += [path / below for below in scan_images(path)[0]] if path.is_dir() else [path]
+        if not images:
+            raise MissingInput(f"{source}: no images found; name files, folders or a pattern such as 'FOLDER/*.jpg'")
+        files += map(os.path.abspath, images)  # links stay
     folder = os.path.commonpath([os.path.dirname(name) for name in files])  # noqa: PTH120
     split = FileSplit.of("new", Path(folder), (os.path.relpath(name, folder) for name in dict.fromkeys(files)))
     split.read_channels(spec.in_chans)
@@ -221,6 +222,10 @@ class Trained:
             save_maps(maps, pixels, folder, name)
 
 
+def _real_paths(files: FileSplit) -> list[str]:
+    return [os.path.realpath(files.path(index)) for index in range(len(files))]
+
+
 def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Prediction:
     """Return what a run's model finds in images.
 
@@ -235,17 +240,17 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
         if folder:
             check_writable(folder, flag)
     spec, given = trained_spec(run), (options.images, options.gallery)
-    lists = [open_images(one, spec, context, options.drop_corrupt) for one in given if one]
+    lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in given if sources]
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
         raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")
     found, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(found["features"].astype(float), gallery[0]["features"].astype(float))
-        ours, theirs = ([os.path.realpath(of.path(index)) for index in range(len(of))] for of in lists)
-        columns = {file: column for column, file in enumerate(theirs)}
-        for row in (row for row, file in enumerate(ours) if file in columns):
-            cosine[row, columns[ours[row]]] = np.nan
+        columns = {file: column for column, file in enumerate(_real_paths(lists[1]))}
+        for row, file in enumerate(_real_paths(lists[0])):
+            if file in columns:
+                cosine[row, columns[file]] = np.nan
         found |= {
             "similarity": cosine,
             "gallery": np.array(list(lists[1].names)),

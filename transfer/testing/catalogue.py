@@ -162,13 +162,13 @@ def gradients_reach_parameters(subject: Subject) -> str:
         raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
     generator = torch.Generator().manual_seed(subject.seed + 4)
     (features * torch.randn(features.shape, generator=generator)).sum().backward()
-    found = defaultdict[str, list[str]](list)
+    names_by_fault = defaultdict[str, list[str]](list)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            found[_fault(parameter.grad)].append(name.removeprefix("model."))
-    if problems := [f"{problem}: {shortened(names)}" for problem, names in found.items() if problem]:
+            names_by_fault[_fault(parameter.grad)].append(name.removeprefix("model."))
+    if problems := [f"{fault}: {shortened(names)}" for fault, names in names_by_fault.items() if fault]:
         raise CheckFailed("; ".join(problems))
-    return f"{len(found[''])} parameters"
+    return f"{len(names_by_fault[''])} parameters"
 
 
 def _fault(gradient: Tensor | None) -> str:
@@ -323,7 +323,7 @@ def backbone_checks(
     for name in (*only, *skip):
         if name not in CATALOGUE:
             raise unknown("check", name, CATALOGUE)
-    names = [name for name in CATALOGUE if (not only or name in only) and name not in skip]
+    names = [name for name in CATALOGUE if name in {*(only or CATALOGUE)} - {*skip}]
     if not names:
         raise UsageError("only and skip leave no check to run")
     subject = Subject(*find_source(factory, parts), size, divisor, seed)

@@ -22,7 +22,7 @@ from transfer.core.errors import UsageError
 from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
-PARTS = ("stem", "attention", "ffn")
+REPLACED_PARTS = ("stem", "attention", "ffn")
 
 
 def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, BackboneSpec, Backbone | None]:
@@ -38,7 +38,7 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
     Raises:
         UsageError: an unknown name or field, or a class with required parameters.
     """
-    fields = {key: _located_part(key, value) if key in PARTS else value for key, value in overrides.items()}
+    fields = {key: _located_part(key, value) if key in REPLACED_PARTS else value for key, value in overrides.items()}
     if isinstance(factory, str | Path):
         spec = resolve(
             str(factory), **(fields if live_modules.is_live(str(factory)) else {"weights": "random"} | fields)
@@ -65,7 +65,8 @@ def _check_needs_nothing(factory: Any, where: str) -> None:
     except (TypeError, ValueError):  # something compiled has no signature
         return
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if required := [item.name for item in parameters if item.default is item.empty and item.kind not in several]:
+    single = [item for item in parameters if item.kind not in several]
+    if required := [item.name for item in single if item.default is item.empty]:
         raise UsageError(
             f"{where} needs {', '.join(required)}: a backbone is made without arguments; a part is checked inside a "
             "backbone, as backbone tiny with stem=..., attention=... or ffn=... (--stem, --attention, --ffn)"
