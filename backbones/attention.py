@@ -154,10 +154,10 @@ class CustomCore(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         taken = {name: options[name] for name in self.takes if options.get(name) is not None}
-        made = self.body(q, k, v, **taken)
-        if getattr(made, "shape", None) != (*q.shape[:3], v.shape[3]):
-            raise UserError(f"{contract(self.kind, self.text)}; got {shape_or_type(made)} for {shape_or_type(q)}")
-        return made
+        output = self.body(q, k, v, **taken)
+        if getattr(output, "shape", None) != (*q.shape[:3], v.shape[3]):
+            raise UserError(f"{contract(self.kind, self.text)}; got {shape_or_type(output)} for {shape_or_type(q)}")
+        return output
 
 
 def takes_scale(core: Callable[..., Tensor]) -> bool:

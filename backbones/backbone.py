@@ -54,8 +54,8 @@ def create(
     spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
     located = find_weights(spec)
     backbone = Backbone(build_model(spec, located, img_size, classes), located.weights_id)
-    if named and (said := str(backbone.loaded or "")):  # of a specification a run says it
-        warnings.warn(said, stacklevel=2)
+    if named and (line := str(backbone.loaded or "")):  # of a specification a run says it
+        warnings.warn(line, stacklevel=2)
     return backbone
 
 
@@ -96,8 +96,8 @@ def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
     elif (together[:1] - alone).abs().max() > FEATURE_ROUNDING / 10 * alone.abs().max():
         fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
     if fault:
-        own = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
-        raise UserError(f"{own}: {fault}; see `python -m transfer.doctor backbone --help`")
+        parts = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
+        raise UserError(f"{parts}: {fault}; see `python -m transfer.doctor backbone --help`")
 
 
 def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:

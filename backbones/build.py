@@ -101,23 +101,23 @@ def _with_pixel_statistics(
     released = get_pretrained_cfg(located.timm_name) if located.timm_name else None
     usual = released.to_dict() if released else getattr(model, "pretrained_cfg", {})
     config = exports.read_config(located.folder) if located.folder else {"pretrained_cfg": usual}
-    found: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    statistics: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if spec.kind == "user":
-        found = live_modules.pixel_statistics(model)
-    found |= exports.mean_and_std(config)
+        statistics = live_modules.pixel_statistics(model)
+    statistics |= exports.mean_and_std(config)
     whose = OF_EXPORT
     if network.statistics and not located.folder:
-        found, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
+        statistics, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
     elif not located.folder and not released:
-        theirs = f"{found['mean']}, {found['std']} of timm's {usual.get('tag')} weights"
+        theirs = f"{statistics['mean']}, {statistics['std']} of timm's {usual.get('tag')} weights"
         named = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
         whose = f"{named}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
-        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), found) != spec
+        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), statistics) != spec
         whose = f"{AS_CONFIGURED}, not those of {network.layout}" if other else AS_CONFIGURED
     elif spec.mean or spec.std:
         whose += f" but for the configured {'mean' if spec.mean else 'std'}"
-    return with_statistics(spec, found), whose
+    return with_statistics(spec, statistics), whose
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:

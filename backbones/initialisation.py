@@ -141,13 +141,13 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
     source = user_code.load(text)
     check_signature(part, text, source)
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
-    made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
-    if not isinstance(made, nn.Module):
-        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {shape_or_type(made)}")
+    module = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {shape_or_type(module)}")
     if part in ("attention", "ffn"):
-        made.register_forward_hook(partial(_keeps_shape, part, text))
-    on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))
-    return made.cpu() if on_gpu else made  # the whole model is moved when it has its weights
+        module.register_forward_hook(partial(_keeps_shape, part, text))
+    on_gpu = any(tensor.device.type == "cuda" for tensor in (*module.parameters(), *module.buffers()))
+    return module.cpu() if on_gpu else module  # the whole model is moved when it has its weights
 
 
 def reset_parts(model: nn.Module) -> None:

@@ -135,8 +135,8 @@ def fit_positions(state: dict[str, Tensor], model: Any, old: Grid | None) -> dic
     first, patches = positions[:, :there], positions[:, there:]
     if here == 0:
         for name in filter(state.__contains__, _PREFIX):
-            own, first = first[:, : state[name].shape[1]], first[:, state[name].shape[1] :]
-            state = state | ({name: state[name].float() + own.float()} if own.shape[1] else {})
+            position, first = first[:, : state[name].shape[1]], first[:, state[name].shape[1] :]
+            state = state | ({name: state[name].float() + position.float()} if position.shape[1] else {})
     first = F.pad(first[:, :here], (0, 0, 0, max(here - there, 0)))
     patches = resample_positions(patches.unflatten(1, old), new, way).flatten(1, 2)
     return state | {"pos_embed": torch.cat([first, patches], dim=1)}

@@ -146,9 +146,9 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     if given.get("load") == "partial" and values.get("load") != "partial":
         # the flag asks for the weights: their parts stay, unless a flag of its own asks for another kind
         parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS} - given.keys()
-        kept = {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
-        chosen = {key: value for key, value in chosen.items() if key not in kept}
-        files = {part: sha for part, sha in files.items() if part not in kept}
+        parts_of_export = {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
+        chosen = {key: value for key, value in chosen.items() if key not in parts_of_export}
+        files = {part: sha for part, sha in files.items() if part not in parts_of_export}
     if "arch" not in chosen and not has_kept():  # else it was rejected
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.default_fields(chosen["arch"])

@@ -68,8 +68,8 @@ class VOLO(TimmVOLO):
         self.patch_embed = StemEmbed(stem, embed_dim=embed_dims[0], flatten=False, strict_img_size=False, **shared)
         for block in self._blocks_with_chosen_ffn():
             widths = block.mlp.fc1.in_features, block.mlp.fc1.out_features
-            made = make_on(device, dtype, partial(make_ffn, ffn, *widths))
-            block.mlp = made if isinstance(made, Mlp | ConvFFN) else FlattenedFFN(made)
+            layer = make_on(device, dtype, partial(make_ffn, ffn, *widths))
+            block.mlp = layer if isinstance(layer, Mlp | ConvFFN) else FlattenedFFN(layer)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()

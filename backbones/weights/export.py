@@ -47,18 +47,18 @@ def exported_config(model: nn.Module, spec: Any, classes: int | None, scored: Ma
     if size is not None:
         images["input_size"] = (spec.in_chans if spec is not None else getattr(model, "in_chans", 3), *size)
     name = spec.arch if spec is not None else type(model).__name__
-    own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
+    base = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
     if is_in_file(name):
         arguments = {"arch": name, "in_chans": spec.in_chans}
         built = {"architecture": exports.USERS_MODEL, "model_args": arguments}
-        return own | built | {exports.IMPORT: exports.REGISTRATION}
+        return base | built | {exports.IMPORT: exports.REGISTRATION}
     if not exports.is_of_timm(model):
-        return own
+        return base
     with tempfile.TemporaryDirectory() as folder:
         save_config_for_hf(model, f"{folder}/config.json", data_config=images)
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
     if is_live(name) and not _rebuilds(model, config):
-        return own
+        return base
     for name in _OF_RELEASE if spec is not None and spec.weights == "random" else ("tag",):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:

@@ -261,5 +261,5 @@ def _prefixes(name: str) -> list[str]:
 
 def _block(name: str) -> str:
     """Return the block of a tensor: what ends at the first number in its name, but for the stem; empty outside."""
-    found = _BLOCK.match(name)
-    return found[1] if found else ""
+    match = _BLOCK.match(name)
+    return match[1] if match else ""

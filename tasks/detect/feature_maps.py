@@ -137,9 +137,9 @@ class VitMaps(nn.Module):
         self.backbone, self.options = backbone, options
         self.out_indices = [block_index(tap, depth, "--out-indices") for tap in options.out_indices]
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
-        unwindowed = (
-            {block_index(block, depth, "--global-blocks") for block in chosen} if options.window else range(depth)
-        )
+        if not options.window:
+            chosen = tuple(range(depth))
+        unwindowed = {block_index(block, depth, "--global-blocks") for block in chosen}
         self.windowed = [number not in unwindowed for number in range(depth)]
         del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):

@@ -132,7 +132,7 @@ def _total(value: Tensor | list[Tensor]) -> Tensor:
 def widen(detector: nn.Module) -> None:
     """Make the neck and every head return their outputs in float32 at least, mmdetection's type of regions."""
     for part in neck_and_heads(detector):
-        part.register_forward_hook(lambda part, inputs, output: widened(output))
+        part.register_forward_hook(lambda part, inputs, output: tree_map(_widened, output))
 
 
 def neck_and_heads(detector: Any) -> list[nn.Module]:
@@ -144,9 +144,8 @@ def neck_and_heads(detector: Any) -> list[nn.Module]:
     return modules
 
 
-def widened(value: Any) -> Any:
-    """Return floating-point tensors, within containers too, in float32 at least; all else unchanged."""
-    return tree_map(lambda x: x.to(operator_dtype(x)) if _is_float(x) else x, value)
+def _widened(value: Any) -> Any:
+    return value.to(operator_dtype(value)) if _is_float(value) else value
 
 
 def _is_float(value: Any) -> bool:

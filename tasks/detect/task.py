@@ -21,7 +21,7 @@ from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import PICTURES, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
-DETECTIONS_FILE = "detections.json"  # in a run's folder
+DETECTIONS = "detections.json"  # in a run's folder
 IGNORE_IOF = 0.7
 """Share of a proposal within a crowd from which Detectron does not train on it (facebookresearch/Detectron,
 detectron/core/config.py, `TRAIN.CROWD_FILTER_THRESH`)."""
@@ -158,11 +158,11 @@ class Detect(Task):
             for block in getattr(options, name) or () if spec.depth else ():
                 with kept():
                     block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
-        own = spec.attention if options.relative and is_user_part(spec.attention or "") else None
-        names = parameters(own) if own else None  # as they stand in the file, which is not run
+        part = spec.attention if options.relative and is_user_part(spec.attention or "") else None
+        names = parameters(part) if part else None  # as they stand in the file, which is not run
         if names is not None and "scale" not in names:
             reject(
-                f"{own} cannot have relative positions: use --no-relative, or let the function or the `forward` of a "
+                f"{part} cannot have relative positions: use --no-relative, or let the function or the `forward` of a "
                 "core take (q, k, v, scale=None): scores are scale q k^T where a scale is given, and v narrower than q"
             )
 
@@ -229,9 +229,7 @@ class Detect(Task):
             return
         from tasks.detect.pictures import save_pictures
 
-        save_pictures(
-            folder / PICTURES, dataset, json.loads((folder / DETECTIONS_FILE).read_bytes()), options.save_pictures
-        )
+        save_pictures(folder / PICTURES, dataset, json.loads((folder / DETECTIONS).read_bytes()), options.save_pictures)
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

@@ -17,14 +17,14 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_trained, load_head, read_head
 from tasks.detect import mmlab
 from tasks.detect.coco.averages import pair_detections, resampled, scores
-from tasks.detect.coco.matching import SCORE_PREFIX, DetectionMatches, Kind
+from tasks.detect.coco.matching import SCORE_PREFIX, Kind, Pairing
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import StageMaps, VitMapOptions, VitMaps, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, Results, collate, detect, with_trained_classes
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.task import (
-    DETECTIONS_FILE,
+    DETECTIONS,
     TASK,
     DetectOptions,
     DetectorSpec,
@@ -129,10 +129,10 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     outcomes, results = _outcomes(learner, dataset, detector, options, context)
     if context.ranks.first:
         for kind in kinds(detector, dataset):
-            outcomes |= resampled(DetectionMatches.from_outcomes(outcomes, kind))
+            outcomes |= resampled(Pairing.from_outcomes(outcomes, kind))
     context.cost.eval_seconds += time.monotonic() - start
     if context.folder and context.ranks.first:
-        write_atomic(context.folder / DETECTIONS_FILE, json.dumps(results).encode())
+        write_atomic(context.folder / DETECTIONS, json.dumps(results).encode())
     if options.epochs:
         about = {"classes": list(dataset.classes), "category_ids": list(dataset.category_ids)}
         about["upright"] = dataset.train is not None and dataset.train.upright
@@ -186,10 +186,10 @@ def maps(learner: DetectionLearner) -> VitMaps | StageMaps:
     return learner.maps
 
 
-def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
     """Save every image with what `predict` found on it. Raises UserError."""
-    names, ids = zip(*((item["name"], item["id"]) for item in found["coco"]["categories"]))
-    save_pictures(folder, CocoData.of_images(images, names, ids), found["coco"]["annotations"], len(images))
+    names, ids = zip(*((item["name"], item["id"]) for item in prediction["coco"]["categories"]))
+    save_pictures(folder, CocoData.of_images(images, names, ids), prediction["coco"]["annotations"], len(images))
 
 
 def _outcomes(
@@ -213,7 +213,7 @@ def rescore(outcomes: Outcomes) -> Scores:
     all_scores: Scores = {}
     for kind, prefix in SCORE_PREFIX.items():
         if any(name.startswith(f"{prefix}_") for name in outcomes):
-            all_scores |= scores(DetectionMatches.from_outcomes(outcomes, kind))
+            all_scores |= scores(Pairing.from_outcomes(outcomes, kind))
     return all_scores
 
 

@@ -91,10 +91,10 @@ def read_features(path: Path) -> Stored:
         return EMPTY
     kinds = (SafetensorError, OSError, ValueError, KeyError, TypeError)
     with unusable(f"{path}: damaged", *kinds), safe_open(path, framework="np") as file:
-        found, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
-    if written != _checksum(found):
+        content, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
+    if written != _checksum(content):
         raise UserError(f"{path}: damaged (its bytes are not those that were written)")
-    return found
+    return content
 
 
 def write_features(path: Path, content: Stored, about: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ class Extractor:
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
             missing = np.setdiff1d(needed, held.rows)
-            found = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
+            stored_seconds = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
             if len(missing):
                 held = held.merged(self._computed(split, missing, [image_of[row] for row in missing.tolist()], name))
                 if first:
@@ -176,7 +176,7 @@ class Extractor:
         self.entries.append(broadcast_object(path.stem))
         cores = 1 if context.on_gpu else torch.get_num_threads() + context.workers
         seconds, before = held.seconds[np.isin(held.rows, needed)].sum(), context.cost.extraction
-        spent = {"extraction_seconds": seconds, "found_hours": found * cores / 3600}
+        spent = {"extraction_seconds": seconds, "found_hours": stored_seconds * cores / 3600}
         context.cost.extraction = {name: before.get(name, 0.0) + float(value) for name, value in spent.items()}
         return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
 

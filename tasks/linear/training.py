@@ -262,9 +262,7 @@ def make_encoder(backbone: Backbone, blocks: int, avgpool: bool, context: Contex
     return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
 
 
-def hold_out_selection(
-    data: ClassificationData, options: LinearOptions, seed: int
-) -> tuple[ClassificationData, Split | None]:
+def hold_back(data: ClassificationData, options: LinearOptions, seed: int) -> tuple[ClassificationData, Split | None]:
     """Return the data without the training images that choose among `--lrs`, and these; without `--lrs` all data."""
     if not (options.lrs and options.epochs):
         return data, None
@@ -290,7 +288,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-    dataset, _ = hold_out_selection(dataset, options, context.seed)
+    dataset, _ = hold_back(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
@@ -304,7 +302,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    dataset, held = hold_out_selection(dataset, options, context.seed)
+    dataset, held = hold_back(dataset, options, context.seed)
     balanced = options.class_weights == "balanced"
     first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), balanced)
     learner = _for_rates(first, options)

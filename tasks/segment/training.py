@@ -256,9 +256,9 @@ def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions,
     }
 
 
-def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
     """Save the labels of every image as `folder`/NAME.png (see `file_name`) with a palette."""
-    for name, labels in zip(images.names, found["labels"]):
+    for name, labels in zip(images.names, prediction["labels"]):
         picture = Image.fromarray(labels)
         picture.putpalette(PALETTE)
         picture.save(folder / f"{file_name(name)}.png")

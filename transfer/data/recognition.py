@@ -115,10 +115,10 @@ def _kinds(folder: Path) -> list[str]:
 def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
     """Return the format and the keys that the files of a folder tell. Raises UsageError where they are unusual."""
     for name, tree in SHIPPED_MASKS.items():
-        if not missing_entries(folder, tree) and not any((folder / own).is_file() for own in OWN_NAMES):
-            own = {"classes", "first"} if (folder / "classes.txt").is_file() else set[str]()
+        if not missing_entries(folder, tree) and not any((folder / file).is_file() for file in OWN_NAMES):
             content = read_yaml(CONFIGS / "datasets" / f"{name}.yaml")
-            return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in {*content} - own}
+            keys = content.keys() - ({"classes", "first"} if (folder / "classes.txt").is_file() else set())
+            return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in keys}
     sample = _sample(folder)
     coco, masks = _coco_keys(folder, sample), _mask_keys(folder, sample)
     return ("coco", coco) if coco else ("masks", masks) if masks else None
@@ -156,9 +156,9 @@ def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
         for file in of_split:
             if f"{split}_images" not in keys and (image := _image_in(folder / file)):
                 places = sorted(sample, key=lambda place: word.search(place) is not None)
-                found = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
-                if found or f"{split}_annotations" not in keys:
-                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in found}
+                folders = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
+                if folders or f"{split}_annotations" not in keys:
+                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in folders}
     return keys and dict.fromkeys(f"{split}_annotations" for split in SPLITS) | keys
 
 

@@ -164,7 +164,7 @@ def choice_option(spec: DatasetSpec, key: str, *choices: str) -> str | None:
     return value
 
 
-def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
+def check_counts(spec: DatasetSpec, counted: dict[str, Any], *, absent: Collection[str] = ()) -> None:
     """Compare every number in `spec.counts` with what was found.
 
     Args:
@@ -176,7 +176,7 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
         UsageError: `counts` has an entry that is unknown.
         MissingInput: a number is another.
     """
-    have, expected = flat_counts(found), flat_counts(spec.counts or {})
+    have, expected = flat_counts(counted), flat_counts(spec.counts or {})
     for key in expected.keys() - have.keys():
         if key.split()[0] not in absent:
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
@@ -247,11 +247,11 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
     for path in named:
         if fits(path):
             return path.resolve()
-    found = sorted({path.resolve() for path in under if fits(path)})
-    if len(found) > 1:
-        listed = "\n".join(f"  {path}" for path in found)
-        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
-    return found[0] if found else None
+    matches = sorted({path.resolve() for path in under if fits(path)})
+    if len(matches) > 1:
+        listed = "\n".join(f"  {path}" for path in matches)
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {matches[0]}`")
+    return matches[0] if matches else None
 
 
 def _reason_not_held(path: Path, trees: Trees) -> str | None:

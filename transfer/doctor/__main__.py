@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,9 @@ def _backbone(options: BackboneCheckOptions) -> int:
     return int(not report.ok)
 
 
-def _speed(options: SpeedOptions) -> int:
-    resolve(options.backbone)  # before torch is imported
-    from transfer.doctor.speed import main
-
-    return main(options)
-
-
-def _gpu(_: GpuOptions) -> int:
-    from transfer.doctor.gpu import main
-
-    return main()
+def _run(module: str, options: Any) -> int:
+    """Run the command of a module, which imports torch."""
+    return importlib.import_module(module).main(options)
 
 
 def _data(options: DataOptions) -> int:
@@ -205,8 +198,8 @@ COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int]]] = {
     "": (DoctorOptions, _check),
     "data": (DataOptions, _data),
     "backbone": (BackboneCheckOptions, _backbone),
-    "speed": (SpeedOptions, _speed),
-    "gpu": (GpuOptions, _gpu),
+    "speed": (SpeedOptions, partial(_run, "transfer.doctor.speed")),
+    "gpu": (GpuOptions, partial(_run, "transfer.doctor.gpu")),
 }
 
 

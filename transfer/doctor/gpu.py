@@ -25,6 +25,7 @@ from transfer.cli.entry import package_version
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ALONE
+from transfer.doctor.options import GpuOptions
 from transfer.engine.device import DTYPES, choose_device, choose_precision, device_name, driver
 from transfer.evaluation.environment import source_state
 from transfer.measure.steps import Step
@@ -39,7 +40,7 @@ TOLERANCES = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1e-2}
 """Largest norm of the kernels' difference to float64, by that of the result."""
 
 
-def main() -> int:
+def main(_: GpuOptions) -> int:
     """Check all parts, print the table, and return 1 if one failed. Raises UserError without a GPU."""
     device, rows, failed = choose_device("cuda", ALONE), ["| part | result |", "|---|---|"], 0
     parts: dict[str, Callable[[torch.device], str]] = {

@@ -81,9 +81,8 @@ def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str
     painted = np.zeros((*labels.shape, 3), np.uint8)
     for label in present:
         painted[labels == label] = ImageColor.getrgb(_color(label))
-    return Image.blend(
-        image, Image.fromarray(painted), 0.5
-    ), f"{caption}: {', '.join(classes[label] for label in present)}"
+    names = ", ".join(classes[label] for label in present)
+    return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {names}"
 
 
 def _color(label: int) -> str:

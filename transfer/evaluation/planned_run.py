@@ -305,11 +305,11 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         data_world: how many processes share the images of a batch.
     """
     run_id, world = planned.run_id, processes(record)
-    made = ""
+    origin = ""
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
-        made = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
-    lines = [f"{run_id}: has a record, reused{made}"]
+        origin = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+    lines = [f"{run_id}: has a record, reused{origin}"]
     lacking = missing_files(Run(store.folder(run_id), record))
     if lacking and record.shared is None:
         lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")

@@ -94,9 +94,8 @@ def load_metrics(files: Sequence[str]) -> list[UsersMetric]:
         function = user_code.load_object(file)
         if isinstance(function, type) or not callable(function):
             raise UsageError(f"{file}: a metric is a function of the arrays of a run, and this is {function!r}")
-        metric = (
-            replace(function, file=file) if isinstance(function, UsersMetric) else UsersMetric(function, Metric(), file)
-        )
+        metric = function if isinstance(function, UsersMetric) else UsersMetric(function, Metric())
+        metric = replace(metric, file=file)
         if re.fullmatch(_RESERVED, metric.name) or metric.name in metrics:
             raise UsageError(f"{file}: the score name {metric.name} is taken; rename the metric")
         metrics[metric.name] = metric

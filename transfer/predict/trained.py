@@ -3,8 +3,8 @@
 A task says how by functions of its module, all optional: `restore(spec, options, context)` gives the model, else it is
 the backbone; `predict(model, images, options, context)` what `Prediction` holds; `features` likewise rows [M, D];
 `maps(model)` a function of images to maps [M, D, h, w], the last of which, and its mean as features, stand for the
-backbone's; `draw(images, found, folder)` pictures. Shapes: M images, G of a gallery, D channels, C classes, h x w token
-grid.
+backbone's; `draw(images, prediction, folder)` pictures. Shapes: M images, G of a gallery, D channels, C classes, h x w
+token grid.
 """
 
 import json
@@ -193,18 +193,18 @@ class Trained:
         model = restore(spec, self.options, context) if restore else create(spec, img_size=size)
         self.model = model.eval().to(context.device)
         self.backbone = next(part for part in self.model.modules() if isinstance(part, Backbone))
-        self.maps = own(self.model) if (own := self.task.function("maps")) else None
+        self.maps = make_maps(self.model) if (make_maps := self.task.function("maps")) else None
         if spec.weights == record.backbone["weights"] and self.backbone.weights_id != record.weights_id:
             raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
         self.view = view_of(self.options) if size else eval_transform(224)  # a detector has no images of one size
 
     def find(self, images: FileSplit, *, features: bool = False) -> dict[str, Any]:
         """Return what the task finds in images, or their features, where it says nothing else; arrays by name."""
-        predict, own = self.task.function("predict"), self.task.function("features")
+        predict, encode = self.task.function("predict"), self.task.function("features")
         if predict and not features:
             return predict(self.model, images, self.options, self.context)
-        if own:
-            return {"features": own(self.model, images, self.options, self.context).numpy()}
+        if encode:
+            return {"features": encode(self.model, images, self.options, self.context).numpy()}
         view, batch = SplitDataset(images, self.view), self.options.eval_batch_size
         return {"features": extract(self._pooled, view, self.context, batch_size=batch, label="features").numpy()}
 
@@ -244,14 +244,14 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
         raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")
-    found, *gallery = [model.find(files, features=features) for files in lists]
+    arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
-        cosine = cosine_similarity(found["features"].astype(float), gallery[0]["features"].astype(float))
+        cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
         columns = {file: column for column, file in enumerate(_real_paths(lists[1]))}
         for row, file in enumerate(_real_paths(lists[0])):
             if file in columns:
                 cosine[row, columns[file]] = np.nan
-        found |= {
+        arrays |= {
             "similarity": cosine,
             "gallery": np.array(list(lists[1].names)),
             "gallery_features": gallery[0]["features"],
@@ -259,8 +259,8 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     if maps:
         model.save_maps(lists[0], maps)
     if draw and pictures:
-        draw(lists[0], model.find(lists[0]) if features else found, pictures)
-    result = Prediction(lists[0], found)
+        draw(lists[0], model.find(lists[0]) if features else arrays, pictures)
+    result = Prediction(lists[0], arrays)
     if to:
         result.save(to, options.top)
     return result

@@ -3,7 +3,6 @@
 There shapes and devices are followed, and nothing is computed. B images, H x W pixels, D channels, h x w grid.
 """
 
-import logging
 import re
 import traceback
 from typing import Any
@@ -12,7 +11,6 @@ from unittest.mock import patch
 import timm
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -197,7 +195,6 @@ _COPIES = ("copy_", "_to_copy", "index", "_unsafe_index", "index_put", "index_pu
 """Operations that take tensors of the CPU beside those of a GPU."""
 _MIXTURE = r"same device|Mismatching \S+ device|\.numpy\(\)"
 """What torch and `_Separate` say where tensors of two devices meet."""
-logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # gets the traceback of every error raised
 _LIBRARIES = (*torch.__path__, *timm.__path__, *(str(ROOT / room) for room in ("backbones", "tasks", "transfer")))
 
 
@@ -221,9 +218,7 @@ def another_device(subject: Subject) -> None:
 def _run_elsewhere(subject: Subject, size: Size, train: bool) -> None:
     """Compute features of images of a size, and in training their gradients, by the model made for the square."""
     model, images = subject.backbone().train(train).to(_DEVICE), subject.images(size=size).to(_DEVICE)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode.allow_meta = True
-    with mode, _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
+    with _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
         features: Tensor = model(images)
         if features.device != _DEVICE:
             raise RuntimeError("features are not on the same device as images")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tasks.detect.coco.matching import (
     SCORE_PREFIX,
-    DetectionMatches,
     Kind,
+    Pairing,
     candidates,
     choose_objects,
     detections_from,
@@ -37,7 +37,7 @@ COCO_NAMES = tuple(COCO.numbers)
 class Averager:
     """The chosen ones of COCO's numbers, as a function of the weights of the images."""
 
-    def __init__(self, matches: DetectionMatches, names: Sequence[str] | None = None, *, most: int = 1):
+    def __init__(self, matches: Pairing, names: Sequence[str] | None = None, *, most: int = 1):
         """Compute what all weightings share.
 
         Args:
@@ -89,7 +89,7 @@ class Averager:
         return averages
 
 
-def _rows(matches: DetectionMatches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows(matches: Pairing, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the detections in the order of precision, and the place of each one's weight in the table of `means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
@@ -111,7 +111,7 @@ def _rows(matches: DetectionMatches, most: int) -> tuple[NDArray[Any], NDArray[A
 class AreaRange:
     """Detections and objects of one area range; right detections by group, within it in the order of precision."""
 
-    def __init__(self, matches: DetectionMatches, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
+    def __init__(self, matches: Pairing, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
         """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
         self.categories = categories = len(matches.categories)
         self.thresholds = count = len(matches.scoring.ious)
@@ -204,7 +204,7 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(fewest, 1).astype(np.int64)
 
 
-def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> DetectionMatches:
+def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Pairing:
     """Pair detections with the objects of a dataset's validation split; see `objects_of`.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
@@ -228,7 +228,7 @@ def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -
     matched, ignored = choose_objects(pairs, detections, objects, areas, thresholds)
     # pycocotools sorts the detections of a category stably, and meets them by image
     order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
-    return DetectionMatches(
+    return Pairing(
         kind=kind,
         sample=np.array([image.file_name for image in images], dtype=np.str_),
         categories=categories,
@@ -245,14 +245,14 @@ def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -
     )
 
 
-def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], DetectionMatches]]:
+def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], Pairing]]:
     """Yield "box" and "mask", each with the ends of those of the names that begin so, and the matches."""
     for kind, prefix in SCORE_PREFIX.items():
         if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
-            yield prefix, short, DetectionMatches.from_outcomes(outcomes, kind)
+            yield prefix, short, Pairing.from_outcomes(outcomes, kind)
 
 
-def resampled(matches: DetectionMatches) -> dict[str, NDArray[Any]]:
+def resampled(matches: Pairing) -> dict[str, NDArray[Any]]:
     """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
 
     nan where a resample has no object of the number's size.
@@ -264,7 +264,7 @@ def resampled(matches: DetectionMatches) -> dict[str, NDArray[Any]]:
     return {f"resampled_{prefix}_{name}": column for name, column in zip(names, columns)}
 
 
-def by_class(matches: DetectionMatches, names: Sequence[str]) -> NDArray[Any]:
+def by_class(matches: Pairing, names: Sequence[str]) -> NDArray[Any]:
     """Return the numbers of each category [1 + B, numbers, K]: first the scores, then on the resamples of `resampled`.
 
     nan where a category has no object of the number's size.
@@ -274,7 +274,7 @@ def by_class(matches: DetectionMatches, names: Sequence[str]) -> NDArray[Any]:
     return np.stack([averager.by_class(row) for row in (np.ones_like(weights[0]), *weights)])
 
 
-def scores(matches: DetectionMatches) -> dict[str, float]:
+def scores(matches: Pairing) -> dict[str, float]:
     """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches.
 
     A number is left out where the dataset has no object of its size (pycocotools says -1).

@@ -147,7 +147,7 @@ SCORE_PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
 
 
 @dataclass(frozen=True, eq=False)
-class DetectionMatches:
+class Pairing:
     """Result of pairing detections with objects: everything that `scores` needs, as flat arrays.
 
     Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
@@ -191,7 +191,7 @@ class DetectionMatches:
         return {"sample": self.sample, **arrays}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "DetectionMatches":
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Pairing":
         """Restore the matches from their `outcomes`; scores are bit-exact."""
         names = {name: f"{SCORE_PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
         changed = json.loads(str(outcomes.get(f"{SCORE_PREFIX[kind]}_scoring", ["{}"])[0]))
@@ -205,7 +205,7 @@ class DetectionMatches:
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
 
 
-ARRAYS = tuple(entry.name for entry in fields(DetectionMatches) if entry.name not in ("kind", "sample", "scoring"))
+ARRAYS = tuple(entry.name for entry in fields(Pairing) if entry.name not in ("kind", "sample", "scoring"))
 
 
 Pairs = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tasks.detect.coco.averages import Averager, resampled
-from tasks.detect.coco.matching import DetectionMatches
+from tasks.detect.coco.matching import Pairing
 from tasks.ranking.metrics import rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.tasks.detect.coco.cases import evaluate
@@ -95,7 +95,7 @@ def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) 
         times = weights[index][np.argsort(np.argsort(outcomes["sample"]))]
         for name in ("box_AP", "mask_AP50", "mask_ARs"):
             kind = "bbox" if name.startswith("box") else "segm"
-            again = Averager(DetectionMatches.from_outcomes(outcomes, kind), most=int(times.max())).means(times)
+            again = Averager(Pairing.from_outcomes(outcomes, kind), most=int(times.max())).means(times)
             assert outcomes[f"resampled_{name}"][index] == again[name.partition("_")[2]]
 
 

@@ -84,8 +84,8 @@ def read_split(
 def _read_index(file: Path) -> Index:
     """Return the columns of a file, from its index where there is one."""
     large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
-    if large and (kept := load_index(file, COCO_VERSION, stamp)):
-        return kept
+    if large and (stored := load_index(file, COCO_VERSION, stamp)):
+        return stored
     index = _parse(file, file.read_bytes())
     if large and settled:
         keep_index(file, COCO_VERSION, stamp, index)

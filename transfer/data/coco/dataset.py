@@ -93,8 +93,8 @@ class CocoData(OpenedData):
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of objects of each class by split, crowds apart."""
         splits = {name: split for name, split in (("train", self.train), ("val", self.val)) if split}
-        kept = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
-        return {name: ("objects of a class", self.classes, np.bincount(labels)) for name, labels in kept.items()}
+        labels_of = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
+        return {name: ("objects of a class", self.classes, np.bincount(labels)) for name, labels in labels_of.items()}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
@@ -142,20 +142,20 @@ def open_coco(
     upright = dataset_spec.choice_option(spec, "exif", "apply", "ignore") == "apply"
     scoring = scoring_of(spec)
     if spec.reader:
-        (root, read), said = _by_user(spec, data), list[str]()
+        (root, read), remarks = _by_user(spec, data), list[str]()
     else:
-        root, layout, said = _layout(spec, data)
+        root, layout, remarks = _layout(spec, data)
         read = {name: read_split(name, root / at, root / to, boxes=boxes) for name, (at, to) in layout.items()}
     splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=upright) for name, split in splits.items()}
-    said += notes
+    remarks += notes
     dropped = {name: counts for name, (_, _, counts) in read.items()}
     if regions := any(map(spec.options.get, REGIONS)):
         splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
-        said += [f"{SPLIT_TITLES[name]}: {note}" for note in split.notes]
+        remarks += [f"{SPLIT_TITLES[name]}: {note}" for note in split.notes]
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
-        said += [f"{number} {SPLIT_TITLES[name]} objects {text}" for number, least, text in counts if number > least]
+        remarks += [f"{number} {SPLIT_TITLES[name]} objects {text}" for number, least, text in counts if number > least]
     dataset_spec.check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
@@ -164,7 +164,7 @@ def open_coco(
         splits = _choose_images(splits, subset, skip=drop_corrupt)
     splits, skipped, notes = check_images(spec.name, splits, skip=drop_corrupt)
     _check_usable(splits)
-    said += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
+    remarks += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
     changing = [*REGIONS] if regions else []
     if boxes == "from_polygons":
         changing.append("boxes")
@@ -187,7 +187,7 @@ def open_coco(
         pictures=pictures_of([[1, *size] for split in splits.values() for size in split.sizes().astype(int).tolist()]),
     )
     shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
-    return replace(opened, notes=(*said, *notes, *shared))
+    return replace(opened, notes=(*remarks, *notes, *shared))
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
@@ -254,8 +254,8 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
     for split, categories, _ in read.values():
         used |= {[*categories][label] for label in np.unique(split.label)}
     ranked = sorted(names, key=lambda number: (number not in used, number))
-    kept = {names[number]: number for number in reversed(ranked)}
-    classes = {number: names[number] for number in sorted(kept.values())}
+    number_of = {names[number]: number for number in reversed(ranked)}
+    classes = {number: names[number] for number in sorted(number_of.values())}
     label_of = {name: label for label, name in enumerate(classes.values())}
     splits: Splits = {}
     for title, (split, categories, _) in read.items():
@@ -264,7 +264,8 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
     notes = list[str]()
     if lone:
         notes.append(f"categories in only one split (id, name): {shortened(lone)}")
-    if merged := [f"{number} is {kept[name]} ({name})" for number, name in names.items() if number != kept[name]]:
+    others = {number: name for number, name in names.items() if number != number_of[name]}
+    if merged := [f"{number} is {number_of[name]} ({name})" for number, name in others.items()]:
         notes.append(f"categories with the same name were merged: {shortened(merged)}")
     return splits, classes, notes
 

@@ -131,13 +131,13 @@ def with_regions(
         if name not in classes.values():
             guess = did_you_mean(str(name), [*classes.values()])
             raise UsageError(f"{spec.name}: `ignore_classes` has {name!r}, which is no category{guess}")
-    kept = {number: name for number, name in classes.items() if name not in names}
-    labels = np.array([[*kept].index(number) if number in kept else -1 for number in classes], dtype=np.int64)
-    found, counts = dict(splits), dict(dropped)
+    remaining = {number: name for number, name in classes.items() if name not in names}
+    labels = np.array([[*remaining].index(number) if number in remaining else -1 for number in classes], dtype=np.int64)
+    marked_splits, counts = dict(splits), dict(dropped)
     for part, split in splits.items():
         label = labels[split.label]
         region = (label < 0) | (split.ignored & (flag == "region"))
         marked = replace(split, label=label, crowd=split.crowd | region, ignored=split.ignored & ~region)
         trained, faults = fit_boxes(marked)
-        found[part], counts[part] = replace(marked, trained=trained), dropped[part] | faults
-    return found, kept, counts
+        marked_splits[part], counts[part] = replace(marked, trained=trained), dropped[part] | faults
+    return marked_splits, remaining, counts

@@ -210,7 +210,7 @@ class CocoSplit:
         rows = np.flatnonzero(keep[self.image])
         columns = {name: getattr(self, name)[rows] for name in OBJECT_COLUMNS}
         columns["image"] = (np.cumsum(keep) - 1)[columns["image"]]
-        images = [image for image, kept in zip(self.images, keep) if kept]
+        images = [image for image, is_wanted in zip(self.images, keep) if is_wanted]
         return replace(self, images=images, segmentations=self.segmentations.select(rows), **columns)
 
 
@@ -233,16 +233,16 @@ def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int,
     Raises:
         UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    kept, skipped, turns = {}, 0, list[int]()
+    readable, skipped, turns = {}, 0, list[int]()
     for part, split in splits.items():
         listing = ["turn and size, or fault", *split.files().stamps(range(len(split.images)))]
         bad, looks = unreadable(split.look, listing, name=name, skip=skip)
-        kept[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
-        _check_sizes(kept[part], looks)
+        readable[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
+        _check_sizes(readable[part], looks)
         skipped += len(bad)
         turns += [turn for turn, *_ in looks]
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return kept, skipped, orientation_notes(turns, read)
+    return readable, skipped, orientation_notes(turns, read)
 
 
 def _sizes(looks: Iterable[Look], upright: bool) -> list[tuple[int, int]]:

@@ -187,15 +187,15 @@ def choose_splits(
     notes: list[str] = []
     for key, usual in SPLITS.items():
         named = text_option(spec, key)
-        found = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
-        if named and not found:
+        parts = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
+        if named and not parts:
             raise MissingInput(f"{spec.name}: {place}: {form.format(named)} not found (key `{key}`)")
-        while key == "val" and found and (reason := unlabelled(found[next(iter(found))], chosen.get("train"))):
-            notes.append(f"{form.format(next(iter(found)))} has {reason}")
-            del found[next(iter(found))]
-        if found:
-            name, *others = found
-            chosen[key] = found[name]
+        while key == "val" and parts and (reason := unlabelled(parts[next(iter(parts))], chosen.get("train"))):
+            notes.append(f"{form.format(next(iter(parts)))} has {reason}")
+            del parts[next(iter(parts))]
+        if parts:
+            name, *others = parts
+            chosen[key] = parts[name]
             if key == "val" and not named and "generator" not in spec.options:
                 left = f", not {', '.join(map(form.format, others))}" if others else ""
                 notes.append(f"evaluated on {form.format(name)}{left}")

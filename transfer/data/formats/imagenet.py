@@ -113,8 +113,8 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
             raise ValueError(f"labels: {shortened(used - {*range(classes)})}; they must be from 0 to {classes - 1}")
     labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
-    kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
-    return kept, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
+    relabelled = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
+    return relabelled, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
 
 
 def imagenet_test(spec: DatasetSpec, data: Path | None) -> FoundLayout:

@@ -67,7 +67,7 @@ class MaskSplit(FileSplit):
     """uint8 [256]: the label of each value in a mask, 0..C-1, or `IGNORED`, or `NO_CLASS`."""
     values: NDArray[Any] = field(default_factory=partial(np.zeros, 256, np.int64), kw_only=True)
     """Pixels of each value in the masks that were checked, int64 [256]."""
-    found: dict[str, list[int]] = field(default_factory=dict, kw_only=True)
+    faulty: dict[str, list[int]] = field(default_factory=dict, kw_only=True)
     """Indices of these masks by what they are: `IN_JPEG`, and so on."""
 
     def mask(self, index: int) -> Image.Image:
@@ -76,7 +76,7 @@ class MaskSplit(FileSplit):
             return Image.fromarray(self.table[_values(file)])
 
     def look(self, index: int) -> Look:
-        """Return what is said of the image, what its mask is (see `found`), and for each value v of its n pixels
+        """Return what is said of the image, what its mask is (see `faulty`), and for each value v of its n pixels
         256 n + v, after their colors in the palette, if there is one.
 
         Raises:
@@ -106,17 +106,17 @@ class MaskSplit(FileSplit):
         return {count % 256 for count in self.look(index)[6:]}
 
     def keep(self, looks: Sequence[Look]) -> None:
-        """Set `values` and `found`."""
+        """Set `values` and `faulty`."""
         counts = np.fromiter(chain.from_iterable(look[6:] for look in looks), np.int64)
-        self.values, self.found = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
+        self.values, self.faulty = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
         palette: dict[int, tuple[int, int]] = {}
         for index, look in enumerate(looks):
             for kind in look[4]:
-                self.found.setdefault(kind, []).append(index)
+                self.faulty.setdefault(kind, []).append(index)
             for count, color in zip(look[6:], look[5]):
                 known, first = palette.setdefault(count % 256, (color, index))
                 if color != known:
-                    self.found.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
+                    self.faulty.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
 
     def of_labels(self) -> NDArray[Any]:
         """Return the pixels of each class, int64 [C], in all masks that were checked."""
@@ -312,7 +312,7 @@ def _unusable(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
     if "values" in spec.options:
         settled.append("set `values`")
     for split in splits:
-        for kind, indices in split.found.items():
+        for kind, indices in split.faulty.items():
             if not any(key in kind for key in settled):
                 masks_of.setdefault(kind, []).extend(map(split.masks.path, indices))
     faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in masks_of.items()]

@@ -60,7 +60,7 @@ class ReidData(OpenedData):
     @property
     def parts(self) -> dict[str, list[Sample]]:
         """The lists by name."""
-        return {part: getattr(self, part) for part in layouts.REID_PARTS}
+        return {part: getattr(self, part) for part in layouts.LISTS}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
@@ -190,7 +190,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     rows = rows_by_split(
         spec,
         result,
-        layouts.REID_PARTS,
+        layouts.LISTS,
         "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int, or of "
         "(path, identity) without cameras",
         _has_numbers,

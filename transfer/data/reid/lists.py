@@ -24,8 +24,8 @@ from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.core.grouped import grouped_by
 from transfer.core.machine_errors import install_command
 from transfer.data.reid.market1501 import (
+    LISTS,
     ONE_EACH,
-    REID_PARTS,
     Row,
     Sample,
     Splits,
@@ -179,7 +179,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         count = len(json.loads(Path(opened.split_path).read_bytes())) if hasattr(opened, "split_path") else 1
         if chosen := chosen_split(spec, count):
             opened = _open(kind, links, root, spec.name, split_id=chosen)
-        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in REID_PARTS)
+        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in LISTS)
     splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
     if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
         splits.train = []

@@ -18,9 +18,9 @@ from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0
-REID_PARTS = ("train", "query", "gallery")
-MARKET_FOLDERS = dict(zip(REID_PARTS, ("bounding_box_train", "query", "bounding_box_test")))
-PART_FOLDERS = {"market1501": MARKET_FOLDERS, "reid_folders": {part: part for part in REID_PARTS}}
+LISTS = ("train", "query", "gallery")
+MARKET_FOLDERS = dict(zip(LISTS, ("bounding_box_train", "query", "bounding_box_test")))
+PART_FOLDERS = {"market1501": MARKET_FOLDERS, "reid_folders": {part: part for part in LISTS}}
 """The usual names of the folders, by format."""
 ONE_EACH = "one per identity"
 Row = tuple[str, str, str]  # file, identity, camera
@@ -72,7 +72,7 @@ def trees_of(spec: DatasetSpec) -> Trees | None:
 def list_files(spec: DatasetSpec) -> dict[str, str]:
     """Return the list files that the keys `train`, `query` and `gallery` name, as paths below the dataset's folder."""
     files: dict[str, str] = {}
-    for part in REID_PARTS:
+    for part in LISTS:
         name = text_option(spec, part)
         if name and name != ONE_EACH:
             files[part] = name
@@ -116,7 +116,7 @@ def splits_of(rows: dict[str, list[Row]], *, numbers: bool = True) -> Splits:
     parts: dict[str, list[Sample]] = {}
     for part, listed in rows.items():
         parts[part] = [Sample(file, people[name], cameras[camera]) for file, name, camera in listed]
-    train, query, gallery = (parts.get(part, []) for part in REID_PARTS)
+    train, query, gallery = (parts.get(part, []) for part in LISTS)
     return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
 
 
@@ -145,7 +145,7 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not without_cameras(spec):
         wanted.append("camera")
     pattern, groups = _pattern(spec, wanted)
-    rows: dict[str, list[Row]] = {part: [] for part in REID_PARTS}
+    rows: dict[str, list[Row]] = {part: [] for part in LISTS}
     others = []
     folders = {part: text_option(spec, part) or usual for part, usual in PART_FOLDERS[spec.format].items()}
     for part, place in folders.items():
@@ -207,7 +207,7 @@ def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[
     Raises:
         UserError: there are fewer than N of either.
     """
-    train, query, gallery = (parts[part] for part in REID_PARTS)
+    train, query, gallery = (parts[part] for part in LISTS)
     people = {sample.identity for sample in matched_queries(query, gallery)}
     others = [sample for sample in gallery if sample.identity not in people]
     trainable = len({sample.identity for sample in train})
@@ -216,13 +216,11 @@ def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
     ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))
-    kept = {*ranked[: round(len(others) * n / len(people))]}
-    kept.update(sample for sample in gallery if sample.identity in tested)
-    return {
-        "train": [sample for sample in train if sample.identity in trained],
-        "query": [sample for sample in query if sample.identity in tested],
-        "gallery": [sample for sample in gallery if sample in kept],
-    }
+    retained = {*ranked[: round(len(others) * n / len(people))]}
+    retained.update(sample for sample in gallery if sample.identity in tested)
+    gallery = [sample for sample in gallery if sample in retained]
+    query = [sample for sample in query if sample.identity in tested]
+    return {"train": [sample for sample in train if sample.identity in trained], "query": query, "gallery": gallery}
 
 
 def matched_queries(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:

@@ -84,17 +84,17 @@ def unreadable(
             return str(error).removesuffix(LEAVE_OUT)
 
     verdicts = read_once(verdict, listing, f"checking {name}")
-    bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
+    bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
     if bad and not skip:
         fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
         listed = _list_some([*bad.values()])
         raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
-    return np.array([*bad], dtype=np.int64), [found for found in verdicts if not isinstance(found, str)]
+    return np.array([*bad], dtype=np.int64), [result for result in verdicts if not isinstance(result, str)]
 
 
-def orientation_notes(found: Sequence[int], read: str) -> list[str]:
+def orientation_notes(orientations: Sequence[int], read: str) -> list[str]:
     """Return a note on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
-    turned = sum(turn > 1 for turn in found)
+    turned = sum(turn > 1 for turn in orientations)
     return [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
 
 
@@ -112,11 +112,11 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
     key = f"read/{hashlib.sha256(state.encode()).hexdigest()}.json"
     count = len(listing) - 1
     try:
-        kept = json.loads(recall(key) or b"")
+        stored = json.loads(recall(key) or b"")
     except ValueError:
-        kept = None
-    if isinstance(kept, list) and len(kept) == count:
-        return kept
+        stored = None
+    if isinstance(stored, list) and len(stored) == count:
+        return stored
     values = list(in_threads(value, range(count), what, unit=" images"))
     remember(key, json.dumps(values).encode(), what=what)
     return values

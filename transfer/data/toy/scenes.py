@@ -131,8 +131,8 @@ def _card(pixels: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
         near = np.flatnonzero(inked[max(row - border, 0) : row + border + 1].any(axis=0))
         if len(near):
             mask[row, max(near[0] - border, 0) : near[-1] + border + 1] = True
-    kept = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
-    return mask[kept], strokes[kept]
+    window = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
+    return mask[window], strokes[window]
 
 
 def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:

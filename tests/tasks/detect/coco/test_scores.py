@@ -8,7 +8,7 @@ import pytest
 from backbones.spec import resolve
 from tasks.detect.coco import averages
 from tasks.detect.coco.averages import RECALLS, Averager, _needed, by_class, resampled, scores
-from tasks.detect.coco.matching import SCORE_PREFIX, DetectionMatches
+from tasks.detect.coco.matching import SCORE_PREFIX, Pairing
 from tasks.detect.task import TASK
 from tests.tasks.detect.coco.cases import (
     drawn,
@@ -188,7 +188,7 @@ def stated(**options):
 def test_every_class_is_scored_as_by_pycocotools(kind, options):
     truth, results = drawn(3, crowded=True)
     scoring = stated(**options)
-    matches = DetectionMatches.from_outcomes(evaluate(truth, results, kind, scoring).outcomes(), kind)
+    matches = Pairing.from_outcomes(evaluate(truth, results, kind, scoring).outcomes(), kind)
     expected = official_by_class(truth, results, kind, scoring)
     found = Averager(matches).by_class(np.ones(12, dtype=np.int64))
     np.testing.assert_allclose(found, [*expected.values()], atol=1e-9)
