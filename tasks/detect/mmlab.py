@@ -101,7 +101,9 @@ def _arguments(rois: Tensor, shape: Sequence[int], **options: Any) -> tuple[Any,
     return rois, options["spatial_scale"], *size, *shape, ratio, options["aligned"]
 
 
-OPERATORS = (nms, roi_align_forward, roi_align_backward)
+OPS: dict[str, Callable[..., Any]] = {
+    operator.__name__: operator for operator in (nms, roi_align_forward, roi_align_backward)
+}
 
 
 class MissingOp(UserError, NotImplementedError):
@@ -114,7 +116,7 @@ class Bridge(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name, __doc__)
         self.__spec__ = ModuleSpec(name, loader=None, origin=__file__)
-        vars(self).update({operator.__name__: operator for operator in OPERATORS})
+        vars(self).update(OPS)
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("__"):
