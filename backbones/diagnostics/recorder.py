@@ -171,14 +171,14 @@ class Recorder:
         hooks.enter_context(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)))
 
     def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
-        reasons = grouped_by(blocks, lambda block: why_no_weights(getattr(block.module, "attn", None)))
+        reasons = grouped_by(blocks, lambda block: why_no_attention_weights(getattr(block.module, "attn", None)))
         for block in reasons.pop("", []):
             hooks.enter_context(weights_shown(block.module.attn, partial(show, block.name)))
         for reason, without in reasons.items():
             self.missing.append(f"attention weights of {', '.join(block.name for block in without)}: {reason}")
 
 
-def why_no_weights(attention: Any) -> str:
+def why_no_attention_weights(attention: Any) -> str:
     """Return why an attention's weights cannot be computed; empty when they can."""
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
@@ -267,7 +267,7 @@ class TokenWatch:
 
 def _without_channels(facts: dict[str, Any]) -> dict[str, Any]:
     """Return facts without the lists that have a value for each channel."""
-    return {name: value for name, value in facts.items() if name == "weights" or not isinstance(value, list)}
+    return {name: value for name, value in facts.items() if not isinstance(value, list)}
 
 
 class BlockWatch:

@@ -27,7 +27,7 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         progress: whether bars and lines about the runs go to stderr.
 
     Raises:
-        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing of that
+        UserError: as `evaluate_command`; also if a test set holds training images, see `overlap_notes`. Nothing of that
             command has run then.
     """
     result = Evaluation()
@@ -36,13 +36,13 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         names = (*joined, *getattr(command.options, "test_dataset", ()))
         if names:
             _check(command, task, names, _printer(progress))
-        trained = evaluate(command, task, inputs, progress)
+        trained = evaluate_command(command, task, inputs, progress)
         result.add(trained)
         for record in trained.records if names else []:
             if not record.training_failed:
                 scoring = _scoring(command, record, names)
                 test_inputs = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
-                result.add(evaluate(scoring, task, test_inputs, progress))
+                result.add(evaluate_command(scoring, task, test_inputs, progress))
     return result
 
 
@@ -81,7 +81,7 @@ def _printer(progress: bool) -> Callable[[str], None]:
     return partial(print_safe, file=sys.stderr) if progress else lambda text: None
 
 
-def evaluate(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
+def evaluate_command(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
     """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:

@@ -28,7 +28,7 @@ from transfer.engine.device import choose_device, choose_precisions, device_name
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish_run, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.record import Record
@@ -74,7 +74,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
 
 
 def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
-    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate`.
+    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate_command`.
 
     Args:
         inputs: of the command; its datasets are opened unless they are.
@@ -135,7 +135,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         record = _record(planned, context, store)
         result.records.append(record)
         if context.ranks.first:
-            finish(planned, record, store)
+            finish_run(planned, record, store)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them

@@ -285,14 +285,14 @@ def reuse(command: Command, task: Task, inputs: ResolvedInputs, say: Callable[[s
         for line in reuse_messages(record, planned, store, 1):
             say(line)
         try:
-            finish(planned, record, store)
+            finish_run(planned, record, store)
         except UserError as error:
             say(f"error: {planned.run_id}: {error}")
             result.failures.append(RunFailed(planned.run_id, error))
     return result
 
 
-def finish(planned: PlannedRun, record: Record, store: Store) -> None:
+def finish_run(planned: PlannedRun, record: Record, store: Store) -> None:
     """Create the extra files of a run with scores, on which no score depends."""
     if not record.training_failed:
         planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
