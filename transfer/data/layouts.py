@@ -9,7 +9,7 @@ archives:
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,7 @@ UNDIVIDED = ("market1501", "reid_folders", "msmt17", "reid_lists", "torchreid", 
 
 def wanted_splits(keys: Mapping[str, Any], splits: Iterable[str] = SPLITS) -> list[str]:
     """Return the names of splits that the keys `train` and `val` give, or the usual ones."""
-    names = list[str]()
-    for split in splits:
-        names += [keys[split]] if keys.get(split) else SPLITS[split]
-    return names
+    return [*chain.from_iterable([keys[split]] if keys.get(split) else SPLITS[split] for split in splits)]
 
 
 def is_largest(tree: Collection[str], trees: Iterable[Collection[str]]) -> bool:

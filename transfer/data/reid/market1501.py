@@ -71,12 +71,8 @@ def trees_of(spec: DatasetSpec) -> Trees | None:
 
 def list_files(spec: DatasetSpec) -> dict[str, str]:
     """Return the list files that the keys `train`, `query` and `gallery` name, as paths below the dataset's folder."""
-    files: dict[str, str] = {}
-    for part in LISTS:
-        name = text_option(spec, part)
-        if name and name != ONE_EACH:
-            files[part] = name
-    return files
+    files = {part: text_option(spec, part) or ONE_EACH for part in LISTS}
+    return {part: file for part, file in files.items() if file != ONE_EACH}
 
 
 def without_cameras(spec: DatasetSpec) -> bool:
