@@ -50,11 +50,11 @@ def create(
         UsageError: an unknown name, key or value, or a size that the patch does not divide.
         UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
-    named = isinstance(name_or_spec, str)
-    spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
+    is_name = isinstance(name_or_spec, str)
+    spec = resolve(name_or_spec, **overrides) if is_name else override(name_or_spec, **overrides)  # type: ignore[arg-type]
     located = find_weights(spec)
     backbone = Backbone(build_model(spec, located, img_size, classes), located.weights_id)
-    if named and (line := str(backbone.loaded or "")):  # of a specification a run says it
+    if is_name and (line := str(backbone.loaded or "")):  # of a specification a run says it
         warnings.warn(line, stacklevel=2)
     return backbone
 
@@ -257,8 +257,8 @@ class Backbone(nn.Module):
 
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            named = iter([*self.model.named_parameters(), (_AFTER_ALL_LAYERS, None)])
-            layers = group_with_matcher(named, self.model.group_matcher(coarse=False), reverse=True)
+            parameters = iter([*self.model.named_parameters(), (_AFTER_ALL_LAYERS, None)])
+            layers = group_with_matcher(parameters, self.model.group_matcher(coarse=False), reverse=True)
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
 

@@ -59,10 +59,10 @@ def build_model(spec: BackboneSpec, located: Located, img_size: Size | None = No
         # of a classifier that is fresh, or stands beside the model
         apart = names if head and (head.beside or classes != "trained") else set()
         rest = load_weights(model, network, located, spec, apart)
-        named = (network.layout, network.name, network.others, len(network.left_out))
+        facts = (network.layout, network.name, network.others, len(network.left_out))
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in network.state.values()}
         rounded = ", ".join(sorted(dtypes & {"float16", "bfloat16"}))
-        loaded = Loaded(spec.weights, *named, positions, whose, *rest, gelu, rounded)
+        loaded = Loaded(spec.weights, *facts, positions, whose, *rest, gelu, rounded)
     if head and classes == "trained":
         head.load(network.state)
     return model, spec, loaded, count, head
@@ -110,8 +110,8 @@ def _with_pixel_statistics(
         statistics, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
     elif not located.folder and not released:
         theirs = f"{statistics['mean']}, {statistics['std']} of timm's {usual.get('tag')} weights"
-        named = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
-        whose = f"{named}, not known to be this file's (--mean, --std)"
+        origin = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
+        whose = f"{origin}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
         other = network.statistics and with_statistics(replace(spec, mean=None, std=None), statistics) != spec
         whose = f"{AS_CONFIGURED}, not those of {network.layout}" if other else AS_CONFIGURED
@@ -162,12 +162,12 @@ def check_features(features: Any, spec: BackboneSpec, size: tuple[int, int], dim
     if isinstance(features, Tensor) and features.is_floating_point():
         if features.ndim == 2 and features.shape[0] == 1 and dim in (None, features.shape[1]):
             return
-        given = f"a tensor {list(features.shape)}"
+        output = f"a tensor {list(features.shape)}"
     else:
-        given = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
+        output = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
     wanted = f"floats [1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
     image = [1, spec.in_chans, *size]
-    raise UserError(f"backbone {spec.name}: an image {image} gives {given}; features are wanted, {wanted}")
+    raise UserError(f"backbone {spec.name}: an image {image} gives {output}; features are wanted, {wanted}")
 
 
 def _create_timm_model(

@@ -100,11 +100,11 @@ def check_signature(part: str, text: str, source: Any) -> None:
         signature = inspect.signature(source)
     except (TypeError, ValueError):  # something compiled has no signature
         return
-    names, given = CONTRACTS[part][0], list(signature.parameters)
-    moved = any(given.index(name) != place for place, name in enumerate(names) if name in given)
+    names, parameters = CONTRACTS[part][0], list(signature.parameters)
+    moved = any(parameters.index(name) != place for place, name in enumerate(names) if name in parameters)
     if moved or not _binds(signature, *names):
         kinds = f" ({_ATTENTIONS})" if part.startswith("attention") else ""
-        raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(given)})")
+        raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(parameters)})")
 
 
 def _keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

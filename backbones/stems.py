@@ -91,8 +91,8 @@ class StemSpec:
         convs = len(self.norms) - 1
         strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
         if (product := math.prod(strides)) != patch:
-            given = ",".join(map(str, strides))
-            raise UsageError(f"stem '{self}': the strides {given} multiply to {product}, not to the patch size {patch}")
+            text = ",".join(map(str, strides))
+            raise UsageError(f"stem '{self}': the strides {text} multiply to {product}, not to the patch size {patch}")
         kernels = () if self.kernels == _default_kernels(convs, patch) else self.kernels
         widths = () if self.widths == ("64",) * convs else self.widths
         return replace(self, strides=strides, kernels=kernels, widths=widths)

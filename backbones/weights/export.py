@@ -88,7 +88,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     if any((getattr(spec, name) or False) != value and getattr(spec, name) != value for name, value in _PLAIN.items()):
         return {}
     arch, arguments = VITS[spec.arch], config.get("model_args", {})
-    given = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
+    kept_arguments = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
     sizes = {
         "patch_size": spec.patch,
         "embed_dim": arch.dim,
@@ -98,7 +98,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     pooling = {"global_pool": POOLS[spec.pool or "cls"], "class_token": spec.pool != "gap"}
     others = {"no_embed_class": not spec.cls_pos_embed, "fc_norm": False, "dynamic_img_size": True}
     name = f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224"
-    return {"architecture": name, "model_args": {**given, **sizes, **pooling, **others}}
+    return {"architecture": name, "model_args": {**kept_arguments, **sizes, **pooling, **others}}
 
 
 def timm_preprocessing(scored: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,9 +186,9 @@ def export(
         for name, content in (extra or {}).items():
             if name in (exports.PRETRAIN, exports.EXPORT_FACTS):
                 options = content.get("options", {})
-                named = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
+                copies = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
                 content = content | {exports.SCHEMA: exports.VERSION, exports.SUMS: sums}
-                content |= {"options": options | named} if named else {}
+                content |= {"options": options | copies} if copies else {}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / exports.CONFIG, file)  # the format's writer keeps all others out

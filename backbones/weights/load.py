@@ -248,8 +248,8 @@ def _choose(
     """Return the prefix of the network that is taken; `words` are those of `_words`."""
     part = f".{(key or '').strip('.')}."
     below = {(f".{name}".partition(part)[0] + part)[1:] for name in tensors if part in f".{name}"}
-    named = [prefix for prefix, name in names.items() if key in (None, name)]
-    prefixes = named or [prefix for prefix in names if part in f".{prefix}"] or [*below]
+    by_name = [prefix for prefix, name in names.items() if key in (None, name)]
+    prefixes = by_name or [prefix for prefix in names if part in f".{prefix}"] or [*below]
     ranks: dict[str, tuple[bool, ...]] = {}
     for prefix in prefixes:
         title = {*re.split(r"[._]", prefix.lower())}

@@ -227,10 +227,10 @@ def make_learner(
 ) -> DetectionLearner:
     """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
     backbone = create(spec, drop_path=options.drop_path, **overrides)
-    given = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
+    settings = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
     taps = _taps(backbone, options) if options.pyramid == "taps" else (-1,)
     grid = (options.size[0] // backbone.stride, options.size[1] // backbone.stride)
-    kind = VitMapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **given)
+    kind = VitMapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **settings)
     built = build_detector(detector, make_maps(backbone, kind), options.pyramid, classes, ignore_iof=options.ignore_iof)
     return DetectionLearner(built, norm_eval=options.norm_eval)
 

@@ -122,8 +122,8 @@ class LinearLearner(Learner):
 
     def heads(self) -> dict[str, Tensor]:
         """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
-        named = {"head": self._head(), "best": self.best_head}
-        return {f"{name}.{key}": tensor for name, head in named.items() for key, tensor in head.items()}
+        heads = {"head": self._head(), "best": self.best_head}
+        return {f"{name}.{key}": tensor for name, head in heads.items() for key, tensor in head.items()}
 
     def _head(self) -> dict[str, Tensor]:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}

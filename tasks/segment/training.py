@@ -179,8 +179,8 @@ def make_encoder(backbone: Backbone, blocks: int, size: int) -> tuple[Callable[[
     def encode(images: Tensor) -> Tensor:
         if not plain:
             return backbone.maps(images, (-1,))[0]
-        given = {"indices": blocks, "norm": True, "intermediates_only": True}
-        return torch.cat(backbone.model.forward_intermediates(backbone.normalised(images), **given), 1)
+        request = {"indices": blocks, "norm": True, "intermediates_only": True}
+        return torch.cat(backbone.model.forward_intermediates(backbone.normalised(images), **request), 1)
 
     return encode, encode(backbone.mean.new_zeros(1, backbone.spec.in_chans, size, size)).shape[1]
 

@@ -78,9 +78,9 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
             _refuse_unread(place, *kinds)
         _refuse_label_maps(folder, *kinds)
     if datasets := datasets.union(filter(_kinds, children)):
-        named = " or ".join(sorted(map(os.path.relpath, datasets)))
+        paths = " or ".join(sorted(map(os.path.relpath, datasets)))
         others = "a YAML file with `format: images`, which reads all images without labels"
-        raise UsageError(f"{folder}: contains datasets; set --dataset to {named}, or to {others}")
+        raise UsageError(f"{folder}: contains datasets; set --dataset to {paths}, or to {others}")
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -200,8 +200,8 @@ def _share_names(folder: Path, images: Iterable[list[str]], masks: Iterable[str]
 def _is_label_map(path: Path, stems: Collection[str]) -> bool:
     """Return whether an image without loss has few colors and is gray or has a palette, or an image's longer name."""
     with suppress(UserError, ValueError), open_image(str(path)) as file:  # corrupt, or of 16 bits
-        named = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
-        return named and file.getcolors(COLORS) is not None
+        is_usual = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
+        return is_usual and file.getcolors(COLORS) is not None
     return False
 
 

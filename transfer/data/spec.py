@@ -200,8 +200,8 @@ def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
 
 def data_folder(data: Path | None) -> Path | None:
     """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
-    named = data or os.environ.get("TRANSFER_DATA")
-    return Path(with_home(str(named))) if named else None
+    folder = data or os.environ.get("TRANSFER_DATA")
+    return Path(with_home(str(folder))) if folder else None
 
 
 def find_root(spec: DatasetSpec, data: Path | None, trees: Trees | None = None) -> Path:
@@ -222,10 +222,10 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: Trees | None = None) 
     if not trees:  # an empty one if the YAML file names the parts of the layout itself
         named_parts = {"train", "val", "classes"} & spec.options.keys()
         trees = ((),) if named_parts or spec.reader else FORMATS[spec.format].trees or ((),)
-    named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
-    folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
+    roots, below = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
+    folder = choose_folder(spec, roots, below, lambda path: _reason_not_held(path, trees) is None)
     if folder is None:
-        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
+        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*roots, *below], trees))
     return folder
 
 
@@ -237,17 +237,17 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
             tree to recognise and `root` names folders.
     """
     base = data_folder(data)
-    named = [Path(root) for root in spec.root if Path(root).is_absolute()]
-    under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
-    return ([*named, base] if base and itself else named), under
+    roots = [Path(root) for root in spec.root if Path(root).is_absolute()]
+    below = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
+    return ([*roots, base] if base and itself else roots), below
 
 
-def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
-    """Return the first named folder that fits, else the only one of `under`. Raises UserError if several fit."""
-    for path in named:
+def choose_folder(spec: DatasetSpec, roots: list[Path], below: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+    """Return the first of `roots` that fits, else the only one of `below`. Raises UserError if several fit."""
+    for path in roots:
         if fits(path):
             return path.resolve()
-    matches = sorted({path.resolve() for path in under if fits(path)})
+    matches = sorted({path.resolve() for path in below if fits(path)})
     if len(matches) > 1:
         listed = "\n".join(f"  {path}" for path in matches)
         raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {matches[0]}`")

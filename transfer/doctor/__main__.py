@@ -67,8 +67,8 @@ def _backbone(options: BackboneCheckOptions) -> int:
 
     resolve(options.name, stem=options.stem, attention=options.attention, ffn=options.ffn)
     fields = vars(options) | {"name": None}
-    given = {name: value for name, value in fields.items() if value is not None}
-    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **given)
+    arguments = {name: value for name, value in fields.items() if value is not None}
+    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **arguments)
     print_safe(report.summary)
     return int(not report.ok)
 

@@ -40,8 +40,8 @@ def write_look(opened: Any, file: Path) -> None:
     figures = "\n".join(_figure(*sample) for sample in _samples(opened))
     lines = "<br>".join(map(html.escape, [*statement(opened), *opened.notes]))
     drawn = isinstance(opened, CocoData) or isinstance(getattr(opened, "train", None), MaskSplit)
-    named = enumerate(map(html.escape, opened.classes if drawn else ()))
-    legend = " ".join(f'<span style="color: {_color(label)}">{name}</span>' for label, name in named)
+    classes = enumerate(map(html.escape, opened.classes if drawn else ()))
+    legend = " ".join(f'<span style="color: {_color(label)}">{name}</span>' for label, name in classes)
     page = LOOK_PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
     write_atomic(file, page.encode(), flag="--look")
 

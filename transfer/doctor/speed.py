@@ -146,10 +146,10 @@ def read_training(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
     method = load_task(method_of(recipe))
     assert isinstance(method, PretrainingMethod)
     names = ("backbone", "device", "dataset", "data", "workers", "image_ops")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    values = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.compile:
-        given["compile"] = True
-    command = read_command(recipe, method.options, as_flags(given), PretrainRunOptions)
+        values["compile"] = True
+    command = read_command(recipe, method.options, as_flags(values), PretrainRunOptions)
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
     batch = options.batch_size or min(BATCH[device], command.options.batch_size)
     command.options = replace(command.options, batch_size=batch)

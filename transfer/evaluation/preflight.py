@@ -90,8 +90,8 @@ def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
     if spec.format in ("hf", "torchreid") or "generator" in spec.options:
         return
     if spec.reader or spec.options or not FORMATS[spec.format].trees:
-        named, under = candidate_folders(spec, data, itself=False)
-        if any(any(path.glob("*")) for path in (*named, *under)):
+        roots, below = candidate_folders(spec, data, itself=False)
+        if any(any(path.glob("*")) for path in (*roots, *below)):
             return
         if "hub" in spec.options:
             from transfer.data.classification import READERS
@@ -166,9 +166,9 @@ def _note_changed_parts(inputs: ResolvedInputs, command: Command) -> None:
         return
     if changed := changed_parts(spec):
         inputs.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
-    named = command.resolved(from_scratch=False, weights="random")
+    configured = command.resolved(from_scratch=False, weights="random")
     names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
-    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
+    values = {name: (getattr(spec, name), getattr(configured, name)) for name in names}
     if parts := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
         inputs.note(f"--load partial: kept from {spec.weights}: {'; '.join(parts)}")
 

@@ -29,8 +29,8 @@ def pretraining_task(command: Command, method: Task, recipe: str) -> Pretraining
     assert isinstance(options, PretrainRunOptions)
     if not isinstance(method, PretrainingMethod):
         raise UsageError(f"{method.file}: is a task; run it by `python -m transfer.run`")
-    given = locate(options.method) if is_in_file(options.method) else options.method
-    if given not in ((method.file, "") if method.file else (method.method,)):
+    request = locate(options.method) if is_in_file(options.method) else options.method
+    if request not in ((method.file, "") if method.file else (method.method,)):
         fix = "choose another recipe"
         raise UsageError(f"--method {options.method}: the recipe {recipe} is for {method.method}; {fix}")
     for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):

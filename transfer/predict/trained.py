@@ -130,22 +130,22 @@ def trained_spec(run: Run) -> BackboneSpec:
     Raises:
         MissingInput: the run trained one and kept no weights.
     """
-    given, folder = run.record.backbone, run.folder / EXPORT
+    fields, folder = run.record.backbone, run.folder / EXPORT
     if export_folder(str(folder)) is not None:
         weights = {"weights": str(folder), "load": "strict", "weights_key": None, "weights_size": None}
-        given = given | weights | users_parts(folder)
+        fields = fields | weights | users_parts(folder)
     elif run.record.cost.get("images_per_second"):
         raise MissingInput(without_weights(run))
-    return BackboneSpec.from_dict(given)
+    return BackboneSpec.from_dict(fields)
 
 
 def open_images(
-    given: str | Path | Iterable[str | Path], spec: BackboneSpec, context: Context, drop_corrupt: bool = False
+    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, context: Context, drop_corrupt: bool = False
 ) -> FileSplit:
     """Return images by their paths below the folder that all lie in; notes go to the context.
 
     Args:
-        given: files, folders (with all below them) or patterns, one or several.
+        sources: files, folders (with all below them) or patterns, one or several.
         spec: the backbone, whose export says whether images are turned by their EXIF orientation.
         drop_corrupt: leave out those that cannot be read.
 
@@ -153,7 +153,7 @@ def open_images(
         UserError: nothing matches, or an image cannot be read.
     """
     files = list[str]()
-    for source in [given] if isinstance(given, str | Path) else given:
+    for source in [sources] if isinstance(sources, str | Path) else sources:
         name, images = with_home(str(source)), list[Path]()
         paths = [Path(name)] if Path(name).exists() else map(Path, sorted(glob(name, recursive=True)))  # noqa: PTH207
         for path in paths:
@@ -232,15 +232,15 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     Raises:
         UserError: no image matches or one cannot be read, the run has no weights, or a file cannot be written.
     """
-    to, maps, pictures = (given and Path(given) for given in (options.to, options.maps, options.pictures))
+    to, maps, pictures = (path and Path(path) for path in (options.to, options.maps, options.pictures))
     features = options.features or bool(options.gallery) or (to and to.suffix) == ".npz"
     context = Context(choose_device(options.device, ALONE), "fp32", progress=progress, quiet=not progress)
     context.workers = auto_workers(context.device, ALONE) if options.workers is None else options.workers
     for folder, flag in ((to and to.parent, "--to"), (maps, "--maps"), (pictures, "--pictures")):
         if folder:
             check_writable(folder, flag)
-    spec, given = trained_spec(run), (options.images, options.gallery)
-    lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in given if sources]
+    spec, inputs = trained_spec(run), (options.images, options.gallery)
+    lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
         raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")

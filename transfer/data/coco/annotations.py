@@ -231,15 +231,15 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
         UserError: one is not in COCO's format.
     """
     for number, entry in enumerate(entries):
-        given = entry if isinstance(entry, dict) else {}
+        fields = entry if isinstance(entry, dict) else {}
         for name, (fits, requirement) in ENTRY_FIELDS[key].items():
-            value = OPTIONAL.get(name) if given.get(name) is None else given[name]
+            value = OPTIONAL.get(name) if fields.get(name) is None else fields[name]
             if value is not None:
                 polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
-                value = given[name] = as_number(value) if polygons or name not in TEXT_FIELDS else value
+                value = fields[name] = as_number(value) if polygons or name not in TEXT_FIELDS else value
             if not fits(value):
-                fault = f"is {given[name]!r:.80}" if name in given else "is missing"
-                where = f"entry {number} of `{key}` (id {given.get('id')!r:.20})"
+                fault = f"is {fields[name]!r:.80}" if name in fields else "is missing"
+                where = f"entry {number} of `{key}` (id {fields.get('id')!r:.20})"
                 raise UserError(f"{file}: {where}: `{name}` {fault}; it must be {requirement}; {HINT}")
 
 

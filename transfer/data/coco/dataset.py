@@ -72,8 +72,8 @@ class CocoData(OpenedData):
         """Return images without labels as `val`, beside the classes of a detector and their ids."""
         split = CocoSplit.unlabelled(images)
         facts: dict[str, Any] = {"name": split.name, "version": None, "counts": {}, "digest": "", "dropped": {}}
-        given: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
-        return cls(root=split.folder, **facts, **given)
+        columns: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
+        return cls(root=split.folder, **facts, **columns)
 
     @property
     def objects(self) -> int:
@@ -221,8 +221,8 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
             file or f"annotations/instances_{name}2017.json",
             dataset_spec.text_option(spec, f"{name}_images") or usual,
         )
-    named = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
-    files, folders = zip(*((file, f"{folder}/") for file, folder in named), strict=True)
+    sources = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
+    files, folders = zip(*((file, f"{folder}/") for file, folder in sources), strict=True)
     trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
     root = dataset_spec.find_root(spec, data, tuple(trees))
     if any((root / file).is_file() for file in files):
@@ -315,8 +315,8 @@ def _lacking_classes(train: CocoSplit | None, val: CocoSplit | None, names: Sequ
 def _digest(splits: Splits, manifests: dict[str, Manifest], regions: list[str]) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, manifest in manifests.items():
-        named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
-        files += [(f"{name}/images/{image}", size, content) for image, size, content in named]
+        images = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
+        files += [(f"{name}/images/{image}", size, content) for image, size, content in images]
         if splits[name].upright:
             files.append((f"{name}/upright", 0, b""))
     files += [(region, 0, b"") for region in regions]

@@ -51,10 +51,10 @@ class Scoring(NamedTuple):
         Precision at single IoUs is that at 0.5 and 0.75 by default, and at each that the YAML names. `AP_NAME` and
         `AR_NAME` are those of an area NAME of the YAML.
         """
-        most, named = self.max_detections[-1], [0.5, 0.75] if self.ious == COCO.ious else self.ious
+        most, single_ious = self.max_detections[-1], [0.5, 0.75] if self.ious == COCO.ious else self.ious
         areas = {name: area for area, (name, *_) in enumerate(self.areas, start=1)}
         numbers = {"AP": Number(False, 0, None, most)}
-        numbers |= {f"AP{100 * iou:g}": Number(False, 0, self.ious.index(iou), most) for iou in named}
+        numbers |= {f"AP{100 * iou:g}": Number(False, 0, self.ious.index(iou), most) for iou in single_ious}
         numbers |= {f"AP{name}": Number(False, area, None, most) for name, area in areas.items()}
         numbers |= {f"AR{limit}": Number(True, 0, None, limit) for limit in self.max_detections}
         return numbers | {f"AR{name}": Number(True, area, None, most) for name, area in areas.items()}
@@ -70,19 +70,19 @@ COCO = Scoring()
 
 def scoring_of(spec: DatasetSpec) -> Scoring:
     """Return the parameters that the YAML of a dataset states. Raises UsageError for impossible ones."""
-    given = {name: value for name in SCORING if (value := spec.options.get(name)) is not None}
-    for name, value in given.items():
+    keys = {name: value for name in SCORING if (value := spec.options.get(name)) is not None}
+    for name, value in keys.items():
         fits, words = SCORING[name]
         if not fits(value):
             raise UsageError(f"{spec.name}: `{name}` is {value!r}; write {words}")
-    if "areas" in given:
-        given["areas"] = [[f"_{name}", low, high or LARGEST_AREA] for name, (low, high) in given["areas"].items()]
-    return Scoring(**given)
+    if "areas" in keys:
+        keys["areas"] = [[f"_{name}", low, high or LARGEST_AREA] for name, (low, high) in keys["areas"].items()]
+    return Scoring(**keys)
 
 
 def _areas(value: Any) -> bool:
-    named = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
-    return named and all(
+    has_names = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
+    return has_names and all(
         isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST_AREA if ends[1] is None else ends[1]])
         for ends in value.values()
     )

@@ -186,17 +186,17 @@ def choose_splits(
     chosen: dict[str, Part] = {}
     notes: list[str] = []
     for key, usual in SPLITS.items():
-        named = text_option(spec, key)
-        parts = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
-        if named and not parts:
-            raise MissingInput(f"{spec.name}: {place}: {form.format(named)} not found (key `{key}`)")
+        part_name = text_option(spec, key)
+        parts = {name: part for name in ([part_name] if part_name else usual) if (part := find(name)) is not None}
+        if part_name and not parts:
+            raise MissingInput(f"{spec.name}: {place}: {form.format(part_name)} not found (key `{key}`)")
         while key == "val" and parts and (reason := unlabelled(parts[next(iter(parts))], chosen.get("train"))):
             notes.append(f"{form.format(next(iter(parts)))} has {reason}")
             del parts[next(iter(parts))]
         if parts:
             name, *others = parts
             chosen[key] = parts[name]
-            if key == "val" and not named and "generator" not in spec.options:
+            if key == "val" and not part_name and "generator" not in spec.options:
                 left = f", not {', '.join(map(form.format, others))}" if others else ""
                 notes.append(f"evaluated on {form.format(name)}{left}")
     if not chosen:

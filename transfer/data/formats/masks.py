@@ -196,9 +196,9 @@ def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str)
 def _class_names(spec: DatasetSpec, root: Path) -> tuple[str, ...]:
     """Return the names of the classes, which are numbers from `first` where only their number is known."""
     classes, listed, first = spec.options.get("classes"), root / "classes.txt", int(spec.options.get("first", 0))
-    named = spec.options.get("values")
-    if classes is None and isinstance(named, dict) and all(isinstance(name, str) for name in named.values()):
-        classes = list(dict.fromkeys(named.values()))
+    meanings = spec.options.get("values")
+    if classes is None and isinstance(meanings, dict) and all(isinstance(name, str) for name in meanings.values()):
+        classes = list(dict.fromkeys(meanings.values()))
     if classes is None and listed.is_file():
         classes = read_lines(listed)
     if isinstance(classes, int) and (table := root / (text_option(spec, "names") or "")).is_file():
@@ -264,20 +264,20 @@ def _by_stem(files: Sequence[str]) -> dict[str, str]:
     return {file.rpartition(".")[0]: file for file in files}
 
 
-def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, Split], *, chosen: bool) -> list[str]:
+def check_masks(spec: DatasetSpec, classes: Sequence[str], files: Mapping[str, Split], *, chosen: bool) -> list[str]:
     """Return notes on the masks of splits that were checked.
 
     Args:
         spec: with the keys.
         classes: C names.
-        given: splits, of which those without masks are passed over.
+        files: splits, of which those without masks are passed over.
         chosen: whether images were chosen, so that training may lack classes.
 
     Raises:
         UserError: masks are lossy or in colors, images may be turned or not, values have no class, or an ignored value
             may be that of a class without training pixels.
     """
-    splits, notes = {name: split for name, split in given.items() if isinstance(split, MaskSplit)}, list[str]()
+    splits, notes = {name: split for name, split in files.items() if isinstance(split, MaskSplit)}, list[str]()
     pixels = {name: split.of_labels() for name, split in splits.items()}
     trained = [pixels[name] for name in (("train", "val") if spec.held_out else ("train",)) if name in pixels]
     fault = _unusable(spec, [*splits.values()]) or _without_class(classes, [*splits.values()])

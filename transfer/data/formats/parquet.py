@@ -216,8 +216,8 @@ def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None
     def find(folder: Path, name: str) -> tuple[Path, ...] | None:
         return files_of(folder, name, forms) if name in names and folder.is_dir() else None
 
-    named, under = candidate_folders(spec, data, itself=True)
-    folder = choose_folder(spec, named, under, lambda path: any(find(path, name) for name in names))
+    roots, below = candidate_folders(spec, data, itself=True)
+    folder = choose_folder(spec, roots, below, lambda path: any(find(path, name) for name in names))
     if folder is None:
         return None
     features = read_files(next(filter(None, (find(folder, name) for name in names)))).table.features

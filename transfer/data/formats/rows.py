@@ -105,7 +105,7 @@ class Rows:
     folders: tuple[Path, ...] = ()
     """Folders from which relative paths in the rows may start."""
 
-    def column(self, key: str, kind: str, named: str | None) -> str:
+    def column(self, key: str, kind: str, column_name: str | None) -> str:
         """Return the column that is named, else the only one of a type of `datasets`, else that of the key's name.
 
         Raises:
@@ -113,12 +113,12 @@ class Rows:
         """
         features = self.table.features
         fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
-        if named or not fitting:
-            fitting = [name for name in features if name == (named or key)]
+        if column_name or not fitting:
+            fitting = [name for name in features if name == (column_name or key)]
         if len(fitting) == 1:
             return str(fitting[0])
         kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
-        fault = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
+        fault = f"no column {column_name!r}" if column_name else f"{len(fitting) or 'no'} columns of type {kind}"
         fix = f"set the key `{key}` to one of the columns: {', '.join(kinds)}"
         raise UserError(f"{self.source.files[0]}: {fault}: {fix}")
 
@@ -140,12 +140,12 @@ class RowLabels(NamedTuple):
     """Why there are none."""
 
 
-def read_labels(rows: Rows, named: str | None) -> RowLabels:
+def read_labels(rows: Rows, column_name: str | None) -> RowLabels:
     """Return whole numbers, of any type, or texts; -1 or an empty text in all rows means that there are no labels.
 
     Args:
         rows: the rows.
-        named: the column; None: see `Rows.column`.
+        column_name: the column; None: see `Rows.column`.
 
     Raises:
         UserError: a row has no label, or the column holds something else.
@@ -153,7 +153,7 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
     import pyarrow as pa
 
     try:
-        column = rows.column("label", "ClassLabel", named)
+        column = rows.column("label", "ClassLabel", column_name)
     except UserError as error:
         return RowLabels(np.empty(0), None, f"no labels ({error})")
     values = rows.table.data.column(column)
@@ -188,11 +188,11 @@ def shared_classes(
     Raises:
         UserError: the splits have different classes.
     """
-    named = [part.names for part in labels.values() if part.names]
-    if any(names != named[0] for names in named):
+    class_names = [part.names for part in labels.values() if part.names]
+    if any(names != class_names[0] for names in class_names):
         raise UserError(f"{name}: {folders.class_difference(*(part.names or [] for part in labels.values()))}")
-    if named:
-        return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
+    if class_names:
+        return tuple(class_names[0]), {split: part.values for split, part in labels.items()}, []
     gaps, texts = "", {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
     if any(part.values.dtype == object for part in labels.values()):
         classes = folders.in_order({*next(iter(texts.values()))})
@@ -209,14 +209,14 @@ def shared_classes(
     return tuple(classes), labels_of, [] if classes == [*map(str, range(len(classes)))] else [note]
 
 
-def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:
+def read_images(split: str, rows: Rows, labels: NDArray[Any], column_name: str | None) -> Split:
     """Return the images of rows: encoded, or files that the rows name.
 
     Args:
         split: the name of the split.
         rows: the rows.
         labels: [M].
-        named: the column; None: see `Rows.column`.
+        column_name: the column; None: see `Rows.column`.
 
     Raises:
         UserError: a row has no image, a file is missing, or the column holds something else.
@@ -225,7 +225,7 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
     import pyarrow.compute as pc
     from datasets import Image
 
-    column = rows.column("image", "Image", named)
+    column = rows.column("image", "Image", column_name)
     kinds = (pa.ArrowException, TypeError, ValueError)
     with unusable(f"{rows.source.files[0]}: column {column!r} holds no images", *kinds):
         table = rows.table.select_columns([column]).cast_column(column, Image(decode=False))

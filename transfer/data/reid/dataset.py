@@ -335,8 +335,8 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     count, most = round(share * len(seen)), min(len(several), len(seen) - 2)
     if not 2 <= count <= most:
         limits = f"from 2 to {most} ({len(several)} identities were seen by several cameras, and 2 must remain)"
-        given = f"--validation-share {share:g} of {len(seen)} training identities is {count}"
-        raise UserError(f"{data.name}: {given}; it must be {limits}")
+        request = f"--validation-share {share:g} of {len(seen)} training identities is {count}"
+        raise UserError(f"{data.name}: {request}; it must be {limits}")
     generator = np.random.default_rng([seed, count])
     drawn = {several[place] for place in generator.choice(len(several), count, replace=False)}
     query, gallery = list[Sample](), list[Sample]()

@@ -62,8 +62,8 @@ def write_scenes(root: Path) -> None:
             objects += [_annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, 1)]
             if crowd:
                 objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
-        named = zip(CATEGORY_IDS, DIGIT_NAMES)
-        categories = [{"id": number, "name": name, "supercategory": "digit"} for number, name in named]
+        pairs = zip(CATEGORY_IDS, DIGIT_NAMES)
+        categories = [{"id": number, "name": name, "supercategory": "digit"} for number, name in pairs]
         (root / "annotations").mkdir(exist_ok=True)
         content = {"images": images, "annotations": objects, "categories": categories}
         (root / "annotations" / f"instances_{split}2017.json").write_text(json.dumps(content), encoding="utf-8")
