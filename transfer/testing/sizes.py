@@ -3,6 +3,7 @@
 There shapes and devices are followed, and nothing is computed. B images, H x W pixels, D channels, h x w grid.
 """
 
+import logging
 import re
 import traceback
 from typing import Any
@@ -11,6 +12,7 @@ from unittest.mock import patch
 import timm
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -195,6 +197,7 @@ _COPIES = ("copy_", "_to_copy", "index", "_unsafe_index", "index_put", "index_pu
 """Operations that take tensors of the CPU beside those of a GPU."""
 _MIXTURE = r"same device|Mismatching \S+ device|\.numpy\(\)"
 """What torch and `_Separate` say where tensors of two devices meet."""
+logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # gets the traceback of every error raised
 _LIBRARIES = (*torch.__path__, *timm.__path__, *(str(ROOT / room) for room in ("backbones", "tasks", "transfer")))
 
 
@@ -218,7 +221,9 @@ def another_device(subject: Subject) -> None:
 def _run_elsewhere(subject: Subject, size: Size, train: bool) -> None:
     """Compute features of images of a size, and in training their gradients, by the model made for the square."""
     model, images = subject.backbone().train(train).to(_DEVICE), subject.images(size=size).to(_DEVICE)
-    with _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode.allow_meta = True
+    with mode, _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
         features: Tensor = model(images)
         if features.device != _DEVICE:
             raise RuntimeError("features are not on the same device as images")
