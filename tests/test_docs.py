@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.__main__ import BENCHMARKS
-from tests.documents import DOCUMENTS, ROOT, blocks, prose, read
+from tests.documents import DOCUMENTS, PAGES, ROOT, blocks, prose, read
+from tests.tables import written
 from tests.test_imports import ROOMS, docstring
 from transfer import api
+from transfer.data.layouts import FORMATS
 
 CODE = ("transfer", "tasks", "backbones", "configs", "tests", "docs")
 
@@ -83,6 +85,18 @@ def test_examples_import_public_names_alone() -> None:
 def test_the_table_of_rooms_is_that_of_the_tree() -> None:
     said = {room: " ".join(docstring(room).split()).partition(". ")[0].rstrip(".") for room in ROOMS}
     assert "\n".join(f"| `{room}/` | {text} |" for room, text in said.items()) in read("docs/architecture.md")
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "<!-- keys of " in read(name)])
+def test_tables_of_keys_are_those_of_the_code(name: str) -> None:
+    assert read(name) == written(read(name)), "run `python -m tests.tables`"
+
+
+def test_every_key_of_a_dataset_has_a_meaning() -> None:
+    keys = {key for layout in FORMATS.values() for key in layout.keys} - {"generator"}  # of the bundled sets
+    text = read("docs/guide/dataset-yaml.md")
+    assert not [key for key in keys if f"`{key}`" not in text]
+    assert not [format for format in FORMATS if f"`{format}`" not in text and format != "coco"]
 
 
 def test_every_benchmark_that_the_guide_cites_is_there() -> None:

@@ -39,21 +39,25 @@ class DatasetSpec:
     """The facts of one dataset, as its YAML file states them."""
 
     name: str
+    """Name in run folders and tables; by default that of the file."""
     format: str
-    """A key of `FORMATS`, or a user's function as `path/to/file.py:NAME`."""
+    """Name of a format, or a custom reader as `path/to/file.py:NAME`; required."""
     root: tuple[str, ...] = ()
-    """Folders it may lie in: absolute, or relative to the data folder."""
+    """Folders to search: absolute, relative to the YAML file, or relative to the data folder."""
     version: str | None = None
+    """Recorded, and shown in tables."""
     counts: dict[str, Any] | None = None
-    """What a complete copy holds; the reader of the format checks it."""
+    """Expected numbers, such as `train: {images: 12936, identities: 751}`; a mismatch is an error."""
     license: str = ""
+    """License of the images."""
     citation: str = ""
+    """Citation for papers."""
     how: str = ""
-    """Where to ask for it."""
+    """How to get the dataset; printed if it is missing."""
     archives: tuple[Archive, ...] = ()
-    """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
+    """Files for `doctor data --fetch`: a list of `{url, sha256, bytes}`."""
     overlap: str = "refuse"
-    """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
+    """What test images among the training images are: an error (`refuse`), or a note (`allow`)."""
     held_out: float = 0.0
     """Share of each class's training images that pretraining and fine-tuning validate on; `val` is then scored once, at
     the end. Of masks: share of the training images that is the missing `val`."""
