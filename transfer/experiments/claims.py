@@ -37,35 +37,67 @@ class Claim:
     """A row: a claim, the runs that test it, and what counts as support; `docs/guide/claims.md` explains each key."""
 
     id: str
+    """Name of the row; required."""
     claim: str
+    """Its sentence; required."""
     where: str
+    """Where the paper states it; required."""
     printed: str = ""
+    """What the paper prints there."""
     authors: str = ""
+    """What its authors would call support."""
     own: bool = False
+    """Whether the paper does not state it: a row of a table of its own, without part in the paper's count."""
     kind: str = ""
+    """Kind of the claim, see below."""
     expect: str = ""
+    """What is expected of the effect, see below."""
     runs: str = ""
+    """Selector that all runs of the row meet."""
     a: tuple[str, ...] = ()
+    """Selectors as `--compare` takes them; of a list each `a` is compared with each `b`."""
     b: tuple[str, ...] = ()
+    """The other side."""
     pairs: tuple[tuple[str, str], ...] = ()
+    """Instead of `a` and `b`: the comparisons one by one, `[[A, B], [A, B]]`."""
     metric: str = ""
+    """What is compared, see below."""
     against: str = ""
+    """Of a rank correlation: the second metric."""
     margin: float | None = None
+    """Smallest relevant difference: in points for scores in percent, else in the metric's unit; of half-score
+    rates in doublings."""
     choose: str = ""
+    """Field, such as `lr`, whose value is chosen for each variant by the highest mean of `chosen_by`."""
     chosen_by: str = ""
+    """Validation metric of `choose`, other than `metric`."""
     over: str = ""
+    """Field of the rates of a half-score rate; of a failure share a field over which runs are counted together."""
     grid: tuple[Any, ...] = ()
+    """Values of `choose` or `over` that count; each variant must have all."""
     untrained: Mapping[str, str] = field(default_factory=dict)
+    """By side, the selector of the same network untrained (`--epochs 0`, or a task from `weights=random`), without
+    `runs`."""
     floor: Mapping[str, Any] = field(default_factory=dict)
+    """Score that both sides must exceed, as `{value: 11.2, what: "raw pixels"}`."""
     seeds: int = 1
+    """Seeds wanted of each side."""
     needs: int = 1
+    """Fewest seeds of each side with which there is a verdict."""
     detectable: float | None = None
+    """Smallest difference that the row can show, as registered."""
     hours: float | None = None
+    """Predicted hours."""
     commands: tuple[str, ...] = ()
+    """Commands that repeat the row."""
     limits: str = ""
+    """What differs from the paper."""
     reading: Mapping[str, str] = field(default_factory=dict)
+    """Sentences for the document, by verdict."""
     changed: tuple[Mapping[str, str], ...] = ()
+    """Later changes: a list of `date`, `what`, and the verdict `before`."""
     not_run: Mapping[str, Any] = field(default_factory=dict)
+    """Instead of `kind` and the rest: `{why: ..., gpu_hours: 12, command: ...}`."""
 
     @property
     def comparisons(self) -> list[tuple[str, str]]:
