@@ -1,6 +1,6 @@
 """Lists how published numbers are reproduced, and which are: `python -m transfer.sweep anchors --list`.
 
-The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has it as printed.
+The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has its table and commands.
 """
 
 import textwrap

@@ -1,6 +1,7 @@
-"""Kits against published numbers: the page is what the command prints, and what runs are said to reproduce."""
+"""Kits against published numbers: the page has what the command prints, and what runs are said to reproduce."""
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -35,10 +36,12 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_is_what_the_command_prints(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_table_and_the_commands_that_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert listed in read(PAGE)
+    table, _, kits = listed.partition("\n\n")
+    assert table in read(PAGE)
+    assert [one for one in re.findall(r"```sh\n(.*)\n```", kits) if one not in read(PAGE)] == []
     assert max(map(len, listed.splitlines())) <= WIDTH
     assert main(["scaled_relu", "--list"]) == 2
 
