@@ -1,4 +1,4 @@
-"""`python -m tests.tables` writes the guide's tables of keys: the string under each field of a dataclass is its meaning.
+"""`python -m tests.tables` writes the guide's tables of keys: the string under each field is its meaning.
 
 A table stands between `<!-- keys of MODULE.CLASS -->` and `<!-- end -->`; names after a colon select and order fields.
 """

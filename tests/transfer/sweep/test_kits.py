@@ -36,7 +36,7 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_has_the_table_and_the_commands_that_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_printed_table_and_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "--list"]) == 0
     listed = capsys.readouterr().out
     table, _, kits = listed.partition("\n\n")
