@@ -28,6 +28,7 @@ from backbones.vit import share_tokens
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
+from transfer.data.loading.images import collate_boxes
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -271,7 +272,8 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
     images = SplitDataset(split, transform, seed=context.seed, extra=maps)
     draw = shuffled_batches if options.repeats == 1 else partial(repeated_batches, repeats=options.repeats)
     batches = partial(draw, len(split), options.batch_size, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps, repeats=options.repeats)
+    parts, repeats = options.grad_accum_steps, options.repeats
+    return context.loader(images, batches, parts=parts, collate=collate_boxes, repeats=repeats)
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:

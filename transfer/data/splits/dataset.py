@@ -1,6 +1,6 @@
 """A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,8 +21,8 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
 
     Args:
         split: where the images come from.
-        transform: PIL image -> tensor, or a list of tensors (crops). With a true `takes_pixels` it gets uint8 pixels
-            [C, H, W] in place of a PIL image; see `Split.reader`.
+        transform: PIL image -> tensor, or a sequence of tensors (crops). With a true `takes_pixels` it gets uint8
+            pixels [C, H, W] in place of a PIL image; see `Split.reader`.
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
@@ -32,7 +32,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     def __init__(
         self,
         split: Split,
-        transform: Callable[[Any], Tensor | list[Tensor]],
+        transform: Callable[[Any], Tensor | Sequence[Any]],
         *,
         seed: int = 0,
         extra: Callable[[int], Tensor] | None = None,

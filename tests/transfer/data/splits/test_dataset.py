@@ -145,7 +145,7 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
             pixels = view if view.dtype == torch.uint8 else 255 * view
             assert torch.allclose(pixels.float(), torch.tensor(bands).float().view(-1, 1, 1), atol=0.6)
     erased = train_transform(SIDE, options(augment="timm", auto_augment=None, color_jitter=0.0, erase=1.0), mean, std)
-    assert SplitDataset(split, erased)[0, 0, 0][0].shape == (channels, SIDE, SIDE)
+    assert SplitDataset(split, erased)[0, 0, 0][0].pixels.shape == (channels, SIDE, SIDE)
 
 
 def test_what_cannot_be_read(split, tmp_path):
