@@ -121,6 +121,10 @@ def main(options: SpeedOptions) -> int:
     command, method = read_training(options)
     context = replace(make_context(command), progress=False, quiet=True)
     with drawn_data(options, command) as data:
+        if options.dataset:
+            command = command.fit_data(method, command.resolved(from_scratch=True), data)
+            for line in command.fitted:
+                print_safe(line)
         feed, model, whole = measured(command, method, data, context, options.seconds)
     batch, epochs, device = command.options.batch_size, command.options.epochs, device_name(context.device)
     source = f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
@@ -145,7 +149,7 @@ def read_training(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
     recipe = pretraining_recipe(options.recipe)
     method = load_task(method_of(recipe))
     assert isinstance(method, PretrainingMethod)
-    names = ("backbone", "device", "dataset", "data", "workers", "image_ops")
+    names = ("backbone", "device", "dataset", "data", "workers", "image_ops", "batch_size")
     values = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.compile:
         values["compile"] = True
