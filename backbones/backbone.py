@@ -80,7 +80,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     except UserError:
         raise
     except Exception as error:
-        fault = f"takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
+        fault = f"does not accept images of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
         raise UsageError(f"backbone {spec.name} {fault}") from error
 
 
@@ -94,7 +94,7 @@ def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
     if not together.isfinite().all():
         fault = "gives features that are not finite"
     elif (together[:1] - alone).abs().max() > FEATURE_ROUNDING / 10 * alone.abs().max():
-        fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
+        fault = "gives an image different features in another batch or a second pass (in evaluation mode)"
     if fault:
         parts = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
         raise UserError(f"{parts}: {fault}; see `python -m transfer.doctor backbone --help`")

@@ -75,7 +75,7 @@ class DetectOptions(FitOptions):
     global_blocks: Annotated[tuple[int, ...] | None, Needs(window=True)]
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
-    """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
+    """Relative positions within the attention, from zero; a custom function supports them if it takes `scale`."""
     grad_checkpointing: Annotated[bool, Execution()]
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]

@@ -128,7 +128,7 @@ def test_each_run_has_its_own_peak_and_none_follows_a_lost_gpu(tmp_path: Path, m
     transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "good", **options)
     assert len(resets) == 2
     monkeypatch.setattr("tasks.reid.training._rank", lose)
-    with pytest.raises(DeviceLost, match=r"computes nothing more .*CUDA error: device-side assert"):
+    with pytest.raises(DeviceLost, match=r"unusable in this process.*CUDA error: device-side assert"):
         transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "lost", **options)
     assert len(resets) == 3
 

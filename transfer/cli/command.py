@@ -172,7 +172,7 @@ def read_command(
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
             missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
-            raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
+            raise UsageError(f"--smoke: {missing}; set them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
     layers += [(layer, read_yaml(layer)) for layer in user_layers]
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)

@@ -11,9 +11,7 @@ from transfer.records.fields import content_label
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import SKEWED
 
-BORROWED = (
-    "has one completed seed and is taken to vary over seeds as the others do: nothing is concluded; add seeds to it"
-)
+BORROWED = "has one completed seed, whose variance is assumed to be that of the others; inconclusive: add seeds to it"
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
 

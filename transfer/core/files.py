@@ -218,8 +218,8 @@ def writing(path: Path, flag: str = "--out") -> Iterator[None]:
     except OSError as error:
         # of a whole folder: a list of (source, target, reason)
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
-        hint = f"make room or choose another folder with {flag}, then give the same command again"
-        hint += ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
+        hint = f"free some space or choose another folder with {flag}, then rerun the command"
+        hint += ": it resumes from the last checkpoint" if flag == "--out" else "; files already written are kept"
         fix = "choose another file with --output" if flag == "--output" else hint
         raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
 

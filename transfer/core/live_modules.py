@@ -148,8 +148,8 @@ def find(text: str) -> LiveModule:
     """
     name = text.removeprefix(PREFIX)
     if name not in _known:
-        fix = f"give it to `transfer.evaluate(..., backbone=module, name={name!r})`"
-        fault = f"a module of another process, which no file holds{did_you_mean(name, _known)}"
+        fix = f"pass it to `transfer.evaluate(..., backbone=module, name={name!r})`"
+        fault = f"a module of another process, which is not stored in a file{did_you_mean(name, _known)}"
         raise UserError(f"backbone {text}: {fault}; {fix}")
     return _known[name]
 

@@ -15,7 +15,7 @@ from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
 _SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
-_LOST = "the GPU computes nothing more in this process; CUDA_LAUNCH_BLOCKING=1 and --debug show where it failed"
+_LOST = "the GPU is unusable in this process; CUDA_LAUNCH_BLOCKING=1 and --debug show where it failed"
 # fmt: off
 _ADVICE = {
     r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory":
@@ -96,7 +96,7 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
         return reported
     if isinstance(error, OSError) and error.errno in _FULL:
         place = error.filename or "the output"
-        return UserError(f"{place}: cannot be written ({error.strerror}); make room, then give the command again")
+        return UserError(f"{place}: cannot be written ({error.strerror}); free some space, then rerun the command")
     reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
     frames, modules = list(_frames(error)), list(sys.modules.items())  # a thread may import while this runs
     users_files = {str(module.__file__) for name, module in modules if name.startswith(MODULES)}

@@ -198,9 +198,9 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
 def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
     """Raise UsageError unless the `name` of a user's task or method fits into the name of a run and is not taken."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
-        raise UsageError(f"{file}: `name` is {name!r}; take a letter, then letters, digits and _")
+        raise UsageError(f"{file}: `name` is {name!r}; use a letter, then letters, digits and _")
     if name in taken:
-        raise UsageError(f"{file}: `name` is {name!r}, which is one of the suite; give yours a name of its own")
+        raise UsageError(f"{file}: `name` is {name!r}, which is a name of the suite; choose another")
 
 
 def parameters(text: str) -> list[str] | None:

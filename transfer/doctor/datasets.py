@@ -170,7 +170,7 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
 
 def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: Path | None = None) -> CheckResult:
     if "generator" in spec.options and not look:
-        return CheckResult("ok", f"{spec.name}: embedded, made when first used")
+        return CheckResult("ok", f"{spec.name}: bundled, generated when first used")
     try:
         opened = open_any(spec, data)
         if look:

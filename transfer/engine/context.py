@@ -233,7 +233,7 @@ class Context:
 
         hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
-        said = partial(self.say, "stopping after this step (again: at once)")
+        said = partial(self.say, "stopping after this step (signal again to stop now)")
         try:
             with signals_answered(before.keys(), said, Stopped.exit_status):
                 yield

@@ -63,7 +63,7 @@ class Learner(nn.Module):
         Raises:
             UsageError: this method, or its model, cannot.
         """
-        raise UsageError(f"--sequence-parallel {ranks}: not with {type(self).__name__}")
+        raise UsageError(f"--sequence-parallel {ranks} is not supported by {type(self).__name__}")
 
     def signs(self) -> Signs:
         """Return what in the statistics tells whether the training lives; by default that the loss falls."""

@@ -49,9 +49,9 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
 def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[str], None]) -> None:
     flag = "--joint" if command.joined else "--test-dataset"
     if command.options.epochs == 0:
-        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
+        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; set the dataset with --dataset")
     if command.run.save_weights == "none":
-        raise UsageError(f"{flag} scores the weights that a run saves: leave out --save-weights none")
+        raise UsageError(f"{flag} evaluates the weights that a run saves: remove --save-weights none")
     trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
     scoring = replace(command, options=replace(command.options, epochs=0))
     tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
@@ -61,7 +61,7 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
                 continue  # checked when it was opened
             if unknown := [name for name in getattr(test, "classes", ()) if name not in training.classes]:
                 has_none = f"{training.name} has no class {shortened(unknown, 3)}"
-                raise UserError(f"--test-dataset {test.name}: {has_none}; leave these out of the dataset")
+                raise UserError(f"--test-dataset {test.name}: {has_none}; remove these from the dataset")
             images = test.images() | {"train": training.images()["train"]}
             for line in overlap_notes(f"{flag} {test.name}", images, trained=training.name):
                 say(f"{test.name}: {line}")  # the run is the same without a training: no note of it

@@ -81,7 +81,7 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
     """
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
-        raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
+        raise UsageError(f"--sequence-parallel: {task.name} does not support sharding the tokens of an image")
     if context.on_gpu and context.workers:
         start_server(task.module)  # it imports for seconds, while the model is built
     dist.start(context.ranks, context.device)

@@ -178,7 +178,7 @@ def _note_ignored_export(inputs: ResolvedInputs) -> None:
     export = Path("weights") / inputs.spec.name
     if inputs.spec.weights != str(export) and (facts := pretraining_facts(export)):
         kind = "a smoke run" if facts.get("smoke") else "a training"
-        inputs.note(f"{export} holds weights of {kind} that are not taken by name: --weights {export} takes them")
+        inputs.note(f"{export} holds weights of {kind} that are not used by name; set --weights {export} to use them")
 
 
 def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:
@@ -197,7 +197,7 @@ def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:
     if origin.get("subset") is not None:
         marks.append("--subset")
     if marks:
-        inputs.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
+        inputs.note(f"the weights in {folder} were trained with {' and '.join(marks)}, so results are not valid")
     inputs.origin = origin
 
 

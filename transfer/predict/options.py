@@ -23,9 +23,9 @@ class PredictOptions(Checked):
     """File for what is found: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
     without it a table is printed."""
     features: bool = False
-    """Give features, whatever the task."""
+    """Return features, for every task."""
     gallery: tuple[str, ...] = ()
-    """Images of which the nearest by the cosine of features are found; a single one gives the similarity of pairs."""
+    """Images to search for the nearest, by the cosine of features; a single one gives the similarity of pairs."""
     top: Annotated[int, Range(1)] = 5
     """Classes, or neighbors, of each image."""
     pictures: Path | None = None
@@ -33,9 +33,9 @@ class PredictOptions(Checked):
     maps: Path | None = None
     """Folder for maps of the last block as PNG: attention, and the similarity of tokens."""
     drop_corrupt: bool = False
-    """Leave out images that cannot be read, instead of an error that names them."""
+    """Exclude images that cannot be read, instead of an error that names them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where it computes."""
+    """Device to compute on."""
     workers: Annotated[int | None, Range(0)] = None
     """Processes that load images; None: as in runs."""
 

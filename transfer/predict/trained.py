@@ -245,7 +245,7 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
-        raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")
+        raise UsageError(f"--pictures is supported by detect and segment, not by {model.task.name}")
     arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))

@@ -56,7 +56,8 @@ def _main(argv: list[str]) -> int:
     for flag in names_of_flags(argv):
         having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
-            raise UsageError(f"--{flag.replace('_', '-')} is of `report {'`, `'.join(having)}`, not of `report {name}`")
+            option = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{option} is not an option of `report {name}`; use `report {'`, `report '.join(having)}`")
     options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)

@@ -27,7 +27,7 @@ _RECIPE = (
 _COST = ("params", "train_seconds", "device_hours", "peak_mib", "images_per_second")
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
-    "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
+    "smoke": "bundled synthetic data and a few seconds of training (`--smoke`)",
     "dirty": "source code that was changed after its commit",
     "modified": "weights that were changed after their export",
 }

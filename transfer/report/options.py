@@ -83,8 +83,8 @@ class ComparedOptions:
     margin: float | None = None
     """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent."""
     measure_cost: bool = False
-    """Measure what a training step and a forward pass of the compared variants take one beside the other, for some
-    seconds on this machine."""
+    """Measure training steps and forward passes of the compared variants alternately, for some seconds on this
+    machine."""
 
 
 @dataclass(kw_only=True)

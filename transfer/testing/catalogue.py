@@ -216,7 +216,7 @@ def state_dict_round_trip(subject: Subject) -> str:
         other.load_state_dict(state)
     except RuntimeError as error:
         lines = str(error).splitlines()
-        raise CheckFailed(f"load_state_dict refuses it: {' '.join(lines[:2])}") from error
+        raise CheckFailed(f"load_state_dict rejects it: {' '.join(lines[:2])}") from error
     with torch.no_grad():
         check_equal(
             other.pooled(subject.images()),
@@ -238,7 +238,7 @@ def dynamic_export(subject: Subject) -> None:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.export.export(model, (subject.images(2),), dynamic_shapes=({0: batch},)).module()
     except Exception as error:
-        reason = f"torch.export refuses it: {first_line(error)}"
+        reason = f"torch.export rejects it: {first_line(error)}"
         raise (CheckSkipped if subject.spec.kind == "timm" else CheckFailed)(reason) from error
     with torch.no_grad():
         for images in map(subject.images, (1, 7)):

@@ -47,7 +47,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         with damage, zipfile.ZipFile(file) as archive:
             strange = [repr(entry) for entry in archive.namelist() if not _ENTRY.fullmatch(entry)]
             if strange or not archive.namelist():
-                raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
+                raise UserError(f"{file}: {(strange or ['no run'])[0]} does not belong in a bundle; nothing imported")
             archive.extractall(scratch)
         yield Path(scratch)
 
@@ -199,13 +199,13 @@ def import_bundle(file: Path, store: Store) -> Imported:
     with unpacked(file, store.root) as folder:
         verdicts = [verify(run, name=f"run {run.name} of the bundle") for run in sorted(folder.iterdir())]
         if wrong := [f"{verdict.folder.name}: {text}" for verdict in verdicts for text in verdict.wrong]:
-            raise UserError(f"{file}: nothing is imported:\n" + "\n".join(wrong))
+            raise UserError(f"{file}: nothing was imported:\n" + "\n".join(wrong))
         result = Imported()
         existing = {run.record.run_key: run for run in store.runs()[0]}
         for run in Store(folder).runs()[0]:
             name, target, there = run.record.run_id, store.folder(run.record.run_id), existing.get(run.record.run_key)
             if there is None and target.exists():
-                unfinished = "unfinished, or no run at all; finish it or move it away, then import again"
+                unfinished = "unfinished, or not a run; finish it or move it away, then import again"
                 result.conflicts.append(f"{target}: {unfinished}")
             elif there is None:
                 flush_folder(run.folder)
@@ -215,5 +215,5 @@ def import_bundle(file: Path, store: Store) -> Imported:
                 result.equal.append(name)
             else:
                 conflict = difference_text(there, run).replace(str(run.folder), f"{name} of the bundle")
-                result.conflicts.append(f"{conflict}; what was there stays")
+                result.conflicts.append(f"{conflict}; the existing run is kept")
     return result

@@ -134,7 +134,7 @@ def task_of(record: Record) -> "Task":
         raise UserError(f"task {name} is not available ({error})") from None
     if task.version != record.task_version:
         made = f"version {record.task_version} of task {name} made the record"
-        raise UserError(f"{made}, and here is version {task.version}")
+        raise UserError(f"{made}; this is version {task.version}")
     return task
 
 

@@ -121,7 +121,7 @@ def test_the_run_is_shipped_as_it_can_be_shared(trained: Path, shipped: Path) ->
     assert str(trained) not in text
     card = (shipped / "export" / "README.md").read_text()
     assert "# toy_conv\n" in card
-    assert "embedded toy data" in card
+    assert "bundled synthetic data" in card
     assert str(before.record.export) in card
 
 

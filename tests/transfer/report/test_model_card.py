@@ -63,9 +63,9 @@ def test_numbers_that_are_no_results_are_marked() -> None:
     dirty = STARTED | {"dirty": True}
     broken = {"outcome": ended("diverged", 3, "loss"), "scores": {}}
     card = model_card(run("sha256:abc", smoke=True, subset=8, environment=dirty, **broken), [PRETRAINED])
-    for said in ("embedded toy data", "subset 8", "changed after its commit", "failed training run"):
+    for said in ("bundled synthetic data", "subset 8", "changed after its commit", "failed training run"):
         assert said in card.partition("## Model")[0]
-    assert "embedded toy data" in model_card(run("sha256:abc", origin={"smoke": True}))
+    assert "bundled synthetic data" in model_card(run("sha256:abc", origin={"smoke": True}))
 
 
 def test_text_cannot_break_the_card() -> None:

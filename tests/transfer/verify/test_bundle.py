@@ -147,7 +147,7 @@ def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file:
     (runs[0].folder / "record.json").write_bytes(with_checksum(asdict(mine)))
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal)) == (0, 1)
-    assert all(part in result.conflicts[0] for part in ("mAP", "of the bundle", "what was there stays"))
+    assert all(part in result.conflicts[0] for part in ("mAP", "of the bundle", "the existing run is kept"))
     (runs[0].folder / "record.json").unlink()
     assert "unfinished" in import_bundle(file, store).conflicts[0]
     assert len(list(store.root.iterdir())) == 2
@@ -177,7 +177,7 @@ def forged(files: Files) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
+        (lambda files: files.update({"../record.json": b""}), "does not belong in a bundle"),
         (forged, "mAP: 0.99 in the record"),
     ],
 )

@@ -48,7 +48,7 @@ class Augmentation:
         """Return the augmented image. Raises UsageError for a tensor that meets a step of PIL images alone."""
         for step in self.steps:
             if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
-                kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
+                kind = f"{type(step).__name__} takes PIL images, not arrays of {len(image)} channels"
                 raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
             image = step(image)
         pixels = to_pixels(image)

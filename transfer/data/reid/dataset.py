@@ -213,8 +213,8 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
     if not layouts.matched_queries(query, gallery):
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
-            "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
-            "`cameras: none` in its YAML file"
+            "gallery; check the folders and the camera numbers. For a dataset without cameras, set `cameras: none` in "
+            "its YAML file"
         )
 
 
@@ -226,7 +226,7 @@ def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> lis
     if trained and 1 < len(single) == len(images):
         raise UserError(
             f"{name}: {note}; batches take several of an identity: correct the keys of the YAML file that say where "
-            "identities are (`format`, `pattern`, `columns`), or evaluate alone with --epochs 0"
+            "identities are (`format`, `pattern`, `columns`), or only evaluate, with --epochs 0"
         )
     return [note] if len(images) > 1 and 2 * len(single) > len(images) else []
 

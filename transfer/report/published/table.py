@@ -97,7 +97,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     margin = MARGIN if margin is None else margin
     published = table_of(paper, table)
     if published.claims:
-        sweep = f"no legible numbers; `python -m transfer.sweep {published.sweep} --tier full` makes yours"
+        sweep = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
         return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows, notes = list[Row](), list[Note]()

@@ -175,7 +175,7 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     if tests > 1:
         yield f"Verdicts are corrected for {tests} tests, intervals are not."
     if any(estimate.borrowed for estimate in estimates):
-        yield "From one completed seed beside several nothing is concluded: add seeds to that variant."
+        yield "One completed seed against several is inconclusive: add seeds to that variant."
     if any(estimate.seed_error is None for estimate in estimates):
         told = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
         seeded = any(is_seeded(record) for row in rows for record in row.matched.records)
@@ -283,7 +283,7 @@ def why_no_arms(runs: RunSet) -> str:
     """Return what is missing for a comparison, and how to add it."""
     if len(runs) > MOST_RUNS:
         return (
-            f"{len(runs):,} runs are too many to be compared unasked. Name two variants: "
+            f"{len(runs):,} runs are too many to compare automatically. Name two variants: "
             "python -m transfer.report page RUNS --compare stem=conv stem=patchify"
         )
     return (

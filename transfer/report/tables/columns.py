@@ -70,7 +70,7 @@ def failed_notes(records: Sequence[Record]) -> list[Note]:
         order = sorted(scores, key=lambda name: name != record.primary)
         said = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
         ended = record.status.replace("_", " ")
-        notes += [Note(f"{record.run_id}: {ended}; it scores {said}, which is in no mean")] if scores else []
+        notes += [Note(f"{record.run_id}: {ended}; its scores are excluded from means: {said}")] if scores else []
     more = [Note(f"{len(notes) - FAILED_NOTES} more failed trainings have scores, too: `report table --per-run`")]
     return notes if len(notes) <= FAILED_NOTES + 1 else notes[:FAILED_NOTES] + more
 

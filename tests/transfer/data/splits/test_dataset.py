@@ -160,7 +160,7 @@ def test_what_cannot_be_read(split, tmp_path):
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: set --in-chans 5"):
         arrays.read_pixels(0)
     arrays.read_channels(5)
-    with pytest.raises(UsageError, match=r"SquashCrop is of PIL images, .* 5 channels; use --resize-mode fast"):
+    with pytest.raises(UsageError, match=r"SquashCrop takes PIL images, .* 5 channels; use --resize-mode fast"):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):
         with pytest.raises(UserError, match=r"a\.png: `decode` gives .*; wanted: \[H, W, C\], uint8, or float32"):

@@ -193,7 +193,7 @@ def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
     assert len(arms_to_compare(set_of(*names))) == 5
     many = run_set([recorded(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
     assert arms_to_compare(many) == []
-    assert "too many to be compared unasked" in why_no_arms(many)
+    assert "too many to compare automatically" in why_no_arms(many)
     assert "--compare stem=conv stem=patchify" in why_no_arms(many)
 
 
