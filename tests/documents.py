@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES)
-INCLUDED = re.compile(r'^--8<-- "(configs/.*)"$', re.MULTILINE)
+INCLUDED = re.compile(r"^--8<--\n(configs/.*)\n--8<--$", re.MULTILINE)
 # Words in capitals stand for something of the reader's, in the text; such a line is no command yet.
 PLACEHOLDER = re.compile(r"^(NAME|TASK|RECIPE|FILE|SWEEP|TIER|P|T)$")
 
