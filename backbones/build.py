@@ -20,7 +20,7 @@ from backbones.weights.load import StoredNetwork, check_gelu
 from backbones.weights.locate import Located
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
-from transfer.core.user_modules import or_its_imports
+from transfer.core.user_code import or_its_imports
 
 Size = int | tuple[int, int]
 Built = tuple[Any, BackboneSpec, Loaded | None, int | None, Head | None]

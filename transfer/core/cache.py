@@ -24,8 +24,8 @@ from transfer.core.files import folder_replacement, write_atomic
 
 def cache_folder() -> Path:
     """Return `$XDG_CACHE_HOME/vit-transfer`, or `~/.cache/vit-transfer`. It need not exist yet."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "vit-transfer"
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "vit-transfer"
 
 
 def make_once(name: str, write: Callable[[Path], None]) -> Path:

@@ -166,9 +166,10 @@ def scraps_in(folder: Path) -> list[Path]:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError:
         return []
-    old = (name for name in names if name.startswith(".") and name.endswith(".old"))
-    needed = {name for name in old if name[1:].rsplit(".", 2)[0] not in names}
-    return [folder / name for name in names if _SCRAP.fullmatch(name) and name not in needed]
+    scraps = [name for name in names if _SCRAP.fullmatch(name)]
+    replaced = [name for name in scraps if name.endswith(".old")]
+    only_copies = {name for name in replaced if name[1:].rsplit(".", 2)[0] not in names}
+    return [folder / name for name in scraps if name not in only_copies]
 
 
 def remove(path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
@@ -57,8 +58,9 @@ class LiveModule:
         parts = [*module.modules()] if isinstance(module, nn.Module) else []
         classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
         structure = repr([repr(module), *map(_plain_attributes, parts)])
-        texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
-        return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
+        bases = set(chain.from_iterable(getattr(cls, "__mro__", (cls,)) for cls in classes))
+        texts = sorted(set(map(_source_file, bases)))
+        return hashlib.sha256("".join([structure, *texts]).encode()).hexdigest()
 
     @cached_property
     def weights_id(self) -> str:
@@ -91,7 +93,7 @@ class LiveModule:
         try:
             return deepcopy(self.source).cpu() if isinstance(self.source, nn.Module) else self.source()
         except Exception as error:
-            fix = "; give its class, or a function that returns it" * isinstance(self.source, nn.Module)
+            fix = "" if self.is_reinitialized else "; give its class, or a function that returns it"
             raise UserError(f"{PREFIX}{self.name}: {first_line(error)}{fix}") from error
 
     @cached_property
@@ -171,5 +173,5 @@ def _source_file(thing: Any) -> str:
     files = sorted({code.co_filename for code in codes})
     for file in files:
         linecache.checkcache(file)  # it may have been edited and imported again
-    lines = [line for file in files for line in linecache.getlines(file)]
-    return "".join(lines) or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)
+    text = "".join(chain.from_iterable(map(linecache.getlines, files)))
+    return text or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)

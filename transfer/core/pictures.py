@@ -63,8 +63,8 @@ class RankedLists:
         """
         used = np.unique(nearest[nearest >= 0])
         places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
-        columns = [np.array(column) for column in zip(*query)]
-        columns += [np.array(column) for column in zip(*(gallery[place] for place in used))]
+        listed = [gallery[place] for place in used]
+        columns = [np.array(column) for column in (*zip(*query), *zip(*listed))]
         return cls(*(*columns, places.astype(np.int32), distances))
 
     def save(self, path: Path) -> None:

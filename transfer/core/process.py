@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def cgroup_quota() -> float:
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
         lines = GROUPS.read_text(encoding="utf-8").splitlines()
-        own = [GROUPS_ROOT / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
-        for group in [folder for path in own for folder in (path, *path.parents)]:
+        paths = [GROUPS_ROOT / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
+        for group in chain.from_iterable((path, *path.parents) for path in paths):
             with contextlib.suppress(OSError, ValueError):  # without a file, or with "max"
                 limit, period = map(float, (group / "cpu.max").read_text(encoding="utf-8").split())
                 quotas.append(limit / period)

@@ -12,7 +12,7 @@ from typing import Any
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
-from transfer.core.user_modules import file_digest, or_its_imports
+from transfer.core.user_code import file_digest, or_its_imports
 from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.fields import value_label

@@ -16,7 +16,7 @@ from backbones.weights.export import export
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import PRETRAIN
-from transfer.core.user_modules import file_digest, imported_files
+from transfer.core.user_code import file_digest, imported_files
 
 
 def test_names_read_from_the_source_are_those_of_the_tables():

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from transfer.core.errors import UserError
 from transfer.core.process import exit_with
-from transfer.core.user_modules import OWN
+from transfer.core.user_code import OWN
 
 PRELOADED = ("timm", "torchvision.transforms.v2", "backbones.backbone", "transfer.data.splits.dataset")
 ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
