@@ -2,6 +2,7 @@
 frame, a table or a file. Imports no torch.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -154,7 +155,7 @@ class RunSet(run_set.RunSet):
 
     def __repr__(self) -> str:
         """Return how many runs of which tasks there are."""
-        counts = {task: sum(record.task == task for record in self.records) for task in self.tasks}
+        counts = Counter(record.task for record in self.records)
         text = ", ".join(f"{count} {visible(task)}" for task, count in counts.items())
         return f"<RunSet of {len(self)}: {text or 'no runs'}>"
 
@@ -169,15 +170,12 @@ class RunSet(run_set.RunSet):
             UsageError: no run has a field of this name.
         """
         check_fields(values, self.records, self.exports)
-        wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
 
-        def keep(record: Record) -> bool:
-            return all(
-                any(has_value(record, name, str(value), self.exports) for value in choices)
-                for name, choices in wanted.items()
-            )
+        def has_one(record: Record, name: str, value: Any) -> bool:
+            choices = value if isinstance(value, list | tuple | set) else [value]
+            return any(has_value(record, name, str(choice), self.exports) for choice in choices)
 
-        return self.where(keep)
+        return self.where(lambda record: all(has_one(record, *item) for item in values.items()))
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.COLUMNS`."""
@@ -231,7 +229,7 @@ def load(*folders: Path | str) -> RunSet:
     """
     import warnings
 
-    runs, problems = store.runs_in(Path(with_home(str(one))) for one in folders or ("runs",))
+    runs, problems = store.runs_in(Path(with_home(str(folder))) for folder in folders or ("runs",))
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return RunSet.of(runs)

@@ -84,11 +84,12 @@ class Command:
         assert self.recipe is not None
         later = {name: note.recorded for name, note in noted(type(self.options), Added).items()}
         usual = plain(type(self.run)()) | plain(BackboneOptions()) | later | self.recipe.values()
-        given = plain(self.run) | plain(self.backbone) | plain(self.options)
+        values = plain(self.run) | plain(self.backbone) | plain(self.options)
+        shown = [name for name in values if name not in ("backbone", "config", "dry_run", *self.recipe_backbone)]
         return [
-            f"  {name}: {_shown(value)} (recipe: {_shown(usual.get(name))})"
-            for name, value in given.items()
-            if name not in ("backbone", "config", "dry_run", *self.recipe_backbone) and value != usual.get(name)
+            f"  {name}: {_shown(values[name])} (recipe: {_shown(usual.get(name))})"
+            for name in shown
+            if values[name] != usual.get(name)
         ]
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
@@ -122,8 +123,8 @@ class Command:
     def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
         """Return lines on what the program chose in the place of the user: defaults, and a part of the backbone."""
         lines = [*self.fitted]
-        named = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
-        if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
+        by_default = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
+        if by_default and not self.resolved(from_scratch, attention="softmax").qk_norm:
             default = f"as --attention {spec.attention} has it by default"
             lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
         others = self.resolved(from_scratch=False).weights if from_scratch else ""
@@ -206,9 +207,8 @@ def weights_of_run(weights: str, out: Path) -> str:
             is unknown and near that of a run.
         UserError: its record cannot be read.
     """
-    folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
-    run = next((folder for folder in folders if (folder / RECORD).exists() or (folder / OPTIONS).exists()), None)
-    if run is None:
+    run = Path(weights) if "/" in weights or Path(weights).is_dir() else out / weights
+    if not (run / RECORD).exists() and not (run / OPTIONS).exists():
         ids = (record.parent.name for record in out.glob(f"*/{RECORD}"))
         plausible = "-" in weights and not {":", "/"} & {*weights} and not Path(weights).exists()
         if plausible and (near := did_you_mean(weights, ids)):

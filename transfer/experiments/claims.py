@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from itertools import product
+from itertools import chain, product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -128,9 +128,10 @@ class Claims:
     source: Path = Path()
 
 
-KEYS, NEEDED = tuple(one.name for one in fields(Claim)), ("id", "claim", "where")
-TEXTS = [one.name for one in fields(Claim) if one.type in (str, tuple[str, ...]) and one.name not in ("kind", "expect")]
-"""Keys whose values are texts, or lists of them, but for those that have a choice of texts."""
+KEYS, NEEDED = tuple(item.name for item in fields(Claim)), ("id", "claim", "where")
+CHOSEN = ("kind", "expect")
+TEXTS = [item.name for item in fields(Claim) if item.type in (str, tuple[str, ...])]
+"""Keys whose values are texts, or lists of them; `CHOSEN` have a choice of texts."""
 
 
 def read_claims(name: str) -> Claims:
@@ -183,11 +184,11 @@ def _faults(claim: Claim) -> Iterator[str]:
         value, least = getattr(claim, key), int(key in ("seeds", "needs"))
         kind = int if least else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
-            yield f"`{key}` must be a {'whole ' * least}number from {least} on, not {value!r}"
-    for key in TEXTS:
-        for one in as_list(getattr(claim, key)):
-            if not isinstance(one, str) or (key in NEEDED and not one.strip()):
-                yield f"`{key}` must be text, not {one!r}"
+            yield f"`{key}` must be a {'whole ' if least else ''}number from {least} on, not {value!r}"
+    for key in (name for name in TEXTS if name not in CHOSEN):
+        for text in as_list(getattr(claim, key)):
+            if not isinstance(text, str) or (key in NEEDED and not text.strip()):
+                yield f"`{key}` must be text, not {text!r}"
     if not isinstance(claim.own, bool):
         yield f"`own` must be true or false, not {claim.own!r}"
     if not isinstance(value := claim.floor.get("value", 0), int | float):
@@ -207,7 +208,7 @@ def _faults(claim: Claim) -> Iterator[str]:
         yield "give `pairs`, or `a` and `b`"
     if bad := [pair for pair in claim.pairs if not (isinstance(pair, list) and [*map(type, pair)] == [str, str])]:
         yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
-    elif claim.untrained and (unlike := claim.untrained.keys() ^ {side for pair in claim.comparisons for side in pair}):
+    elif claim.untrained and (unlike := claim.untrained.keys() ^ {*chain.from_iterable(claim.comparisons)}):
         yield f"`untrained` must have each side of the comparisons and no other key; see {min(unlike)!r}"
     if (claim.untrained or claim.floor) and (claim.choose or claim.kind not in (DIFFERENCE, EQUIVALENCE)):
         yield "`untrained` and `floor` belong to a difference or equivalence without `choose`"

@@ -76,7 +76,8 @@ class SweepJob:
     def _varied(self) -> dict[str, Any]:
         """The options that tell it from others, those of the parent's backbone first."""
         inherited = self.parent.options if self.parent else ()
-        names = [name for name in inherited if name in BACKBONE_OPTIONS and name not in self.axes]
+        parts = [name for name in inherited if name in BACKBONE_OPTIONS]
+        names = [name for name in parts if name not in self.axes]
         return {name: self.options[name] for name in (*names, *self.axes) if name in self.options}
 
     def changed_files(self) -> list[str]:
@@ -144,7 +145,8 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """Yield a job for each backbone, dataset, seed and combination of the grid."""
-    inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
+    parts = {*BACKBONE_OPTIONS} - {"weights"}
+    inherited = {name: value for name, value in parent.options.items() if name in parts} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())

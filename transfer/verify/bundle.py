@@ -12,11 +12,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
 from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder
+from transfer.core.options import as_list
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
@@ -68,10 +70,10 @@ def without_paths(record: Record) -> Record:
     """
     if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
-    kept = {"run_key_content": record.run_key_content, "files": record.files}
+    unchanged = {"run_key_content": record.run_key_content, "files": record.files}
     options = {name: value for name, value in record.options.items() if name not in PLACES}
-    content = asdict(record) | {"options": options} | dict.fromkeys(kept)
-    return Record(**(texts_without_paths(content, known_paths(record)) | kept))
+    content = asdict(record) | {"options": options} | dict.fromkeys(unchanged)
+    return Record(**(texts_without_paths(content, known_paths(record)) | unchanged))
 
 
 def paths_in(value: Any) -> list[str]:
@@ -86,13 +88,13 @@ def paths_in(value: Any) -> list[str]:
 def known_paths(record: Record) -> dict[str, str]:
     """Return the paths that a record names and their replacements; those with spaces match no pattern."""
     files = {part: code["file"] for part, code in record.user_code.items()}
-    values = [*record.options.values(), *record.backbone.values(), *files.values()]
-    values = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    paths = [value for value in values if isinstance(value, str) and _WHOLE.match(value) and len(value) > 1]
+    values = (*record.options.values(), *record.backbone.values(), *files.values())
+    texts = (value for value in chain.from_iterable(map(as_list, values)) if isinstance(value, str))
     known = {str(Path.cwd()): ".", str(Path.home()): "~"}
-    for value in paths:
-        path, colon, name = value.rpartition(":") if ".py:" in value else (value, "", "")
-        known[value] = Path(path).name + colon + name
+    for text in texts:
+        if len(text) > 1 and _WHOLE.match(text):
+            path, colon, name = text.rpartition(":") if ".py:" in text else (text, "", "")
+            known[text] = Path(path).name + colon + name
     return known
 
 
@@ -157,17 +159,21 @@ _STEP = re.compile(rb'"step": (\d+),.*"loss"')
 
 def _thinned(lines: bytes, every: int) -> bytes:
     """Return the lines of a history without most steps; lines that do not have the loss of a step stay."""
-    found = ((line, _STEP.search(line)) for line in lines.splitlines(keepends=True))
-    return b"".join(line for line, step in found if not step or (int(step[1]) - 1) % every == 0)
+
+    def stays(line: bytes) -> bool:
+        step = _STEP.search(line)
+        return step is None or (int(step[1]) - 1) % every == 0
+
+    return b"".join(line for line in lines.splitlines(keepends=True) if stays(line))
 
 
 def _shared_files(run: Run, every: int) -> dict[str, bytes]:
     """Return the files of a run as they are shared, by name; those of a shared copy are identical."""
     record = run.record
-    kept = {name: about for name, about in record.files.items() if name in SHARED}
-    if wrong := check_files(run.folder, replace(record, files=kept))[0]:
+    recorded = {name: facts for name, facts in record.files.items() if name in SHARED}
+    if wrong := check_files(run.folder, replace(record, files=recorded))[0]:
         raise UserError(f"{run.folder}: {'; '.join(wrong)}; only runs that verify can be shared")
-    contents = {name: (run.folder / name).read_bytes() for name in kept}
+    contents = {name: (run.folder / name).read_bytes() for name in recorded}
     names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
     if paths := paths_in([contents.get(SUPPORT, b"").decode(), *map(str, names)]):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")

@@ -80,11 +80,10 @@ def check_key(record: Record) -> list[str]:
     }
     for part, values in stated.items():
         of_key = content.get(part, {}) if part else content  # in which files are sha256 digests of their content
-        wrong += [
-            f"{f'{part}.' * bool(part)}{name}: {values[name]} in the record, {of_key[name]} in its run key"
-            for name in sorted(of_key.keys() & values.keys())
-            if of_key[name] != values[name] and not re.fullmatch("[0-9a-f]{64}", str(of_key[name]))
-        ]
+        for name in sorted(of_key.keys() & values.keys()):
+            if of_key[name] != values[name] and not re.fullmatch("[0-9a-f]{64}", str(of_key[name])):
+                entry = f"{part}.{name}" if part else name
+                wrong.append(f"{entry}: {values[name]} in the record, {of_key[name]} in its run key")
     if record.config_digest != RunKey(content).without("seed").digest:
         wrong.append(f"config_digest: {record.config_digest[:12]} is not that of the run key without its seed")
     return wrong
@@ -104,10 +103,10 @@ def check_scores(folder: Path, record: Record) -> Checks:
         return [f"{OUTCOMES}: {error}"], []
     from transfer.evaluation.users_metrics import load_metrics
 
-    own = [part for part in record.user_code if part.startswith(METRIC)]
-    of_task = {name: array for name, array in outcomes.items() if METRIC + name not in own}
+    users_metrics = [part for part in record.user_code if part.startswith(METRIC)]
+    of_task = {name: array for name, array in outcomes.items() if METRIC + name not in users_metrics}
     try:
-        metrics = load_metrics([users_file(record, part) for part in own])
+        metrics = load_metrics([users_file(record, part) for part in users_metrics])
         computed = task_of(record).rescore(of_task) | {metric.name: metric.score(of_task)[0] for metric in metrics}
     except UserError as error:  # or a library that scoring needs is not here
         return [], [f"scores not recomputed: {error}"]
@@ -139,7 +138,7 @@ def task_of(record: Record) -> "Task":
 
 
 @dataclass
-class Verdict:
+class Verification:
     """The result of verifying one run."""
 
     folder: Path
@@ -156,14 +155,14 @@ class Verdict:
         return "\n       ".join([head, *self.wrong, *(f"({note})" for note in self.notes)])
 
 
-def verify(folder: Path, name: str = "") -> Verdict:
+def verify(folder: Path, name: str = "") -> Verification:
     """Check everything that can be checked in a run's folder.
 
     Args:
         folder: the run's folder.
         name: the name of the run in messages; by default its folder.
     """
-    verdict = Verdict(folder, name or str(folder))
+    verdict = Verification(folder, name or str(folder))
     try:
         record = verdict.record = Record.read(folder / RECORD, edited=True)
         if is_modified((folder / RECORD).read_bytes()):
