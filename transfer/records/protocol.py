@@ -102,8 +102,8 @@ def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
     needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
-    found = {*idle_options(needs, _without({**_without(record.options, PARTS), **fields}, without))}
-    return found if _synchronises(record, without) else found | {"sync_bn"}
+    ineffective = {*idle_options(needs, _without({**_without(record.options, PARTS), **fields}, without))}
+    return ineffective if _synchronises(record, without) else ineffective | {"sync_bn"}
 
 
 def _world(record: Record) -> int | None:
@@ -138,7 +138,7 @@ def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
         return []
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
     own_norm = options.get("sync_bn") is False and task != "detect"
-    found = {
+    computations = {
         "batch norm": own_norm and _trains_batch_norm(task, backbone),
         "mixing": mixes,
         "the mixing of tokens": options.get("dense_weight"),
@@ -147,7 +147,7 @@ def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
         "the draws of its model": backbone and task not in HEADS and not _is_known(backbone),
         "what the record does not say": "sync_bn" not in options,
     }
-    return [computation for computation, holds in found.items() if holds]
+    return [computation for computation, holds in computations.items() if holds]
 
 
 def _synchronises(record: Record, without: Collection[str]) -> bool:
@@ -194,10 +194,10 @@ def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
     left_out = _left_out(record.task).union(idle(record, without))
     options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
-    kept = _without(record.run_key_content.get("options", record.options), left_out)
+    acting = _without(record.run_key_content.get("options", record.options), left_out)
     for name, value in content.items():
-        kept[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
-    return kept
+        acting[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
+    return acting
 
 
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
     values = dict(record.backbone)
-    values |= {name: _IDLE[name] for name in idle(record, without) if name in _IDLE and name in values}
+    values |= {name: _IDLE[name] for name in idle(record, without) & _IDLE.keys() & values.keys()}
     return named_by_content(values)
 
 

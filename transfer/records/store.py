@@ -38,10 +38,11 @@ def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the sha256 (hex) and size (bytes) of each file of a run and its export by its name, sorted."""
     paths = [path for path in folder.iterdir() if path.name not in NOT_LISTED]
     paths += (folder / EXPORT).iterdir() if (folder / EXPORT).is_dir() else ()
-    kept = (path for path in paths if path.is_file() and not path.name.startswith((".", _EVENTS)))
+    final = (path for path in paths if not path.name.startswith((".", _EVENTS)))
     return {
         path.relative_to(folder).as_posix(): {"sha256": files.file_sha256(path), "size": path.stat().st_size}
-        for path in sorted(kept)
+        for path in sorted(final)
+        if path.is_file()
     }
 
 
@@ -59,10 +60,13 @@ def missing_files(run: Run) -> list[str]:
 
 def damaged_files(run: Run) -> list[str]:
     """Return the files that have another size than the run wrote, and those that its export lacks."""
-    missing, exported = missing_files(run), (run.folder / EXPORT).exists()
-    lacking = [name for name in missing if name.startswith(f"{EXPORT}/") and exported]
-    there = [name for name in run.record.files if name not in missing]
-    return lacking + [name for name in there if (run.folder / name).stat().st_size != run.record.files[name]["size"]]
+    missing, damaged = missing_files(run), list[str]()
+    if (run.folder / EXPORT).exists():
+        damaged += [name for name in missing if name.startswith(f"{EXPORT}/")]
+    for name, recorded in run.record.files.items():
+        if name not in missing and (run.folder / name).stat().st_size != recorded["size"]:
+            damaged.append(name)
+    return damaged
 
 
 @dataclass(frozen=True)
@@ -156,23 +160,23 @@ class Store:
                     runs.append(Run(folder, Record.read(folder / RECORD)))
             except UserError as error:
                 problems.append(str(error))
-        kept, disputes = merged(runs)
-        return kept, problems + disputes
+        distinct_runs, disputes = merged(runs)
+        return distinct_runs, problems + disputes
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
-        return [found for folder in self.folders() if (found := unfinished_in(folder)) is not None]
+        return [*filter(None, map(unfinished_in, self.folders()))]
 
     def folders(self) -> list[Path]:
         """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
         try:
             with os.scandir(self.root) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+                folders = [entry.name for entry in entries if entry.is_dir()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise UserError(f"{self.root}: cannot be read ({error.strerror}); it should be a folder of runs") from None
-        return [self.root / name for name in names]
+        return [self.root / name for name in sorted(folders) if not name.startswith(".")]
 
 
 def has_record(folder: Path) -> bool:
@@ -197,17 +201,17 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     def precedence(run: Run) -> tuple[bool, str, bool]:
         return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
-    kept, disputes = [], []
+    taken, disputes = [], []
     for copies in grouped_by(runs, lambda run: run.record.run_key).values():
         first, *others = sorted(copies, key=precedence)
-        kept.append(first)
+        taken.append(first)
         disputes += [
             f"{difference_text(first, run)}; the first is taken; `python -m transfer.verify` tells whether one was "
             "changed; delete the wrong one"
             for run in others
             if not same_result(first.record, run.record)
         ]
-    return kept, disputes
+    return taken, disputes
 
 
 def same_result(first: Record, second: Record) -> bool:
@@ -275,13 +279,17 @@ def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
     for folder in folders:
         if not folder.is_dir():
             raise MissingInput(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
-        single = has_record(folder)
-        runs, wrong = store_in(folder.resolve().parent if single else folder).runs()
-        finished += [run for run in runs if not single or run.folder == folder.resolve()]
-        left = unfinished_in(folder)
-        problems += [] if single else [*wrong, str(left)] if left else wrong
-    kept, disputes = merged(finished)
-    return kept, problems + disputes
+        if has_record(folder):
+            beside, _ = store_in(folder.resolve().parent).runs()
+            finished += [run for run in beside if run.folder == folder.resolve()]
+            continue
+        runs, unreadable = store_in(folder).runs()
+        finished += runs
+        problems += unreadable
+        if left := unfinished_in(folder):
+            problems.append(str(left))
+    runs, disputes = merged(finished)
+    return runs, problems + disputes
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _main(argv: list[str]) -> int:
         return 0
     name, argv = command(argv)
     for flag in names_of_flags(argv):
-        having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
+        having = [owner for owner, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
             option = f"--{flag.replace('_', '-')}"
             raise UsageError(f"{option} is not an option of `report {name}`; use `report {'`, `report '.join(having)}`")
@@ -99,10 +99,12 @@ def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = list(known)
     for flag, made_with in (("smoke", "--smoke"), ("dirty", "changed files")):
-        kept = [run for run in shown if getattr(options, flag) or not getattr(run.record, flag)]
-        if excluded := len(shown) - len(kept):
+        if getattr(options, flag):
+            continue
+        remaining = [run for run in shown if not getattr(run.record, flag)]
+        if excluded := len(shown) - len(remaining):
             print_safe(f"{count(excluded, 'run')} of {made_with} excluded; --{flag} shows them", file=sys.stderr)
-        shown = kept
+        shown = remaining
     if not shown and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return shown
@@ -155,7 +157,7 @@ def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "Repo
     from transfer.report.sections import sections
 
     files = write_figures(
-        lambda: [(one.file_name, one.plot) for one in sections(runs, request) if one.plot], options.output
+        lambda: [(part.file_name, part.plot) for part in sections(runs, request) if part.plot], options.output
     )
     print_safe(f"{options.output}: {len(files)} files")
     return 0
@@ -191,14 +193,12 @@ def _import(options: kinds.ImportOptions) -> int:
 
 
 def _card(options: kinds.CardOptions, known: "Sequence[Run]") -> int:
-    from transfer.comparison.selection import has_value
+    from transfer.comparison.selection import is_named
     from transfer.report.card import model_card
 
-    name = options.run
-    named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", name, {}))
-    run = next(named, None)
+    run = next((run for run in known if is_named(run, options.run)), None)
     if run is None:
-        raise UserError(f"--run: {name!r} not found in {', '.join(map(str, options.runs))}; use a run id")
+        raise UserError(f"--run: {options.run!r} not found in {', '.join(map(str, options.runs))}; use a run id")
     _print(model_card(run, known).encode(), options.output)
     return 0
 

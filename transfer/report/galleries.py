@@ -7,8 +7,6 @@ import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError, shortened
@@ -59,13 +57,13 @@ def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
         return f"{names[place]} (identity {identities[place]}{camera})"
 
     ranks = enumerate(zip(lists.places[row], lists.right[row], lists.distances[row]), 1)
-    found = [
+    ranked = [
         (f"{rank}: {named('gallery', place)}, distance {distance:.3g}", bool(right))
         for rank, (place, right, distance) in ranks
         if place >= 0
     ]
     address = _data_url(run.folder / PICTURES / picture_name(row)) if drawn else ""
-    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=found, address=address)
+    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=ranked, address=address)
 
 
 def drawn(run: Run) -> list[Exhibit]:
@@ -85,18 +83,18 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section
         for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
             if run.record.task == task and run.record.scores:
                 chosen.setdefault(run.record.config_digest, run)
-        kept = [run for run in chosen.values() if (run.folder / needed).exists()]
+        complete = [run for run in chosen.values() if (run.folder / needed).exists()]
         shown: list[Exhibit] = []
         damaged = []
-        for run in kept[:RUNS] if pictures or task == "reid" else ():
+        for run in complete[:RUNS] if pictures or task == "reid" else ():
             try:
                 shown += galleries(run, pictures=pictures) if task == "reid" else drawn(run)
             except UserError:
                 damaged.append(run.record.run_id)
         lines = [NOTES[task]]
-        lines += [f"{len(kept)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
-        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] * bool(damaged)
-        if not any(one.address for one in shown):
+        lines += [f"{len(complete)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
+        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] if damaged else []
+        if not any(exhibit.address for exhibit in shown):
             lines.append(f"For pictures, rerun a run's command with --save-pictures {count}, and this with --pictures.")
         if chosen:
             yield Section(title=title, note="\n".join(lines), exhibits=shown)
@@ -128,10 +126,10 @@ def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
         if not run.record.scored:
             continue
         outcomes = read_outcomes(run)
-        of_run = per_sample.values_of(run.record, score, outcomes)
-        if of_run is None:
+        run_values = per_sample.values_of(run.record, score, outcomes)
+        if run_values is None:
             return {}
-        for name, value in zip(outcomes["sample"].tolist(), np.asarray(of_run).tolist(), strict=True):
+        for name, value in zip(outcomes["sample"].tolist(), run_values.tolist(), strict=True):
             if value == value:  # a query that does not count has nan
                 values.setdefault(str(name), []).append(float(value))
     return {name: sum(of_sample) / len(of_sample) for name, of_sample in values.items()}
@@ -146,8 +144,8 @@ def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
     """
     rows, columns = list[Row](), list[Column]()
     for row in comparison.rows:
-        if row.primary and row.effect is None and (found := differing_samples(row)):
-            rows += [{"score": row_name(row), **cells} for cells in found]
+        if row.primary and row.effect is None and (samples := differing_samples(row)):
+            rows += [{"score": row_name(row), **cells} for cells in samples]
             digits = None if row.percent else SIGNIFICANT
             columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
     if rows:

@@ -121,11 +121,11 @@ class PublishedOptions:
     @property
     def published(self) -> tuple[str, str] | None:
         """Names of the paper and of its table or figure; None without --paper. Raises UsageError if one is missing."""
-        named = [self.table] if self.table is not None else []
-        named += [f"figure{self.figure}"] if self.figure is not None else []
-        if len(named) != (self.paper is not None):
+        names = [self.table] if self.table is not None else []
+        names += [f"figure{self.figure}"] if self.figure is not None else []
+        if len(names) != (self.paper is not None):
             raise UsageError("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
-        return (self.paper, named[0]) if self.paper is not None else None
+        return (self.paper, names[0]) if self.paper is not None else None
 
 
 @dataclass(kw_only=True)

@@ -48,11 +48,11 @@ FEW_DIFFER = "too few clusters differ"
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """How many seeds of a variant failed, so that they have no score, of those judged; how many were not judged."""
+    """How many seeds of a variant failed, so that they have no score, how many were judged, and how many were not."""
 
     variant: str
     broken: int
-    of: int
+    judged: int
     not_judged: int = 0
 
 

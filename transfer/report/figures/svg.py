@@ -188,11 +188,12 @@ def plot_of(figure: "Figure", csv: str) -> Plot:
     return Plot(re.sub('<g id="mark:([^"]+)">', _marked, drawn), csv, figure)
 
 
-def _marked(found: re.Match[str]) -> str:
+def _marked(group: re.Match[str]) -> str:
     """Return the opening tag of a part of a figure with what its `mark` says."""
-    text, run, variant = map(escape, json.loads(unquote(found[1])))
-    data = f' data-run="{run}"' * bool(run) + f' data-variant="{variant}"' * bool(variant)
-    return f"<g{data}><title>{text}</title>"
+    text, run, variant = map(escape, json.loads(unquote(group[1])))
+    run = f' data-run="{run}"' if run else ""
+    variant = f' data-variant="{variant}"' if variant else ""
+    return f"<g{run}{variant}><title>{text}</title>"
 
 
 def color_of(name: str, names: Mapping[str, str]) -> str:
@@ -217,15 +218,15 @@ def looks(remarks: Mapping[str, str], names: Mapping[str, str]) -> dict[str, dic
         remarks: what follows the name of the variant in each label, by the run's id.
         names: the variant of each run of the report, by its id.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_run: dict[str, dict[str, Any]] = {}
     curves: Counter[str] = Counter()
     for run, remark in remarks.items():
         name = names[run]
         label = f"{plain(name, 120)}{remark}"
-        label += f", run {run[-6:]}" * any(label == look["label"] for look in found.values())
-        found[run] = {"label": label, "color": color_of(name, names), "linestyle": STYLES[curves[name] % len(STYLES)]}
+        label += f", run {run[-6:]}" if any(label == look["label"] for look in by_run.values()) else ""
+        by_run[run] = {"label": label, "color": color_of(name, names), "linestyle": STYLES[curves[name] % len(STYLES)]}
         curves[name] += 1
-    return found
+    return by_run
 
 
 def logarithmic(axis: Any, values: Sequence[float]) -> None:
@@ -257,7 +258,7 @@ def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:
         return
     width, handle = figure.get_figwidth(), 0.65
     labels = [wrapped(label, width - handle) for label in shown]
-    longest = max(len(line) for label in labels for line in label.split("\n"))
+    longest = max(map(len, "\n".join(labels).split("\n")))
     columns = max(int(width / (handle + longest * EM * SMALL / 72)), 1)
     lines = sum(1 + label.count("\n") for label in labels) / min(columns, len(labels))
     figure.set_figheight(figure.get_figheight() + 0.2 * (lines + 1))

@@ -98,19 +98,19 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     published = table_of(paper, table)
     if published.claims:
         sweep = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
-        return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
+        return Table.from_rows(({"claim": claim} for claim in published.claims), (), [*_notes(published), Note(sweep)])
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows, notes = list[Row](), list[Note]()
     for row in published.rows:
         for value in row.values:
-            found: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
-            for of_cell in found or [None]:
-                cells, problem = _cell_row(row, value, of_cell, matcher, margin)
+            configurations: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
+            for own_runs in configurations or [None]:
+                cells, problem = _cell_row(row, value, own_runs, matcher, margin)
                 if problem:
                     notes.append(Note(f"no interval, since {problem}", _about(row, value), (len(rows),)))
                 rows.append(cells)
-    rules = [Note(AGREES, f"agrees within {margin:g}")]
-    return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *notes])
+    rules = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
+    return Table(list(COLUMNS), rows, [*_notes(published), *rules, *notes])
 
 
 def _about(row: PublishedRow, value: Value) -> str:
@@ -120,7 +120,8 @@ def _about(row: PublishedRow, value: Value) -> str:
 def _notes(table: PublishedTable) -> list[Note]:
     """Return the notes on the source of a table and on its doubtful or reference numbers."""
     paper = read_paper(table.paper)
-    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
+    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}."
+    title += " In percent." if table.rows else ""
     notes = [Note(text) for text in (title, *paper.notes, *table.notes)]
     for row in table.rows:
         if row.reference:
@@ -159,7 +160,7 @@ def _cell_row(
     counts = Counts(
         runs=len(variant.records),
         broken=sum(record.training_failed for record in variant.records),
-        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * bool(pretrainings),
+        pretrainings=len(variant.lost) + (len({record.weights_id for record in runs.records}) if pretrainings else 0),
         lost=len(variant.lost),
         not_judged=sum(record.not_judged for record in variant.records),
     )
@@ -209,11 +210,11 @@ def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
     scores = []
     for run in runs:
         lines = history(run.folder, value.metric)
-        found = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
-        if value.epoch not in found:
+        at_epoch = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
+        if value.epoch not in at_epoch:
             fix = f"--validate-at {value.epoch} of the training measures it"
             raise UserError(f"{run.folder / HISTORY}: has no {value.name}; {fix}")
-        scores.append(found[value.epoch])
+        scores.append(at_epoch[value.epoch])
     images = runs[0].record.dataset["counts"]["val"]["images"]
     right = np.clip(np.array(scores)[:, None] * images - np.arange(images), 0.0, 1.0)
     return contrast([Scores.of_clusters(right, np.ones(images))], [1], bounds=(0.0, 1.0))

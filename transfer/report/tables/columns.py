@@ -53,7 +53,7 @@ def seed_cells(runs: RunSet, record: Record) -> dict[str, int | None]:
 
 def chance_level(record: Record, score: str) -> str | None:
     """Return the chance level of a run's score as text; None where there is none."""
-    level = chance(record, score, record.metrics)
+    level = chance(record, score)
     return f"{PERCENT * level:.3g} %" if level and level < 1 else None
 
 
@@ -68,9 +68,9 @@ def failed_notes(records: Sequence[Record]) -> list[Note]:
     for record in records:
         scores: dict[str, float] = record.details.get(FAILED_SCORES, {})
         order = sorted(scores, key=lambda name: name != record.primary)
-        said = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
-        ended = record.status.replace("_", " ")
-        notes += [Note(f"{record.run_id}: {ended}; its scores are excluded from means: {said}")] if scores else []
+        texts = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
+        status = record.status.replace("_", " ")
+        notes += [Note(f"{record.run_id}: {status}; its scores are excluded from means: {texts}")] if scores else []
     more = [Note(f"{len(notes) - FAILED_NOTES} more failed trainings have scores, too: `report table --per-run`")]
     return notes if len(notes) <= FAILED_NOTES + 1 else notes[:FAILED_NOTES] + more
 
@@ -111,7 +111,7 @@ def significant(names: Iterable[str]) -> list[Column]:
 
 def protocol_tables(table: Table) -> dict[str, Table]:
     """Return the rows of each protocol as a table of its own, by what distinguishes the protocol; "" if all agree."""
-    protocols = table["protocol"] if "protocol" in table else [None] * len(table)
+    protocols = (row.get("protocol") for row in table.rows)
     texts = (comparability_text(protocol) if protocol else "" for protocol in protocols)
     places = values_by_key((text, place) for place, text in enumerate(texts))
     return {text: table.take(places[text]).without("protocol").without_empty() for text in sorted(places)}
@@ -122,5 +122,7 @@ def without_unused(table: Table) -> Table:
 
     Of the seeds of runs and of their pretraining those stay that differ between rows, or else those of the runs.
     """
-    constant = [name for name in SEEDS if SEEDS[0] in table and len({*table[name]}) < 2]
-    return table.without(*constant[:1]).without_empty()
+    if SEEDS[0] in table:
+        constant = [name for name in SEEDS if len({*table[name]}) < 2]
+        table = table.without(*constant[:1])
+    return table.without_empty()

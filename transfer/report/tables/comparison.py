@@ -6,11 +6,12 @@ no torch.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison, compared_arms, effects, judge
+from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family, compared_arms, effects, judge
 from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
@@ -18,6 +19,7 @@ from transfer.core.errors import UserError, count
 from transfer.core.grouped import grouped_by
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import run_ids, unjudged_note
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text
@@ -63,16 +65,17 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         for letter, variant in zip("ab", () if crossed else comparison.variants)
     ]
     notes += excluded
-    selected = {name for variant in comparison.variants for name in variant.fields}
-    settings, cells = dict.fromkeys(name for row in rows for name in row.matched.setting), list[Row]()
-    for one in comparison.matches:
-        places = tuple(range(len(cells), len(cells) + len(one.rows)))
-        if (differing := one.matched.differing) and (crossed or not selected.issuperset(differing)):
-            told = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
-            notes.append(Note(told, one.matched.label, places))
-        notes += [Note(text, one.matched.label, places) for text in notes_of(one)]
-        head, ids = _head(one.matched, runs, settings), run_ids(one.matched.records)
-        cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in one.rows]
+    selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
+    settings = dict.fromkeys(chain.from_iterable(row.matched.setting for row in rows))
+    cells = list[Row]()
+    for compared_match in comparison.matches:
+        places = tuple(range(len(cells), len(cells) + len(compared_match.rows)))
+        if (differing := compared_match.matched.differing) and (crossed or not selected.issuperset(differing)):
+            text = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
+            notes.append(Note(text, compared_match.matched.label, places))
+        notes += [Note(text, compared_match.matched.label, places) for text in notes_of(compared_match)]
+        head, ids = _head(compared_match.matched, runs, settings), run_ids(compared_match.matched.records)
+        cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in compared_match.rows]
     notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
     return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
@@ -98,7 +101,7 @@ def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Compa
     comparison = Comparison(variants, {}, matches, matching.exclusions)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
-        row.family = row.family if near == min(nearness) else FAMILIES[2]
+        row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
     judge(comparison.rows, margin)
     return comparison
 
@@ -124,9 +127,9 @@ def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Compar
     names = [variant.text for variant in variants]
     for matched in matching.matches:
         corner_runs = zip(names, matched.variants, strict=True)
-        if broken := [name for name, own in corner_runs if all(run.record.training_failed for run in own)]:
-            told = f"no interaction: all runs failed with {'; with '.join(broken)}"
-            comparison.exclusions.append(Exclusion(matched.label, told))
+        if failed := [name for name, of_corner in corner_runs if all(run.record.training_failed for run in of_corner)]:
+            text = f"no interaction: all runs failed with {'; with '.join(failed)}"
+            comparison.exclusions.append(Exclusion(matched.label, text))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
     judge(comparison.rows, margin)
@@ -137,9 +140,11 @@ def in_brief(comparison: Comparison, table: Table) -> Table:
     """Return the differences of a comparison's table in primary scores."""
     names = table.names[: table.names.index("score")]
     names += [name for name in ("score", "effect", "means", *NUMBERS, "verdict") if name in table]
-    notes = [note for note in table.notes if comparison.effects or not any(told in note.text for told in IN_SUMMARY)]
+    notes = table.notes
+    for text in () if comparison.effects else IN_SUMMARY:
+        notes = [note for note in notes if text not in note.text]
     columns = [replace(column, detail=-1) for column in table.columns]
-    primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family == FAMILIES[0]]
+    primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family is Family.PRIMARY]
     return Table(columns, primary, notes).select(names)
 
 
@@ -171,7 +176,8 @@ def _difference(row: ComparedScore) -> Row:
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
-    rate = Breakdowns("", *map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
+    counts = [(variant.broken, variant.judged, variant.not_judged) for variant in row.breakdowns]
+    rate = Breakdowns("", *map(sum, zip(*counts, strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 
@@ -204,26 +210,29 @@ def _method(estimate: Estimate, scale: float) -> str:
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
     """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
-    records = {record.run_id: record for row in rows for record in row.matched.records}
-    places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
-    return [replace(note, rows=places) for note in unjudged_note([*records.values()])]
+    records, places = dict[str, Record](), list[int]()
+    for place, row in enumerate(rows):
+        records |= {record.run_id: record for record in row.matched.records}
+        places += [place] if any(record.not_judged for record in row.matched.records) else []
+    return [replace(note, rows=tuple(places)) for note in unjudged_note([*records.values()])]
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
     """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
-    kept: list[Note] = []
-    for of_text in grouped_by(notes, lambda note: note.text).values():
-        is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
-        kept += [replace(of_text[0], about="", rows=())] if is_common else of_text
-    return kept
+    merged: list[Note] = []
+    for namesakes in grouped_by(notes, lambda note: note.text).values():
+        places = set(chain.from_iterable(note.rows for note in namesakes))
+        is_common = len(namesakes) > 1 and len(places) == rows
+        merged += [replace(namesakes[0], about="", rows=())] if is_common else namesakes
+    return merged
 
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
     """Return the note on the families of tests over which p values are adjusted; a single test has none."""
     families = []
-    for name in FAMILIES:
-        tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
-        kind = "scores that are not primary" if name == "other" else f"{name} scores"
+    for family in Family:
+        tests = sum(row.estimate is not None and row.family is family for row in comparison.rows)
+        kind = "scores that are not primary" if family is Family.OTHER else f"{family} scores"
         families += [f"{tests} {kind}"] if tests > 1 else []
     if not families:
         return []
@@ -242,8 +251,9 @@ def verdict_text(verdict: Verdict) -> str:
     sentence = _conclusion(verdict) + _caveats(verdict)
     if not verdict.breakdowns:
         return sentence
-    broken = ", ".join(f"{one.variant} {one.broken} of {one.of}" for one in verdict.breakdowns if one.broken)
-    sentence = f"{sentence}; completed runs only: failed {broken}"
+    failed = [variant for variant in verdict.breakdowns if variant.broken]
+    texts = ", ".join(f"{variant.variant} {variant.broken} of {variant.judged}" for variant in failed)
+    sentence = f"{sentence}; completed runs only: failed {texts}"
     if (counted := verdict.counted) is None:
         return sentence
     scale = PERCENT if verdict.percent else 1.0
@@ -257,7 +267,7 @@ def verdict_in_short(verdict: Verdict) -> str:
 
 
 def _caveats(verdict: Verdict) -> str:
-    return f" ({', '.join(verdict.caveats)})" * bool(verdict.caveats)
+    return f" ({', '.join(verdict.caveats)})" if verdict.caveats else ""
 
 
 def _conclusion(verdict: Verdict) -> str:

@@ -71,15 +71,15 @@ def _table(
             for line in lines:
                 for place, values in measured(line).items():
                     together.setdefault((line["epoch"], place) if layer_histories else (place,), []).append(values)
-        for key, several in together.items():
+        for key, members in together.items():
             row = {**group_cells(group), "seeds": len(group.records), **dict(zip(titles, key, strict=True))}
             for name in names:
-                numbers = [number for values in several if (number := values.get(name)) is not None]
+                numbers = [number for values in members if (number := values.get(name)) is not None]
                 mean, deviation = mean_and_deviation(numbers)
-                row[name] = mean if len(numbers) == len(several) else math.nan
+                row[name] = mean if len(numbers) == len(members) else math.nan
                 row |= {f"{name} sd": deviation} if deviations else {}
             rows.append(row | run_ids(group.records))
-    columns = significant(column for name in names for column in (name, f"{name} sd"))
+    columns = significant([*names, *(f"{name} sd" for name in names)])
     return without_unused(Table.from_rows(rows, columns))
 
 
