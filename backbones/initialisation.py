@@ -69,7 +69,7 @@ def attention_kind(text: str) -> tuple[str, Any]:
     Raises:
         UsageError: it is of none of these kinds.
     """
-    part = user_code.load(text)
+    part = user_code.load_part(text)
     if not isinstance(part, type):
         check_signature("attention function", text, part)
         return "attention function", part
@@ -138,7 +138,7 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
         UsageError: it does not take these arguments.
         UserError: it returns no module.
     """
-    source = user_code.load(text)
+    source = user_code.load_part(text)
     check_signature(part, text, source)
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
     module = source(*arguments, in_chans=in_chans) if taken else source(*arguments)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import new, pretrain, run
-from transfer.core.settings import parse
+from transfer.core.settings import parse_flags
 from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, GpuOptions
@@ -73,12 +73,12 @@ def test_a_command_is_understood(module: str, arguments: tuple[str, ...], tmp_pa
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
     words, options = list(arguments), OPTIONS[module]
     if module == "report":
-        name, words = report.command(words)
+        name, words = report.named_command(words)
         options = report.COMMANDS[name]
     elif module == "doctor":
         name = words.pop(0)
         options = DOCTOR[name] if name != "data" else options
-    parse(options, words, prog=f"python -m transfer.{module}")
+    parse_flags(options, words, prog=f"python -m transfer.{module}")
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:

@@ -139,8 +139,8 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
     if isinstance(backbone, str | Path):
         return {"backbone": str(backbone), **options}
     called = name or str(getattr(backbone, "__name__", type(backbone).__name__))
-    live_modules.register(called, backbone)
-    return {"backbone": f"{live_modules.PREFIX}{called}", **options}
+    live_modules.register_module(called, backbone)
+    return {"backbone": f"{live_modules.LIVE_PREFIX}{called}", **options}
 
 
 def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any], run: type[RunOptions]) -> Command:

@@ -178,7 +178,7 @@ class RunSet(run_set.RunSet):
         return self.where(lambda record: all(has_one(record, *item) for item in values.items()))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.COLUMNS`."""
+        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.FRAME_COLUMNS`."""
         from transfer.records.run_set import frame_of_runs
 
         return frame_of_runs(self)
@@ -242,14 +242,7 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
 
 
-def compare(
-    runs: RunSet,
-    field: str,
-    a: Any,
-    b: Any,
-    *,
-    margin: float | None = None,
-) -> "Table":
+def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
 
     Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far
@@ -290,9 +283,9 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
     Raises:
         UsageError: no run has the field, or one of the values.
     """
-    from transfer.comparison.pairing import match
+    from transfer.comparison.pairing import match_runs
     from transfer.measure.steps import cost_ratios
     from transfer.report.tables.costs import ratio_table
 
     variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
-    return ratio_table(match(variants, runs.exports).matches, cost_ratios())
+    return ratio_table(match_runs(variants, runs.exports).matches, cost_ratios())

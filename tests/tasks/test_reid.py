@@ -18,7 +18,7 @@ from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
 from transfer.core.errors import UserError
-from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
+from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
@@ -232,7 +232,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
 def test_queries_are_evenly_spaced(total: int, count: int) -> None:
-    found = evenly(total, count)
+    found = evenly_spaced(total, count)
     assert len(found) == len(set(found)) == min(total, count)
     assert found[0] == 0
     assert max(np.diff(found), default=0) - min(np.diff(found), default=0) <= 1

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from transfer.core.errors import errors_naming, errors_together, reject
 from transfer.core.options import Checked, CommandLine, Common, Execution, Files, Needs, Range, check_keys
-from transfer.core.settings import as_flags, parse
+from transfer.core.settings import as_flags, parse_flags
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""
@@ -200,6 +200,10 @@ class BackboneOptions:
         return values | {"weights": self.weights[0]}
 
 
+BACKBONE_OPTIONS = tuple(item.name for item in fields(BackboneOptions))
+"""The options that say which backbone is meant."""
+
+
 def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
     """Raise UsageError for an unknown resource or an impossible value.
 
@@ -210,7 +214,7 @@ def check_resources(resources: dict[str, Any], where: str = "resources") -> None
     values = {name: value for name, value in resources.items() if value is not None}
     values.pop("extra", None)
     with errors_naming(where), errors_together():
-        read = parse(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **values}))
+        read = parse_flags(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **values}))
         for name, value in values.items():
             if isinstance(value, str) and not isinstance(getattr(read, name), str):
                 reject(f"{name} must be a number, not the text {value!r}; remove the quotes")

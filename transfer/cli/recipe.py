@@ -142,24 +142,24 @@ def fitted_layers(
         base, smoke: those of the recipe, see `transfer.cli.recipe.Recipe`.
     """
     shipped, users = _by_origin(layers, base, smoke)
-    given = {*users, *names_of_flags(argv)}
+    set_by_user = {*users, *names_of_flags(argv)}
     fitted, lines = list[Layer](), []
     for option, fit in (("epochs", _fitted_spans), ("size", _fitted_resize)):
         flags = [value for value in flag_values(argv, f"--{option}") if value.replace(".", "", 1).isdecimal()]
         new, old = read_value(flags[0], option) if flags else users.get(option), shipped.get(option)
         if not (isinstance(new, int | float) and isinstance(old, int | float) and 0 < new != old > 0):
             continue
-        if values := fit(kind, shipped, given, new):
+        if values := fit(kind, shipped, set_by_user, new):
             changes = ", ".join(f"{name} {shipped[name]} -> {value}" for name, value in values.items())
             fitted.append((Path(f"--{option} {new}"), values))
             lines.append(f"--{option} {new}, where the recipe has {old}: {changes}; as flags they are taken as given")
     return fitted, tuple(lines)
 
 
-def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epochs: float) -> dict[str, Any]:
+def _fitted_spans(kind: type[Any], shipped: dict[str, Any], set_by_user: set[str], epochs: float) -> dict[str, Any]:
     whole = shipped["epochs"]
-    values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in given}
-    held = shipped.get("schedule") == "epoch" and "schedule" not in given
+    values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in set_by_user}
+    held = shipped.get("schedule") == "epoch" and "schedule" not in set_by_user
     around = sum(sum(values.get(name, ())) for name in HELD)
     around += max(-shipped.get("schedule_offset", 0), 0) if held else 0
     short = []
@@ -181,25 +181,25 @@ def scaled_spans(kind: type[Any], values: Mapping[str, Any], share: float, names
     return scaled | ({"schedule": "step"} if held else {})
 
 
-def _fitted_resize(kind: type[Any], shipped: dict[str, Any], given: set[str], size: float) -> dict[str, Any]:
-    resize = None if "resize" in given else shipped.get("resize")
+def _fitted_resize(kind: type[Any], shipped: dict[str, Any], set_by_user: set[str], size: float) -> dict[str, Any]:
+    resize = None if "resize" in set_by_user else shipped.get("resize")
     return {"resize": int(resize * size // shipped["size"])} if resize else {}
 
 
 def fitted_options(
-    options: Any, defaults: Mapping[str, tuple[Any, str]], given: Collection[str]
+    options: Any, defaults: Mapping[str, tuple[Any, str]], set_by_user: Collection[str]
 ) -> tuple[Any, tuple[str, ...]]:
     """Return options with the defaults that fit better than the recipe's, and a line for each with its reason.
 
     Args:
         options: the options of a task.
         defaults: see `transfer.task.Task.defaults_for_backbone`.
-        given: the names of the options that the user set, which are not changed.
+        set_by_user: the names of the options that the user set, which are not changed.
     """
     changed, lines = dict[str, Any](), list[str]()
     for name, (value, reason) in defaults.items():
         usual = getattr(options, name)
-        if name not in given and value != usual:
+        if name not in set_by_user and value != usual:
             changed[name] = value
             lines.append(f"{_as_flag(name, value)}, where the recipe has {_as_flag(name, usual)}: {reason}")
     return replace(options, **changed) if changed else options, tuple(lines)

@@ -109,7 +109,7 @@ class PairedOutcomes:
         columns, resampled = [], []
         for run, arrays, order in zip(self._runs, self._outcomes, self._orders, strict=True):
             with _errors_name_file(run):
-                values = per_sample.values_of(run.record, name, arrays)
+                values = per_sample.sample_values(run.record, name, arrays)
             columns += [] if values is None else [values[order]]
             resampled += [arrays[key]] if (key := f"{RESAMPLED}{name}") in arrays else []
         if len(columns) == len(self._runs):

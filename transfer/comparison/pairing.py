@@ -115,7 +115,7 @@ _Group = tuple[dict[str, Any], list[list[_Candidate]]]
 """Values of the fields that act in a group of candidates, and its candidates of each variant."""
 
 
-def match(variants: Sequence[Selection], exports: Exports) -> Matching:
+def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
     """Return the groups of runs that can be compared, and the reasons why other runs cannot.
 
     The protocol must be equal except for the fields of the selectors, and so must every field of the backbone and of

@@ -25,7 +25,7 @@ INDEX = ".index.json"
 """End of the name of a file that says which shard holds each tensor."""
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", f"{WEIGHTS}{INDEX}", f"pytorch_model.bin{INDEX}", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served: two that timm reads, four of the hub's"
-SHIPPED = ROOT / "backbones" / "weights" / "shipped"
+SHIPPED_WEIGHTS = ROOT / "backbones" / "weights" / "shipped"
 """Weights that come with the suite: a run's folder for each name, made by `python -m tests.ship`."""
 
 
@@ -103,7 +103,7 @@ def is_of_timm(model: Any) -> bool:
     return getattr(model, "pretrained_cfg", {}).get("architecture", USERS_MODEL) != USERS_MODEL
 
 
-def why_no_weights(options: Mapping[str, Any]) -> str:
+def why_not_exported(options: Mapping[str, Any]) -> str:
     """Say why a run with these options has no weights, if its training did not fail."""
     without = options.get("save_weights") == "none"
     return "it was made with --save-weights none" if without else "it trained no backbone"
@@ -135,13 +135,13 @@ def inside_run(path: Path) -> Path:
     The name of shipped weights stands for their folder, unless the working directory has something of this name.
     """
     path = Path(with_home(str(path)))
-    path = path if path.exists() or str(path) not in shipped_names() else SHIPPED / path
+    path = path if path.exists() or str(path) not in shipped_names() else SHIPPED_WEIGHTS / path
     return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
 
 
 def shipped_names() -> list[str]:
     """Return the names of the weights that come with the suite."""
-    return sorted(folder.name for folder in SHIPPED.glob("[!.]*"))
+    return sorted(folder.name for folder in SHIPPED_WEIGHTS.glob("[!.]*"))
 
 
 def pretraining_facts(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
 """How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
 SHARED_BY = {"PYTEST_XDIST_WORKER_COUNT": "tests", SIDE_BY_SIDE: "cells"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-SMALL = 2e9
+SMALL_WORK = 2e9
 """Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
 
 Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
@@ -43,8 +43,8 @@ class Threads:
     requested: bool = False
 
     def for_model(self, work: float) -> "Threads":
-        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL`."""
-        if self.requested or self.count == 1 or work >= SMALL:
+        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL_WORK`."""
+        if self.requested or self.count == 1 or work >= SMALL_WORK:
             return self
         return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
 

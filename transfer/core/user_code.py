@@ -5,7 +5,7 @@ A live module (`live:NAME`, see `transfer.core.live_modules`) is such a part too
 
 The sha256 of the file, and of the files that it imports from its folder or the working directory, is part of the key of
 every run that uses it. What it imports from elsewhere, such as installed packages, is not.
-Importing this module costs nothing; only `load` runs the user's file.
+Importing this module costs nothing; only `load_part` runs the user's file.
 """
 
 import ast
@@ -28,13 +28,15 @@ from transfer.core.errors import UsageError, UserError, did_you_mean, unknown, u
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
-USER_PARTS = ("arch", "stem", "attention", "ffn")
+VARIED_PARTS = ("stem", "attention", "ffn")
+"""Parts of a backbone that have built-in names, see `builtin_names`, and that variants differ in."""
+USER_PARTS = ("arch", *VARIED_PARTS)
 """Fields of a backbone that can be a user's own part."""
 _loaded: dict[str, dict[Path, bytes]] = {}
 """What `sources` returned when a user's file was last imported."""
 MODULES = "_user_part_"
 """Beginning of the names of the modules that are imported from users' files."""
-OWN = ("transfer", "backbones", "tasks", "configs", "tests")
+SUITE_PACKAGES = ("transfer", "backbones", "tasks", "configs", "tests")
 """Packages of the suite, which lie in the working directory of a checkout."""
 _imported: dict[str, bytes] = {}
 """The content that was imported last under the name of a module that users' files import."""
@@ -95,7 +97,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            # `load` has the last word on a name that the file mentions
+            # `load_part` has the last word on a name that the file mentions
             if not name or not re.search(rf"\b{re.escape(name)}\b", place.read_text(errors="replace")):
                 raise _not_found(place.resolve(), name)
             return f"{place.resolve()}:{name}"
@@ -153,7 +155,7 @@ def loaded_digest(text: str) -> str:
     return digest(text) if live_modules.is_live(text) else joint_digest(sources(text))
 
 
-def load(text: str) -> Any:
+def load_part(text: str) -> Any:
     """Return the class or function that a located `file.py:Name` names.
 
     Raises:
@@ -170,7 +172,7 @@ def load(text: str) -> Any:
 
 
 def load_object(text: str) -> Any:
-    """Return whatever a located `file.py:Name` names. Raises the errors of `load`."""
+    """Return whatever a located `file.py:Name` names. Raises the errors of `load_part`."""
     path, _, name = text.rpartition(":")
     module = import_file(path)
     if not hasattr(module, name):
@@ -188,7 +190,7 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
 
     Raises:
         UsageError: it is something else, or lacks one of them.
-        UserError: see `load`.
+        UserError: see `load_part`.
     """
     part = load_object(text)
     part = part() if isinstance(part, type) and issubclass(part, base) else part
@@ -235,7 +237,7 @@ def _definition(text: str) -> ast.stmt | None:
     try:
         body = ast.parse(Path(path).read_bytes()).body
     except (OSError, ValueError, SyntaxError):
-        return None  # `load` says what is wrong with it
+        return None  # `load_part` says what is wrong with it
     return next((node for node in body if getattr(node, "name", "") == name), None)
 
 
@@ -344,7 +346,7 @@ def _imported_names(content: bytes) -> list[str]:
 def _files_of(name: str, folders: tuple[Path, ...]) -> set[Path]:
     """Return the files that importing a dotted name reads, in the first folder that has it."""
     parts = name.split(".")
-    for folder in folders if parts[0] not in OWN else ():
+    for folder in folders if parts[0] not in SUITE_PACKAGES else ():
         places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
         paths = [place / "__init__.py" for place in places] + [place.parent / f"{place.name}.py" for place in places]
         # folders need no __init__.py to be imported from

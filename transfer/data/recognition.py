@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError, UserError, shortened
-from transfer.core.pictures import evenly
+from transfer.core.pictures import evenly_spaced
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, is_largest, missing_entries
 from transfer.data.listing import folders_below, holds_images, listed
@@ -218,7 +218,7 @@ def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
     for below, _, files, _ in islice(folders_below(folder), LISTED):
         images += [below + name for name in files if is_image(name)]
     lossless = [name for name in images if name.lower().endswith(LOSSLESS)]
-    looked_at = [lossless[index] for index in evenly(len(lossless), LOOKED_AT)]
+    looked_at = [lossless[index] for index in evenly_spaced(len(lossless), LOOKED_AT)]
     stems = {Path(name).stem for name in images}
     maps = [name for name in looked_at if _is_label_map(folder / name, stems)]
     share = len(maps) / max(1, len(looked_at)) * len(lossless) / max(1, len(images))

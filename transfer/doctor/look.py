@@ -13,7 +13,7 @@ from PIL import Image, ImageColor, ImageDraw
 from torchvision.transforms.v2.functional import to_pil_image
 
 from transfer.core.files import write_atomic
-from transfer.core.pictures import COLORS, evenly
+from transfer.core.pictures import BOX_COLORS, evenly_spaced
 from transfer.data.classification import ClassificationData
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit
@@ -63,7 +63,7 @@ def _samples(opened: Any) -> Iterator[Sample]:
     splits: list[Any] = [split for split in (opened.train, opened.val) if split is not None]
     for split in splits:
         order = np.flatnonzero(split.with_objects()) if shown is _boxed else np.argsort(split.labels, kind="stable")
-        for place in evenly(len(order), SAMPLES // len(splits)):
+        for place in evenly_spaced(len(order), SAMPLES // len(splits)):
             yield shown(split, int(order[place]), opened.classes)
 
 
@@ -86,7 +86,7 @@ def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str
 
 
 def _color(label: int) -> str:
-    return COLORS[label % len(COLORS)]
+    return BOX_COLORS[label % len(BOX_COLORS)]
 
 
 def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
@@ -106,8 +106,8 @@ def _people(opened: Any) -> Iterator[Sample]:
     samples = opened.train or opened.gallery
     people = sorted({sample.identity for sample in samples})
     files = opened.files(samples)
-    for place in evenly(len(people), SAMPLES // 3):
+    for place in evenly_spaced(len(people), SAMPLES // 3):
         mine = [index for index, sample in enumerate(samples) if sample.identity == people[place]]
-        for index in (mine[at] for at in evenly(len(mine), 3)):
+        for index in (mine[at] for at in evenly_spaced(len(mine), 3)):
             camera = f", camera {samples[index].camera}" if opened.cameras else ""
             yield files.read(index), f"{files.names[index]}: person {people[place]}{camera}"

@@ -128,9 +128,9 @@ class Claims:
     source: Path = Path()
 
 
-KEYS, NEEDED = tuple(item.name for item in fields(Claim)), ("id", "claim", "where")
+CLAIM_KEYS, NEEDED_KEYS = tuple(item.name for item in fields(Claim)), ("id", "claim", "where")
 CHOSEN = ("kind", "expect")
-TEXTS = [item.name for item in fields(Claim) if item.type in (str, tuple[str, ...])]
+TEXT_KEYS = [item.name for item in fields(Claim) if item.type in (str, tuple[str, ...])]
 """Keys whose values are texts, or lists of them; `CHOSEN` have a choice of texts."""
 
 
@@ -158,7 +158,7 @@ def read_claims(name: str) -> Claims:
 
 def _claim(row: dict[str, Any], where: str) -> Claim:
     where += f" ({row['id']})" if "id" in row else ""
-    check_keys(row, KEYS, where, needed=NEEDED)
+    check_keys(row, CLAIM_KEYS, where, needed=NEEDED_KEYS)
     lists = {key: tuple(as_list(row.get(key))) for key in ("a", "b", "pairs", "grid", "commands", "changed")}
     claim = Claim(**row | lists)
     _check_inner(claim.reading, f"{where}: reading", (), (*VERDICTS, UNDERTRAINED))
@@ -185,9 +185,9 @@ def _faults(claim: Claim) -> Iterator[str]:
         kind = int if least else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
             yield f"`{key}` must be a {'whole ' if least else ''}number from {least} on, not {value!r}"
-    for key in (name for name in TEXTS if name not in CHOSEN):
+    for key in (name for name in TEXT_KEYS if name not in CHOSEN):
         for text in as_list(getattr(claim, key)):
-            if not isinstance(text, str) or (key in NEEDED and not text.strip()):
+            if not isinstance(text, str) or (key in NEEDED_KEYS and not text.strip()):
                 yield f"`{key}` must be text, not {text!r}"
     if not isinstance(claim.own, bool):
         yield f"`own` must be true or false, not {claim.own!r}"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.spec import BackboneSpec
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
-from transfer.core.user_code import file_digest, or_its_imports
-from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
+from transfer.core.user_code import VARIED_PARTS, file_digest, or_its_imports
+from transfer.experiments.step import Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.fields import value_label
 
@@ -56,7 +57,7 @@ class SweepJob:
         """What it is, for people: `reid on market1501, conv, seed 0`."""
         # a part as people name it, "LapStem", and other options with their values, "lr 0.1"
         values = [
-            str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
+            str(value).rpartition(":")[2] if name in VARIED_PARTS else f"{name} {value_label(value)}"
             for name, value in self._varied.items()
         ]
         return ", ".join([f"{self.step.name} on {Path(self.dataset).stem}", *values, f"seed {self.seed}"])

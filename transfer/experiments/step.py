@@ -10,21 +10,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backbones.spec import parse_field, resolve
-from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
+from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, reject
 from transfer.core.grouped import without_repeats
 from transfer.core.options import as_items, as_list, check_keys, mapping
-from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
+from transfer.core.user_code import VARIED_PARTS, builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.experiments.published_rows import rows_of, used_values
 
 if TYPE_CHECKING:
     from transfer.task import Task
 
-PARTS = ("stem", "attention", "ffn")
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
-BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "export_dir", "result_file", "config", "dry_run", "replace")
 
@@ -131,8 +129,8 @@ def source_of(kind: str, recipe: str) -> Recipe:
 def step_options(kind: str, recipe: str) -> set[str]:
     """Return the names of all options of a step's command."""
     source = source_of(kind, recipe)
-    groups = (PretrainRunOptions, BackboneOptions, _task_of(kind, source).options)
-    return {*source.values(), *(item.name for group in groups for item in fields(group))}
+    groups = (PretrainRunOptions, _task_of(kind, source).options)
+    return {*source.values(), *BACKBONE_OPTIONS, *(item.name for group in groups for item in fields(group))}
 
 
 def _task_of(kind: str, recipe: Recipe) -> "Task":
@@ -217,8 +215,8 @@ def selector(parts: Mapping[str, str]) -> str:
 
 def _parts(text: str, asked: Sequence[str]) -> dict[str, str]:
     """Return the parts that a text of `--against` names; a bare value is one of the parts asked for."""
-    if not text or re.match(f"({'|'.join(PARTS)})=", text):
-        assignments = re.split(f",(?=(?:{'|'.join(PARTS)})=)", text) if text else []
+    if not text or re.match(f"({'|'.join(VARIED_PARTS)})=", text):
+        assignments = re.split(f",(?=(?:{'|'.join(VARIED_PARTS)})=)", text) if text else []
         return dict(assignment.split("=", 1) for assignment in assignments)
     fitting = asked if len(asked) == 1 else [part for part in asked if text in builtin_names(part)]
     if len(fitting) == 1:

@@ -26,12 +26,12 @@ from backbones.spec import default_qk_norm, resolve
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, unknown
 from transfer.core.options import as_list, check_keys, mapping
 from transfer.core.settings import config_path, read_value, read_yaml
-from transfer.core.user_code import is_user_part
+from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.experiments.published_rows import table_of
-from transfer.experiments.step import PARTS, STEP_KEYS, Step, check_options, options_of, parse_step, read_rows, selector
+from transfer.experiments.step import STEP_KEYS, Step, check_options, options_of, parse_step, read_rows, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
-KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")
+SWEEP_KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")
 REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
 EXAMPLES = {"compare": "stem=conv, stem=patchify", "heatmap": "lr, warmup_epochs", "interaction": "stem, attention"}
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
@@ -74,14 +74,14 @@ class SweepFile:
             UsageError: a variant is the same as the first one.
         """
         assert self.vary
-        step, named = self.steps[self.vary], set(chain.from_iterable(variants))
+        step, parts = self.steps[self.vary], set(chain.from_iterable(variants))
         backbone = resolve(step.backbone[0])
-        usual = {part: str(getattr(backbone, part)) for part in PARTS if part in named}
+        usual = {part: str(getattr(backbone, part)) for part in VARIED_PARTS if part in parts}
         whole = [{part: variant.get(part) or usual[part] for part in usual} for variant in variants]
         if whole[0] in whole[1:]:
             raise UsageError(f"--against: {selector(whole[0])} is what it is compared with; name another variant")
         both: dict[str, Any] = {}
-        if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
+        if "attention" in parts and "qk_norm" not in {*step.options, *step.varied}:
             values = [variant["attention"] for variant in whole]
             both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
         every: dict[str, Any] = {name: {} for name in self.steps}
@@ -119,7 +119,7 @@ def read_sweep(
     content, where = read_yaml(path), str(path)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     with errors_together():
-        attempt(check_keys, content, KEYS, where)
+        attempt(check_keys, content, SWEEP_KEYS, where)
         overrides = attempt(_tier, content, tier, where) or {}
         merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
         for text in settings:

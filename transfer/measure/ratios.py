@@ -103,7 +103,7 @@ class CostRatios:
         return [(", ".join(labels), ratio) for labels, ratio in by_pair.values()]
 
 
-def image_size(record: Record) -> tuple[int, int]:
+def recorded_image_size(record: Record) -> tuple[int, int]:
     """Return (H, W) in pixels of the images of a run; 224 where the task has no option `size`."""
     size = record.options.get("size") or 224
     return (size, size) if isinstance(size, int) else (size[0], size[1])
@@ -125,4 +125,4 @@ def _model(record: Record) -> list[Any]:
     parts = {name: value for name, value in record.backbone.items() if name not in ("name", "weights", "load")}
     precisions = [record.environment.get(name) for name in ("precision", "eval_precision")]
     around = record.run_key_content.get("options") if record.task == "detect" else None
-    return [parts, *image_size(record), step_images(record), *precisions, around]
+    return [parts, *recorded_image_size(record), step_images(record), *precisions, around]

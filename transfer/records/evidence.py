@@ -59,7 +59,7 @@ class Arm:
     def above_chance(self) -> bool:
         """Whether some run of the variant scores above chance, or may."""
         may = ("completed", "not_judged")
-        return any(ending(run) in may and above_chance(run) is not False for run in self.records)
+        return any(ending(run) in may and scores_above_chance(run) is not False for run in self.records)
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:
@@ -184,10 +184,10 @@ def is_untrained(record: Record) -> bool:
 
 def ending(record: Record) -> str:
     """Return how maps and searches count a training: its status, or `SCORE_AT_CHANCE` for one that completed so."""
-    return SCORE_AT_CHANCE if record.status == "completed" and above_chance(record) is False else record.status
+    return SCORE_AT_CHANCE if record.status == "completed" and scores_above_chance(record) is False else record.status
 
 
-def above_chance(record: Record) -> bool | None:
+def scores_above_chance(record: Record) -> bool | None:
     """Return whether the primary score is above that of guessing, see `transfer.engine.outcome.above_chance`.
 
     If the number of test images is not recorded, the scores alone are compared. None without a score

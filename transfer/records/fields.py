@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from backbones.stems import STEMS
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import unknown
 from transfer.core.grouped import values_by_key, without_repeats
-from transfer.core.user_code import is_user_part
+from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.records import protocol
-from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS, Exports
+from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, Exports
 from transfer.records.record import Record
 
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 """How a record names a custom part: by the content of its file, before its class."""
 
-NAMED_BY_VALUE = ("stem", "attention", "ffn", "backbone", "name")
+NAMED_BY_VALUE = (*VARIED_PARTS, "backbone", "name")
 """Parts of a backbone that readers know by their value alone; `backbone` and `name` are its name."""
 
 
@@ -144,7 +145,7 @@ def _plain(record: Record, name: str) -> Any:
     if name in facts:
         return facts[name]
     # The backbone as resolved, not as the command line named it.
-    if name in PARTS or name not in record.options:
+    if name in BACKBONE_OPTIONS or name not in record.options:
         value = record.backbone.get(name)
         if name in (record.backbone.get("files") or {}):
             return protocol.backbone_of(record)[name]

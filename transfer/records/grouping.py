@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by, values_by_key
 from transfer.records import protocol
@@ -23,12 +24,12 @@ from transfer.records.fields import (
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
-_SET = {*protocol.PARTS} - {"weights", "load", "pos_embed_interp"}
+_SET = {*BACKBONE_OPTIONS} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
-UNTRAINED = "none (random weights)"
+NO_PRETRAINING = "none (random weights)"
 """The pretraining of randomly initialized backbones."""
 
 
@@ -206,7 +207,7 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
 def origin_label(record: Record, chain: Sequence[Record]) -> str:
     """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
     if not chain and record.weights_id == "random":
-        return "" if record.task.startswith("pretrain-") else UNTRAINED
+        return "" if record.task.startswith("pretrain-") else NO_PRETRAINING
     if not chain:
         return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
     trainings = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
@@ -262,7 +263,7 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
         names = differing(contents)
         for (group, _), content in zip(namesakes, contents, strict=True) if names else ():
             group.pretraining += f", {content_label(content, names)}"
-    if not chains and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:
+    if not chains and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
         for group in groups:
             group.pretraining = ""
 

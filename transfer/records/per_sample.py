@@ -63,17 +63,17 @@ def check_clusters(outcomes: Outcomes) -> None:
         raise UnusableOutcomes("all samples are of one cluster; an interval needs two")
 
 
-def check(record: Record, outcomes: Outcomes) -> None:
+def check_outcomes(record: Record, outcomes: Outcomes) -> None:
     """Check every score of a record that outcomes give. Raises UnusableOutcomes."""
     for name in record.scores:
-        values_of(record, name, outcomes)
+        sample_values(record, name, outcomes)
     with scoring():
         aggregated = known_task(record.task).aggregated(list(record.scores), outcomes)
     for name, score in aggregated.items():
         check_score(record, name, score)
 
 
-def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+def sample_values(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
     """Return `per_sample`, whose mean is the record's score of this name; None if the outcomes do not give it.
 
     Raises:

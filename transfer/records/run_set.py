@@ -107,7 +107,7 @@ class RunSet:
 _SAME = ("run_id", "task", "weights_id", "seed", "smoke", "subset", "dirty", "config_digest")
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 _TEXTS = ("run_id", "task", "dataset", "backbone", "arch", "stem", "attention", "weights_id", "pretraining")
-COLUMNS = {
+FRAME_COLUMNS = {
     **dict.fromkeys((*_TEXTS, "pretraining_dataset", "pretraining_recipe"), "string"),
     **{"pretraining_epochs": "float64", "pretraining_seed": "Int64", "recipe": "string", "epochs": "float64"},
     **{"seed": "int64", "metric": "string"},
@@ -132,10 +132,10 @@ def frame_of_runs(runs: RunSet) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [row for run in runs for row in _rows(run, pretraining(run.record, runs.exports))]
-    frame = pd.DataFrame({name: [row[name] for row in rows] for name in COLUMNS})
+    frame = pd.DataFrame({name: [row[name] for row in rows] for name in FRAME_COLUMNS})
     # of whatever form; pandas would want that of the first row in all
     frame["started"] = pd.to_datetime([(at := row["started"]) and datetime.fromisoformat(at) for row in rows], utc=True)
-    return frame.astype(COLUMNS)
+    return frame.astype(FRAME_COLUMNS)
 
 
 def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:

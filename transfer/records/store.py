@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from transfer.core import files
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.core.exports import EXPORT, why_no_weights
+from transfer.core.exports import EXPORT, why_not_exported
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
@@ -49,7 +49,7 @@ def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
 def without_weights(run: Run) -> str:
     """Say that a run has no weights, and why."""
     failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
-    why = failed or why_no_weights(run.record.options)
+    why = failed or why_not_exported(run.record.options)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 

@@ -13,7 +13,7 @@ from transfer.cli.layers import names_of_flags
 from transfer.core.errors import UsageError, UserError, count, did_you_mean, print_safe
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
-from transfer.report.options import COMMANDS
+from transfer.report.options import COMMAND_OPTIONS
 
 if TYPE_CHECKING:
     from transfer.records.run_set import RunSet
@@ -35,12 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     return exit_on_user_error(_main, argv)
 
 
-def command(argv: list[str]) -> tuple[str, list[str]]:
+def named_command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the name of the command that the arguments name, or stand for, and its arguments."""
-    if argv and argv[0] in COMMANDS:
+    if argv and argv[0] in COMMAND_OPTIONS:
         return argv[0], argv[1:]
     first = next(iter(argv), "-")
-    if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):
+    if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMAND_OPTIONS)):
         raise UsageError(f"unknown command {first!r}{near}")
     if any(word in ("html", "--format=html") or word.endswith(".html") for word in argv):
         return "page", argv
@@ -49,16 +49,16 @@ def command(argv: list[str]) -> tuple[str, list[str]]:
 
 def _main(argv: list[str]) -> int:
     if argv[:1] in (["-h"], ["--help"]):
-        lines = (f"  {name:10} {first_sentence(kind.__doc__ or '')}" for name, kind in COMMANDS.items())
+        lines = (f"  {name:10} {first_sentence(kind.__doc__ or '')}" for name, kind in COMMAND_OPTIONS.items())
         print_safe(USAGE.format(commands="\n".join(lines)))
         return 0
-    name, argv = command(argv)
+    name, argv = named_command(argv)
     for flag in names_of_flags(argv):
-        having = [owner for owner, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
+        having = [owner for owner, kind in COMMAND_OPTIONS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
             option = f"--{flag.replace('_', '-')}"
             raise UsageError(f"{option} is not an option of `report {name}`; use `report {'`, `report '.join(having)}`")
-    options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
+    options = read_options(COMMAND_OPTIONS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
     print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
@@ -139,11 +139,11 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
 def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
     from transfer.experiments.claims import read_claims
     from transfer.report.claims.document import claim_sections, write_document
-    from transfer.report.claims.evaluate import evaluate
+    from transfer.report.claims.evaluate import evaluate_claim
     from transfer.report.formats import content
 
     read = read_claims(options.claims)
-    results = [evaluate(claim, runs) for claim in read.claims]
+    results = [evaluate_claim(claim, runs) for claim in read.claims]
     if options.document:
         files = write_document(options.document, read, results, runs)
         print_safe(f"{options.document}: {len(files)} files", file=sys.stderr)

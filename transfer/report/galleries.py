@@ -10,7 +10,7 @@ from pathlib import Path
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError, shortened
-from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
+from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.records import per_sample
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -45,7 +45,7 @@ def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
     rows = list(range(len(lists.query)))
     drawn = [row for row in rows if (run.folder / PICTURES / picture_name(row)).is_file()] if pictures else []
     shown = drawn or rows
-    return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly(len(shown), QUERIES)]
+    return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly_spaced(len(shown), QUERIES)]
 
 
 def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
@@ -126,7 +126,7 @@ def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
         if not run.record.scored:
             continue
         outcomes = read_outcomes(run)
-        run_values = per_sample.values_of(run.record, score, outcomes)
+        run_values = per_sample.sample_values(run.record, score, outcomes)
         if run_values is None:
             return {}
         for name, value in zip(outcomes["sample"].tolist(), run_values.tolist(), strict=True):

@@ -9,7 +9,7 @@ from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
 Format = Literal["terminal", "markdown", "csv", "parquet", "latex", "html"]
-SUFFIXES: dict[str, Format] = {
+FORMAT_SUFFIXES: dict[str, Format] = {
     **{".md": "markdown", ".txt": "markdown", ".csv": "csv"},
     **{".parquet": "parquet", ".tex": "latex", ".html": "html"},
 }
@@ -41,9 +41,9 @@ class OutputOptions(RunsOptions):
 
     def __post_init__(self) -> None:
         suffix = self.output.suffix.lower() if self.output else ""
-        if self.format is None and suffix and suffix not in SUFFIXES:
-            raise UsageError(f"--output {self.output}: end it in one of {', '.join(SUFFIXES)}, or set --format")
-        self.format = self.format or SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
+        if self.format is None and suffix and suffix not in FORMAT_SUFFIXES:
+            raise UsageError(f"--output {self.output}: end it in one of {', '.join(FORMAT_SUFFIXES)}, or set --format")
+        self.format = self.format or FORMAT_SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
         if self.format == "parquet" and self.output is None:
             raise UsageError("--format parquet: a binary file; name it with --output")
 
@@ -212,7 +212,7 @@ class CardOptions(RunsOptions):
     """File to write; by default stdout."""
 
 
-COMMANDS: dict[str, type[Any]] = {
+COMMAND_OPTIONS: dict[str, type[Any]] = {
     kind.__name__.removesuffix("Options").lower(): kind
     for kind in (
         *(TableOptions, CompareOptions, MapOptions, CostOptions, PaperOptions, ClaimsOptions),

@@ -40,7 +40,7 @@ READING = {
 }
 """How to read the sections of a page."""
 IN_FULL = "Means, p values, other metrics and the numbers of seeds and clusters: --format markdown or csv."
-NORMS = "weights, scale and shift of the stem's last activation"
+NORMS_TITLE = "weights, scale and shift of the stem's last activation"
 """Title of the norms of the first theorem of arXiv 2109.03810."""
 
 
@@ -181,7 +181,7 @@ class _Report:
                     yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
         norms = norm_table(self.runs.where(lambda record: record.details.get("stem")))
         if len(norms):
-            yield Section(title=f"tokens: {NORMS}", table=norms)
+            yield Section(title=f"tokens: {NORMS_TITLE}", table=norms)
 
     def pivot(self) -> Iterator[Section]:
         cost = self.request.pivot and self.request.cost
@@ -250,7 +250,7 @@ class _Report:
         if any(histories.values()):
             yield Section(title="Tokens while training: by layer", table=layer_table(diagnosed, histories))
             if len(norms := norm_table(diagnosed, histories)):
-                yield Section(title=f"Tokens while training: {NORMS}", table=norms)
+                yield Section(title=f"Tokens while training: {NORMS_TITLE}", table=norms)
 
     def similarity(self) -> Iterator[Section]:
         with_layers = self.runs.where(lambda record: record.details.get("layers"))

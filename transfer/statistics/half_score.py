@@ -67,7 +67,7 @@ def geometric_mean(bounds: Iterable[tuple[float, float]]) -> float:
     return math.exp(fmean(map(math.log, ends))) if all(0 < end < math.inf for end in ends) else math.nan
 
 
-def summary(curves: Mapping[Any, Curve], chance: float) -> tuple[float, float, float]:
+def half_score_summary(curves: Mapping[Any, Curve], chance: float) -> tuple[float, float, float]:
     """Return the geometric mean of the half-score rates by the curves' own line, with the least and the largest.
 
     What the rates tried do not reach is nan.

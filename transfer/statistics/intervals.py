@@ -17,7 +17,7 @@ from transfer.core.errors import UserError
 
 LEVEL = 0.95
 POWER = 0.8
-FEW = 10
+FEW_CLUSTERS = 10
 """Clusters that must disagree before a row says "equivalent" or names a smallest detectable difference."""
 SKEWED = 40
 """Clusters that disagree below which Student's interval may be too short, as their sum is skewed."""
@@ -77,7 +77,7 @@ class Estimate:
     @property
     def few(self) -> bool:
         """Return whether too few clusters disagree for "equivalent" or a smallest detectable difference."""
-        return self.most_discordant < FEW
+        return self.most_discordant < FEW_CLUSTERS
 
     @property
     def most_discordant(self) -> int:
@@ -223,7 +223,7 @@ class Scores:
     @classmethod
     def of_seeds(cls, values: NDArray[Any]) -> "Scores":
         """Return scores [S] of which no parts by sample are known, so that they vary over seeds alone."""
-        return cls(values, np.zeros((len(values), FEW)), None, np.full(FEW, 1 / FEW))
+        return cls(values, np.zeros((len(values), FEW_CLUSTERS)), None, np.full(FEW_CLUSTERS, 1 / FEW_CLUSTERS))
 
     @property
     def df(self) -> float:

@@ -9,12 +9,8 @@ from enum import Enum
 
 from transfer.statistics.intervals import LEVEL, Estimate
 
-SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = VERDICTS = (
-    "support",
-    "no relevant effect",
-    "contradiction",
-    "undecided",
-)
+SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = "support", "no relevant effect", "contradiction", "undecided"
+VERDICTS = (SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED)
 
 
 class Kind(Enum):

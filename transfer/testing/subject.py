@@ -44,7 +44,7 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
             str(factory), **(fields if live_modules.is_live(str(factory)) else {"weights": "random"} | fields)
         )
         if spec.kind == "user" and not live_modules.is_live(spec.arch):
-            _check_needs_nothing(user_code.load(spec.arch), spec.arch)
+            _check_needs_nothing(user_code.load_part(spec.arch), spec.arch)
         return spec.name, spec, None
     if isinstance(factory, Backbone):
         if fields:
@@ -52,8 +52,8 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
         return factory.spec.name, factory.spec, factory
     _check_needs_nothing(factory, repr(factory))
     name = str(getattr(factory, "__name__", type(factory).__name__)).strip("<>")
-    live_modules.register(name, factory)
-    return name, override(resolve(f"{live_modules.PREFIX}{name}"), **fields), None
+    live_modules.register_module(name, factory)
+    return name, override(resolve(f"{live_modules.LIVE_PREFIX}{name}"), **fields), None
 
 
 def _check_needs_nothing(factory: Any, where: str) -> None:

@@ -55,7 +55,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
 
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
-PLACES = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
+PLACE_OPTIONS = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
 _PATH = re.compile(r"(?<![\w.:/~-])(?:~[\w.-]*|\.\.?)?/(?:[^\s/'\":;,()]+/)*[^\s/'\":;,()]+")
 _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 
@@ -63,7 +63,7 @@ _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 def without_paths(record: Record) -> Record:
     """Return the record with each path cut to its last name: `/home/me/my_stem.py:Stem` becomes `my_stem.py:Stem`.
 
-    Options that only name a place (`PLACES`) are dropped. The sha256 of users' files is kept.
+    Options that only name a place (`PLACE_OPTIONS`) are dropped. The sha256 of users' files is kept.
 
     Raises:
         UserError: the identity itself names a path, and could not be verified without it.
@@ -71,7 +71,7 @@ def without_paths(record: Record) -> Record:
     if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
     unchanged = {"run_key_content": record.run_key_content, "files": record.files}
-    options = {name: value for name, value in record.options.items() if name not in PLACES}
+    options = {name: value for name, value in record.options.items() if name not in PLACE_OPTIONS}
     content = asdict(record) | {"options": options} | dict.fromkeys(unchanged)
     return Record(**(texts_without_paths(content, known_paths(record)) | unchanged))
 
@@ -182,7 +182,7 @@ def _shared_files(run: Run, every: int) -> dict[str, bytes]:
     if OPTIONS in contents:
         # without paths, it still repeats the run if the data is found
         command = contents[OPTIONS].decode().partition("\n")[0]
-        options = {name: value for name, value in read_yaml(run.folder / OPTIONS).items() if name not in PLACES}
+        options = {name: value for name, value in read_yaml(run.folder / OPTIONS).items() if name not in PLACE_OPTIONS}
         command, options = texts_without_paths([command, options], known_paths(record))
         contents[OPTIONS] = f"{command}\n{write_yaml(options)}".encode()
     files = {

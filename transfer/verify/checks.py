@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from transfer.core import user_code
 from transfer.core.errors import UserError, first_line
 from transfer.core.user_code import is_in_file
-from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
+from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check_outcomes, read
 from transfer.records.protocol import named_by_content
 from transfer.records.record import Record, RunKey, is_modified
 from transfer.records.store import RECORD, file_checksums
@@ -96,7 +96,7 @@ def check_scores(folder: Path, record: Record) -> Checks:
         return [], []
     try:
         outcomes = read(path)
-        check(record, outcomes)
+        check_outcomes(record, outcomes)
     except ScoreMismatch:
         pass  # told below, to the bit
     except UnusableOutcomes as error:
@@ -104,10 +104,10 @@ def check_scores(folder: Path, record: Record) -> Checks:
     from transfer.evaluation.users_metrics import load_metrics
 
     users_metrics = [part for part in record.user_code if part.startswith(METRIC)]
-    of_task = {name: array for name, array in outcomes.items() if METRIC + name not in users_metrics}
+    arrays = {name: array for name, array in outcomes.items() if METRIC + name not in users_metrics}
     try:
         metrics = load_metrics([users_file(record, part) for part in users_metrics])
-        computed = task_of(record).rescore(of_task) | {metric.name: metric.score(of_task)[0] for metric in metrics}
+        computed = task_of(record).rescore(arrays) | {metric.name: metric.score(arrays)[0] for metric in metrics}
     except UserError as error:  # or a library that scoring needs is not here
         return [], [f"scores not recomputed: {error}"]
     except Exception as error:  # whatever a damaged file leads to

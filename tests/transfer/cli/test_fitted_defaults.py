@@ -152,7 +152,7 @@ def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_short
     own.write_text("recipe: deit\nepochs: 4\n")
     assert read("reid", "--config", str(short)).options.warmup_epochs == 0.1667
     assert read(str(own)).fitted[0].startswith("--epochs 4, where the recipe has 300: warmup_epochs 5 -> 0.06667")
-    assert "epochs" in read(str(own)).given  # so that nothing adapts it
+    assert "epochs" in read(str(own)).set_by_user  # so that nothing adapts it
     short.write_text("epochs: 4\nwarmup-epochs: 5\n")
     with pytest.raises(UsageError, match="peak learning rate is never reached"):
         read("reid", "--config", str(short))

@@ -13,7 +13,7 @@ import transfer
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import trained
 from tests.transfer.report.tables.test_comparison import made
-from transfer.comparison.pairing import Matching, match
+from transfer.comparison.pairing import Matching, match_runs
 from transfer.comparison.selection import select_arms
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -42,7 +42,7 @@ def paired(a: list[Run] | list[Record], b: list[Run] | list[Record], *texts: str
     runs = [one if isinstance(one, Run) else Run(Path(one.run_id), one) for one in (*a, *b, *known)]
     whole = RunSet.of(runs)
     texts = texts or (a[0].record.run_id, b[0].record.run_id)  # type: ignore[union-attr]
-    return match(select_arms(texts, whole), whole.exports)
+    return match_runs(select_arms(texts, whole), whole.exports)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_an_unexpected_error_has_its_reason_and_place() -> None:
 
 def test_an_error_of_a_users_code_has_its_line(tmp_path) -> None:
     (tmp_path / "mine.py").write_text("import torch\n\n\ndef f():\n    return torch.zeros(2) @ torch.zeros(3)\n")
-    part = user_code.load(f"{tmp_path}/mine.py:f")
+    part = user_code.load_part(f"{tmp_path}/mine.py:f")
     with pytest.raises(RuntimeError) as caught:
         part()
     assert str(in_one_line(caught.value)).startswith(f"{tmp_path}/mine.py at line 5: RuntimeError: ")

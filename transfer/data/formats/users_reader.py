@@ -17,7 +17,7 @@ import numpy as np
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, shortened, unusable
 from transfer.core.files import listed_path, numbered_lines, with_home
-from transfer.core.user_code import digest, load
+from transfer.core.user_code import digest, load_part
 from transfer.data.formats.folders import FoundLayout, in_order, in_short, missing_numbers
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.integrity import check_present
@@ -92,7 +92,7 @@ def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
         DatasetNotFound: the folder is missing.
         UsageError: the function does not take the keys of the YAML.
     """
-    root, function = find_root(spec, data), load(spec.reader)
+    root, function = find_root(spec, data), load_part(spec.reader)
     signature = inspect.signature(function)
     options = {key: value for key, value in spec.options.items() if key != "exif"}  # the key of who reads the images
     try:

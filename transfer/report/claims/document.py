@@ -17,7 +17,7 @@ from transfer.core.grouped import grouped_by
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claims
 from transfer.records.run_set import RunSet
-from transfer.report.claims.findings import BEST_FIRST, Finding, Point, Result, hours_of, verdict_counts
+from transfer.report.claims.findings import BEST_FIRST, ClaimResult, Finding, Point, hours_of, verdict_counts
 from transfer.report.figures import svg
 from transfer.report.page.html import Section
 from transfer.report.tables.columns import run_ids
@@ -25,21 +25,21 @@ from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, 
 from transfer.report.tables.text import csv, markdown, without_tags
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT
 
-OWN = "The suite's own rows"
-RULE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
+OWN_ROWS = "The suite's own rows"
+RULE_NOTE = "verdicts are by the rule of each row, and are not corrected for the number of rows"
 DETAIL = {"claim": -1, "verdict": -1, "unit": 1}
 DETAIL |= dict.fromkeys(("comparison", "margin", "detectable", "comparisons"), 2)
 DETAIL |= dict.fromkeys(("registered", "predicted hours", "kind", "expect", "where", "own", "reason"), 3)
 """How soon a narrow terminal does without a column."""
-SHOWN = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
+DOCUMENT_COLUMNS = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
-LINE = 0.27
+ROW_INCHES = 0.27
 """Height of a row in inches."""
-LOOKS = {SUPPORT: svg.COLORS[2], CONTRADICTION: svg.COLORS[1]}
+LOOKS = {SUPPORT: svg.PALETTE[2], CONTRADICTION: svg.PALETTE[1]}
 """Color of an effect by its verdict; of any other it is gray."""
 
 
-def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
+def claim_table(results: Sequence[ClaimResult], runs: RunSet) -> Table:
     """Return a row for each claim: effect with its 95 % interval, verdict, n, and hours.
 
     Columns:
@@ -82,7 +82,7 @@ def claim_table(results: Sequence[Result], runs: RunSet) -> Table:
             commands = ", then ".join(f"`{command}`" for command in claim.commands)
             fixes.append(Note(f"to settle it: {commands}", claim.id, (place,)))
         changes += [Note(_described(change), claim.id, (place,)) for change in claim.changed]
-    return _table(rows, [Note(RULE), *remarks, *fixes, *changes])
+    return _table(rows, [Note(RULE_NOTE), *remarks, *fixes, *changes])
 
 
 def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
@@ -91,9 +91,11 @@ def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
     return Table.from_rows(rows, columns, notes).without_empty()
 
 
-def claim_sections(title: str, results: Sequence[Result], runs: RunSet, *, plots: bool = False) -> Iterator[Section]:
+def claim_sections(
+    title: str, results: Sequence[ClaimResult], runs: RunSet, *, plots: bool = False
+) -> Iterator[Section]:
     """Yield the tables of claims and of own rows, then each one's comparisons if several, and with `plots` figures."""
-    for name, is_own in ((title, False), (OWN, True)):
+    for name, is_own in ((title, False), (OWN_ROWS, True)):
         if rows := [result for result in results if result.claim.own == is_own]:
             yield Section(title=name, table=claim_table(rows, runs), note=f"Claims: {verdict_counts(rows)}.")
     for result in results:
@@ -125,7 +127,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return _table(rows)
 
 
-def write_document(file: Path, read: Claims, results: Sequence[Result], runs: RunSet) -> list[Path]:
+def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], runs: RunSet) -> list[Path]:
     """Write the document, and beside it a folder of its name with the table and the figures' data as CSV, and figures.
 
     Returns:
@@ -167,12 +169,12 @@ def write_document(file: Path, read: Claims, results: Sequence[Result], runs: Ru
     return [*contents]
 
 
-def _comparisons(result: Result) -> str:
+def _comparisons(result: ClaimResult) -> str:
     """Return the table of the comparisons of a claim that have an effect."""
     return markdown(findings_table([finding for finding in result.findings if finding.effect]).without(RUN))
 
 
-def _missing(result: Result) -> str:
+def _missing(result: ClaimResult) -> str:
     """Return why the comparisons of a claim have no verdict, without the selectors that they begin with."""
     reasons = (re.sub("^'[^']*'(: | has )", "", _brief(finding.why)) for finding in result.findings)
     return "; ".join(dict.fromkeys(reasons))
@@ -194,7 +196,7 @@ def _brief(text: str) -> str:
     return re.sub(r"(; did you mean [^?]*\?)? \(there is .*\)", "", text)
 
 
-def _verdicts(table: Table, results: Sequence[Result], shown: Sequence[Result]) -> str:
+def _verdicts(table: Table, results: Sequence[ClaimResult], shown: Sequence[ClaimResult]) -> str:
     """Return those of the claims shown that were evaluated, ordered by their verdicts, with links to their sections."""
     places = sorted(range(len(results)), key=lambda place: BEST_FIRST.index(results[place].verdict))
     evaluated = [place for place in places if results[place].is_evaluated]
@@ -204,7 +206,7 @@ def _verdicts(table: Table, results: Sequence[Result], shown: Sequence[Result]) 
         changed = "".join(f", {change_text(change)}" for change in results[place].claim.changed)
         anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))  # as Markdown makes that of a heading
         rows.append(row | {"id": f"[{row['id']}](#{anchor})", "verdict": row["verdict"] + changed})
-    return markdown(Table(table.columns, rows).select([name for name in SHOWN if name in table]))
+    return markdown(Table(table.columns, rows).select([name for name in DOCUMENT_COLUMNS if name in table]))
 
 
 def change_text(change: Mapping[str, str]) -> str:
@@ -217,7 +219,7 @@ def _described(change: Mapping[str, str]) -> str:
     return f"{change_text(change)}: {change['what']}"
 
 
-def claim_plot(result: Result) -> svg.Plot | None:
+def claim_plot(result: ClaimResult) -> svg.Plot | None:
     """Draw what is behind a claim; None where there is nothing to draw, as for a count.
 
     The CSV has the values, to six digits: `variant`, `setting`, `x`, `y` of `transfer.report.claims.findings.Point`.
@@ -228,17 +230,17 @@ def claim_plot(result: Result) -> svg.Plot | None:
     rows = [[variant, setting, f"{x:.6g}", "" if y is None else f"{y:.6g}"] for variant, setting, x, y in points]
     draw = {kinds.CORRELATION: [_scatter], kinds.HALF_SCORE: [_scatter]}.get(result.claim.kind, [_values, _effects])
     lines = 10 if _scatter in draw else max(len({point.variant for point in points}), len(result.findings))
-    with svg.canvas(8.6, (LINE * lines + 0.75) * len(draw), len(draw)) as (figure, all_axes):
+    with svg.canvas(8.6, (ROW_INCHES * lines + 0.75) * len(draw), len(draw)) as (figure, all_axes):
         for draw_on, axes in zip(draw, all_axes, strict=True):
             draw_on(axes, result, points)
-        svg.finish(figure, all_axes)
+        svg.finish_figure(figure, all_axes)
         return svg.plot_of(figure, csv_text([[*Point._fields], *rows]) + "\n")
 
 
-def _scatter(axes: Any, result: Result, points: Sequence[Point]) -> None:
+def _scatter(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     for place, (variant, members) in enumerate(grouped_by(points, lambda point: point.variant).items()):
         x, y = [point.x for point in members], [point.y for point in members]
-        axes.scatter(x, y, s=18, color=svg.COLORS[place % len(svg.COLORS)], label=svg.plain(variant))
+        axes.scatter(x, y, s=18, color=svg.PALETTE[place % len(svg.PALETTE)], label=svg.label_text(variant))
     claim = result.claim
     axes.set_xlabel(claim.over or claim.metric)
     axes.set_ylabel(claim.metric if claim.over else claim.against)
@@ -249,24 +251,24 @@ def _scatter(axes: Any, result: Result, points: Sequence[Point]) -> None:
         axes.set_xticks([], minor=True)
 
 
-def _values(axes: Any, result: Result, points: Sequence[Point]) -> None:
+def _values(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     """Draw the values of each variant in a row."""
     variants = list(dict.fromkeys(point.variant for point in points))
     settings = list(dict.fromkeys(point.setting for point in points))
     for point in points:
         y = variants.index(point.variant) + (settings.index(point.setting) + 0.5) / len(settings) / 2 - 0.25
-        axes.plot(point.x, y, "o", markersize=4.5, color=svg.COLORS[0])
+        axes.plot(point.x, y, "o", markersize=4.5, color=svg.PALETTE[0])
     _name_rows(axes, variants, "failed runs in %" if result.claim.kind == kinds.FAILURES else result.claim.metric)
 
 
-def _effects(axes: Any, result: Result, points: Sequence[Point]) -> None:
+def _effects(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     """Draw each effect with its interval, the place of no effect, and the margin to both sides."""
     margin = result.claim.margin or 0.0
     drawn = [(finding, finding.effect) for finding in result.findings if finding.effect]
     for end, style in ((-margin, ":"), (margin, ":"), (0, "-")):
         axes.axvline(end, color=svg.INK, linewidth=1, linestyle=style)
     for row, (finding, effect) in enumerate(drawn):
-        color = LOOKS.get(finding.verdict, svg.COLORS[7])
+        color = LOOKS.get(finding.verdict, svg.PALETTE[7])
         axes.plot([effect.low, effect.high], [row, row], color=color, linewidth=2)
         axes.plot(effect.mean, row, "s", color=color, markersize=5)
     label = "interaction" if result.claim.kind == kinds.INTERACTION else "a less b"
@@ -274,7 +276,7 @@ def _effects(axes: Any, result: Result, points: Sequence[Point]) -> None:
 
 
 def _name_rows(axes: Any, names: Sequence[str], label: str) -> None:
-    texts = [svg.wrapped(svg.plain(name, 120), 3.6) for name in names]
-    axes.set_yticks(range(len(names)), texts, fontsize=svg.SMALL)
+    texts = [svg.wrapped(svg.label_text(name, 120), 3.6) for name in names]
+    axes.set_yticks(range(len(names)), texts, fontsize=svg.SMALL_TEXT)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(label)

@@ -22,8 +22,17 @@ from transfer.records.evidence import chance as chance_of
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
-from transfer.report.claims.variants import Grid, chosen, equal_grids, matched, measure, scale_of, selected, values_of
+from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
+from transfer.report.claims.variants import (
+    Grid,
+    chosen,
+    equal_grids,
+    matched_variants,
+    measure,
+    metric_values,
+    scale_of,
+    selected,
+)
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
@@ -31,7 +40,7 @@ from transfer.statistics.intervals import Estimate, Scores, newcombe, rank_corre
 from transfer.statistics.verdicts import CONTRADICTION, SUPPORT, UNDECIDED, conclusion
 
 
-def evaluate(claim: Claim, runs: RunSet) -> Result:
+def evaluate_claim(claim: Claim, runs: RunSet) -> ClaimResult:
     """Return the result of a claim; what keeps a comparison from a verdict stands in its place."""
     findings = []
     for a, b in () if claim.not_run else claim.comparisons:
@@ -47,7 +56,7 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
         elif finding.seeds is not None and finding.seeds < claim.seeds:
             finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of the {claim.seeds} seeds planned"])
         findings.append(replace(finding, a=a, b=b))
-    return Result(claim, findings)
+    return ClaimResult(claim, findings)
 
 
 def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) -> Finding:
@@ -92,7 +101,7 @@ def _contrast(
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
-    matched_runs, notes = matched(claim, texts, runs), list[str]()
+    matched_runs, notes = matched_variants(claim, texts, runs), list[str]()
     if claim.choose:
         matched_runs, notes = chosen(claim, matched_runs, texts, runs)
     compared = compared_arms(matched_runs, runs.evidence, texts, {name: scale})
@@ -120,13 +129,13 @@ def _contrast(
     smallest = unit * estimate.smallest_difference()
     points = list[Point]()
     for arm, text in zip(compared.units, texts, strict=True):
-        values = zip(arm.runs, values_of(arm.runs, claim.metric), strict=True)
+        values = zip(arm.runs, metric_values(arm.runs, claim.metric), strict=True)
         points += [Point(text, f"seed {run.record.seed}", value) for run, value in values]
     verdict = conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few)
     return Finding(
         means=[unit * mean for mean in means],
         effect=MeanInterval(effect, low, high, digits=".2f"),
-        unit=POINTS if unit > 1 else measure(claim.metric),
+        unit=PERCENTAGE_POINTS if unit > 1 else measure(claim.metric),
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
         seeds=seeds,
         notes=notes,
@@ -143,7 +152,7 @@ def _over_seeds(
     """Return a contrast of a metric, and the means of the variants, over seeds alone, before the factor to its unit."""
     scores = []
     for arm in units:
-        by_seed = values_by_key(zip(arm.labels, values_of(arm.runs, metric), strict=True))
+        by_seed = values_by_key(zip(arm.labels, metric_values(arm.runs, metric), strict=True))
         means = [np.mean(values) for values in by_seed.values()]
         scores.append(Scores.of_seeds(np.array(means) / unit))
         if len(means) < 2:
@@ -157,7 +166,7 @@ def _over_seeds(
 
 def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    matched_runs = matched(claim, arms, runs)
+    matched_runs = matched_variants(claim, arms, runs)
     if claim.over:
         grids = equal_grids(claim, matched_runs, arms, runs)
         matched_runs = replace(matched_runs, variants=[list(chain(*grid.values())) for grid in grids])
@@ -175,7 +184,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     return Finding(
         means=shares,
         effect=MeanInterval(shares[0] - shares[1], low, high, digits=".2f"),
-        unit=POINTS,
+        unit=PERCENTAGE_POINTS,
         n=", ".join(f"{failed} of {total}" for failed, total in counts),
         seeds=min(map(len, units)),
         verdict=conclusion(claim.expect, low, high, claim.margin),
@@ -186,7 +195,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 
 def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
-    matched_runs = matched(claim, arms, runs)
+    matched_runs = matched_variants(claim, arms, runs)
     grids = equal_grids(claim, matched_runs, arms, runs)
     curves = [_curves(claim, grid) for grid in grids]
     if len(seeds := [*curves[0]]) < 2:
@@ -230,7 +239,7 @@ def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
 
     def score(run: Run) -> float:
-        return _chance(claim, run.record) if run.record.training_failed else values_of([run], claim.metric)[0]
+        return _chance(claim, run.record) if run.record.training_failed else metric_values([run], claim.metric)[0]
 
     points = ((run, float(rate)) for rate, of_rate in grid.items() for run in of_rate)
     return values_by_key((run.record.seed, (rate, score(run))) for run, rate in points)
@@ -245,10 +254,10 @@ def _chance(claim: Claim, record: Record) -> float:
 
 def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the rank correlation of two metrics over the runs of several variants together."""
-    variants = matched(claim, claim.a, runs).variants
+    variants = matched_variants(claim, claim.a, runs).variants
     texts = {run.folder: text for text, variant in zip(claim.a, variants, strict=True) for run in variant}
     used = [run for run in chain.from_iterable(variants) if run.record.scored]
-    x, y = values_of(used, claim.metric), values_of(used, claim.against)
+    x, y = metric_values(used, claim.metric), metric_values(used, claim.against)
     rho, low, high = rank_correlation(x, y)
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
@@ -265,7 +274,7 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 def _count(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
     variants = [] if claim.metric == COLLECTIVES else selected(claim, arms, runs)
-    values = [{*values_of(variant.runs, claim.metric)} for variant in variants]
+    values = [{*metric_values(variant.runs, claim.metric)} for variant in variants]
     values = values or [{_collectives(text)} for text in arms]
     if max(map(len, values)) > 1:
         raise UserError(f"{claim.metric} differs between the runs of a variant; a count does not")

@@ -12,7 +12,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
-POINTS = "points"
+PERCENTAGE_POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
 WEAKEST = (CONTRADICTION, UNDERTRAINED, NO_VERDICT, UNDECIDED, NO_EFFECT, SUPPORT)
 BEST_FIRST = (*VERDICTS, UNDERTRAINED, NO_VERDICT, NOT_RUN)
@@ -74,7 +74,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
+class ClaimResult:
     """A claim with all comparisons of its row."""
 
     claim: Claim
@@ -128,7 +128,7 @@ def hours_of(records: Mapping[str, Record], runs: RunSet) -> str | None:
     return total_hours([*records.values(), *parents])
 
 
-def verdict_counts(results: Sequence[Result | Finding]) -> str:
+def verdict_counts(results: Sequence[ClaimResult | Finding]) -> str:
     """Return how many claims, or comparisons of one, have each verdict."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[name]} {name}" for name in BEST_FIRST if counts[name])

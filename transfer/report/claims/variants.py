@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from transfer.comparison.pairing import MatchedRuns, match
+from transfer.comparison.pairing import MatchedRuns, match_runs
 from transfer.comparison.selection import Selection, select_arms
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.grouped import grouped_by
@@ -49,7 +49,7 @@ def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection
     return variants
 
 
-def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
+def matched_variants(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
     """Return the only match of variants, in each of which only the seed and the field that the claim varies differ.
 
     Raises:
@@ -60,9 +60,9 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
     fields = dict.fromkeys(chain.from_iterable(variant.fields for variant in variants))
     for name in (field for field in fields if field not in apart):
         for text, variant in zip(texts, variants, strict=True):
-            if len(values := grid_of(variant.runs, name, runs)) > 1:
+            if len(values := runs_by_value(variant.runs, name, runs)) > 1:
                 raise UserError(f"'{text}' has several values of {name} ({shortened([*values])}); choose one")
-    matching = match(variants, runs.exports)
+    matching = match_runs(variants, runs.exports)
     if reasons := dict.fromkeys(f"{exclusion.label}: {exclusion.text}" for exclusion in matching.exclusions):
         raise UserError(shortened(reasons, 3))
     if len(matching.matches) != 1:
@@ -71,7 +71,7 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
     return matching.matches[0]
 
 
-def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
+def runs_by_value(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
     """Return the runs of a variant by the value of a field."""
     cells = grouped_by(variant, lambda run: value_of(run.record, name, runs.exports))
     return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
@@ -83,7 +83,7 @@ def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], r
     Raises:
         UserError: a variant lacks a value of the claim's grid, or else of another variant, or no seed is at all values.
     """
-    name, grids = claim.varied, [grid_of(variant, claim.varied, runs) for variant in matched_runs.variants]
+    name, grids = claim.varied, [runs_by_value(variant, claim.varied, runs) for variant in matched_runs.variants]
     for grid, text in zip(grids, texts, strict=True):
         if missing := [value for value in claim.grid or dict.fromkeys(chain(*grids)) if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {shortened([value_label(value) for value in missing])}")
@@ -114,7 +114,7 @@ def chosen(
         whole = {value: cell for value, cell in grid.items() if not any(run.record.training_failed for run in cell)}
         if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
-        best = max(whole, key=lambda value: fmean(values_of(whole[value], claim.chosen_by)))
+        best = max(whole, key=lambda value: fmean(metric_values(whole[value], claim.chosen_by)))
         variants.append(grid[best])
         edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
@@ -141,7 +141,7 @@ def scale_of(record: Record, name: str) -> float:
     return 1.0 if name.startswith(("cost.", "layers.")) else record.scale(measure(name))
 
 
-def values_of(wanted: Sequence[Run], name: str) -> list[float]:
+def metric_values(wanted: Sequence[Run], name: str) -> list[float]:
     """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
     values = []
     for run in wanted:

@@ -28,7 +28,7 @@ from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind
 
-LINE = 0.17
+LINE_INCHES = 0.17
 """Height of a line of a label in inches."""
 DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
@@ -53,20 +53,20 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
     variants = compared_names(comparison, runs)
     known = names if {*variants} <= {*names.values()} else dict(zip("ab", variants, strict=True))
     colors = dict(zip(DECIDED, (svg.color_of(name, known) for name in variants), strict=True))
-    a, b = (svg.plain(name, 40) for name in variants)
+    a, b = (svg.label_text(name, 40) for name in variants)
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
     rows_high = sum(count * len(part) for count, part in zip(lines, panels, strict=True))
-    height = LINE * rows_high + 0.7 * len(panels) + 0.5
+    height = LINE_INCHES * rows_high + 0.7 * len(panels) + 0.5
     with svg.canvas(8.6, height, len(panels)) as (figure, all_axes):
         for axes, part in zip(all_axes, panels, strict=True):
             _draw_rows(axes, part, colors)
-            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=svg.SMALL)
+            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=svg.SMALL_TEXT)
             axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
         sides = (f"← {b} better", f"→ {a} better")
         lines_of = "\n".join(svg.wrapped(side, figure.get_figwidth(), 9) for side in sides)
         figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
-        figure.set_figheight(max(figure.get_figheight(), height + LINE * (lines_of.count("\n") - 1)))
+        figure.set_figheight(max(figure.get_figheight(), height + LINE_INCHES * (lines_of.count("\n") - 1)))
         table = comparison_table(comparison, runs)
         cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row in drawn]
         return svg.plot_of(figure, csv(replace(table, rows=cells, notes=[])))
@@ -107,7 +107,7 @@ def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
 
 COST = "gflops"
 """Column on the horizontal axis."""
-PANEL = ("task", "dataset", "metric")
+COST_PANEL = ("task", "dataset", "metric")
 SHAPES = "osD^vPX*"
 SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
@@ -126,7 +126,7 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
     scored = [row for row in rows.rows if not is_missing(row["score"])]
     points = [row for row in scored if (row[COST] or 0.0) > 0]
     shown = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
-    panels = grouped_by(shown.rows, itemgetter(*PANEL))
+    panels = grouped_by(shown.rows, itemgetter(*COST_PANEL))
     panels = {
         key: cells for key, cells in panels.items() if cells[-1][COST] >= SPREAD * cells[0][COST]
     }  # sorted by cost
@@ -136,11 +136,11 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
     with svg.canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         for axes, (key, of_panel) in zip(all_axes, panels.items()):
             _draw_points(axes, of_panel, names)
-            axes.set_title(svg.wrapped(svg.plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
+            axes.set_title(svg.wrapped(svg.label_text(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
-            axes.set_ylabel(svg.plain(key[2], 24))
+            axes.set_ylabel(svg.label_text(key[2], 24))
             svg.logarithmic(axes.xaxis, [row[COST] for row in of_panel])
-        svg.finish(figure, all_axes)
+        svg.finish_figure(figure, all_axes)
         return svg.plot_of(figure, csv(shown))
 
 
@@ -149,13 +149,13 @@ def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> 
     for row in points:
         name = names[row["run"][0]]
         number, color = svg.number_of(name, names), svg.color_of(name, names)
-        shape = SHAPES[(number + number // len(svg.COLORS)) % len(SHAPES)]
+        shape = SHAPES[(number + number // len(svg.PALETTE)) % len(SHAPES)]
         spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
         score = f"{row['score']:.2f} ± {spread:.2f}" if spread else f"{row['score']:.2f}"
         about = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
         axes.errorbar(row[COST], row["score"], yerr=spread, fmt="none", ecolor=color, alpha=0.6)
         look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
-        look |= {"label": svg.plain(name, 120), "zorder": 3, "gid": svg.mark(about, row["run"][0], name)}
+        look |= {"label": svg.label_text(name, 120), "zorder": 3, "gid": svg.mark(about, row["run"][0], name)}
         axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
@@ -166,12 +166,12 @@ def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> 
         axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
 
 
-POINTS = 200  # largest number of points of a curve
+CURVE_POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
 
 
 def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
-    """Plot the loss of each run against the step, thinned to `POINTS` values.
+    """Plot the loss of each run against the step, thinned to `CURVE_POINTS` values.
 
     A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
 
@@ -198,16 +198,16 @@ def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
             svg.logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
-        svg.finish(figure, [axes])
+        svg.finish_figure(figure, [axes])
         return svg.plot_of(figure, csv(Table.from_rows(rows)))
 
 
 def _losses(folder: Path) -> list[tuple[int, float]]:
-    """Return at most `POINTS` finite (step, loss) pairs of a run, including the first and the last."""
+    """Return at most `CURVE_POINTS` finite (step, loss) pairs of a run, including the first and the last."""
     entries = [(entry.get("step"), entry.get("loss")) for entry in history(folder)]
     with_loss = [(step, float(loss)) for step, loss in entries if loss is not None]
     pairs = [(step, loss) for step, loss in with_loss if step is not None]
-    return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), POINTS))]
+    return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), CURVE_POINTS))]
 
 
 def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
@@ -237,10 +237,10 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
                 about = f"{run}: similarity {curve[-1][1]:.3f} at the end"
                 axes.plot(*zip(*curve), gid=svg.mark(about, run, names[run]), **look, **DOTS)
         step = -(-len(places) // 14) if svg.is_narrow() else 1
-        names_of = [svg.plain(place, 12 if svg.is_narrow() else 24) for place in places]
+        names_of = [svg.label_text(place, 12 if svg.is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
-        svg.finish(figure, [axes])
+        svg.finish_figure(figure, [axes])
         return svg.plot_of(figure, csv(Table.from_rows(rows)))
 
 
@@ -279,7 +279,7 @@ def heat_map(rows: StabilityMap) -> svg.Plot:
         inches = figure.get_figwidth() / (1 if svg.is_narrow() else across) - 0.9
         for axes, (title, panel) in zip(all_axes, panels):
             _draw_cells(axes, panel.rows, values, scores, inches / len(values[rows.x]))
-            axes.set_title(svg.wrapped(svg.plain(title, 120), inches, 10))
+            axes.set_title(svg.wrapped(svg.label_text(title, 120), inches, 10))
         _legend(figure, rows)
         return svg.plot_of(figure, csv(rows))
 
@@ -304,12 +304,12 @@ def _draw_cells(
         place = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
         _cell(axes, place, cell, f"{x} {value_label(cell[x])}, {y} {value_label(cell[y])}", scores, inches)
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
-        labels = [svg.plain(value_label(value), 14) for value in values[name]]
+        labels = [svg.label_text(value_label(value), 14) for value in values[name]]
         level = name == y or all(svg.fits(label, inches, 10) for label in labels)
         put(range(len(labels)), labels, rotation=0 if level else 90)
         limit(-0.5, len(labels) - 0.5)
-    axes.set_xlabel(svg.plain(x.replace("_", " ")))
-    axes.set_ylabel(svg.plain(y.replace("_", " ")))
+    axes.set_xlabel(svg.label_text(x.replace("_", " ")))
+    axes.set_ylabel(svg.label_text(y.replace("_", " ")))
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_alpha(0.3)
@@ -338,7 +338,7 @@ def _cell(
     patch.set_gid(svg.mark(about, runs[0]))
     axes.add_patch(patch)
     ink = "#ffffff" if completed and sum(back) < 1.5 else "#0b2239"
-    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=svg.SMALL)
+    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=svg.SMALL_TEXT)
     if word and not completed:
         shown.set_bbox({"facecolor": back, "edgecolor": "none", "pad": 1.2})
 

@@ -26,13 +26,13 @@ from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
 
-ROWS = 50
+FIRST_ROWS = 50
 """Number of rows of a table that are laid out at once; a click shows the others."""
 UNBROKEN = r"\d (?=%|s\b|min\b|h\b)|[-+]?[\d.]+( points)? \[[^]]*\]"
 """Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
-LONGEST = 2000
+LONGEST_VALUE = 2000
 """Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
 # folders of one machine have no effect on a score
 PATHS = ("data", "out", "feature_cache", "config", "export_dir")
@@ -166,8 +166,8 @@ def _laid_out(table: Table, marks: dict[str, list[str]]) -> dict[str, Any]:
         rows.append({"marks": shown, "cells": [first, *cells[1:]]})
     return {
         "heads": [*zip(names, numeric, strict=True)],
-        "first": rows[:ROWS],
-        "rest": rows[ROWS:],
+        "first": rows[:FIRST_ROWS],
+        "rest": rows[FIRST_ROWS:],
         "shared": ", ".join(f"{name} {value}" for name, value in constant.items() if value),
         "means": table.has_means,
         "notes": "\n".join(note_texts(table.notes)),
@@ -252,7 +252,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _flat(value, f"{prefix}{key} ")
             continue
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        if len(shown) > LONGEST:
+        if len(shown) > LONGEST_VALUE:
             size = f"{len(value)} entries" if isinstance(value, list) else f"{len(shown)} characters"
             shown = f"{size}, in record.json"
         yield f"{prefix}{key}", shown or "none"

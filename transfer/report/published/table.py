@@ -32,7 +32,7 @@ from transfer.statistics.verdicts import Kind, Verdict, verdict_of
 
 NOT_COMPARABLE, REASONS = "not comparable", "not comparable because"
 """What stands in the place of a verdict, and the name of the column of reasons."""
-COLUMNS = (
+PAPER_COLUMNS = (
     *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
     Column("gmacs", significant_digits=SIGNIFICANT),
     *map(Column, ("device_hours", "pretraining_hours")),
@@ -49,10 +49,10 @@ AGREES = (
 )
 """How verdicts are made."""
 
-MARGIN = 1.0
+AGREEMENT_MARGIN = 1.0
 """Margin of agreement in percentage points: about half of the conv stem's published gain of 2.1, so that numbers that
 agree lead to the same conclusion."""
-WORDS = {
+PAPER_WORDS = {
     Kind.ABOVE: "higher",
     Kind.BELOW: "lower",
     Kind.EQUIVALENT: "agrees",
@@ -89,12 +89,12 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     none is comparable, the configuration that differs least from the table's is shown.
 
     Args:
-        margin: largest difference at which numbers agree, in points; by default `MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `AGREEMENT_MARGIN`.
 
     Raises:
         UsageError: the paper or table is unknown, or the file of published numbers cannot be read.
     """
-    margin = MARGIN if margin is None else margin
+    margin = AGREEMENT_MARGIN if margin is None else margin
     published = table_of(paper, table)
     if published.claims:
         sweep = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
@@ -110,7 +110,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
                     notes.append(Note(f"no interval, since {problem}", _about(row, value), (len(rows),)))
                 rows.append(cells)
     rules = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
-    return Table(list(COLUMNS), rows, [*_notes(published), *rules, *notes])
+    return Table(list(PAPER_COLUMNS), rows, [*_notes(published), *rules, *notes])
 
 
 def _about(row: PublishedRow, value: Value) -> str:
@@ -141,7 +141,7 @@ def _cell_row(
         runs: the user's own runs of one configuration; None without any.
     """
     evidence = matcher.runs.evidence
-    cells: Row = {column.name: None for column in COLUMNS}
+    cells: Row = {column.name: None for column in PAPER_COLUMNS}
     mark = "in doubt" if value.doubt else "for reference" if row.reference else ""
     printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed}
@@ -264,7 +264,7 @@ def _failures(broken: Sequence[Record], total: int) -> str:
     return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
 
 
-def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = MARGIN) -> str:
+def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = AGREEMENT_MARGIN) -> str:
     """Return the verdict on the comparable runs of one configuration, compared with a published cell.
 
     With one seed the interval is over samples only. If the runs start from one pretraining, only the seeds of the later
@@ -289,7 +289,7 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         if verdict.kind is Kind.INCONCLUSIVE:
             most = value.rounding + max(gap.high, -gap.low)
             details.append(f"differences up to {most:.1f} percentage points not excluded")
-    head = here if value.crash and some else WORDS.get(verdict.kind, verdict.kind.value)
+    head = here if value.crash and some else PAPER_WORDS.get(verdict.kind, verdict.kind.value)
     if verdict.within:
         head += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
     if counts.runs > counts.broken and (counts.broken or counts.lost) and head != here:

@@ -35,12 +35,12 @@ COUNTED = (
 )
 SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
-COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+COMPARED_COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("gflops", "GFLOP per image", "{:.3g}".format),
     ("params", "M parameters", lambda number: f"{number / 1e6:.2f}"),
 )
 """Costs that are told of both variants: the entry of a record, its unit, and the text of its number."""
-WORDS = {
+VERDICT_WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
     Kind.A_FAILED: "{a} failed",
@@ -78,8 +78,8 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     if not rows:
         return [f"{a} vs. {b}: not compared.", *limits]
     by_word: dict[str, list[ComparedScore]] = {}
-    for row in sorted(rows, key=lambda row: [*WORDS].index(row.verdict.kind)):
-        word = WORDS[row.verdict.kind].format(a=a, b=b)
+    for row in sorted(rows, key=lambda row: [*VERDICT_WORDS].index(row.verdict.kind)):
+        word = VERDICT_WORDS[row.verdict.kind].format(a=a, b=b)
         word += " (completed runs only)" if row.verdict.breakdowns else ""
         by_word.setdefault(word, []).append(row)
     records = list(chain.from_iterable(row.matched.records for row in rows))
@@ -214,7 +214,7 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     """Return what both variants cost: operations of an image, parameters, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     parts = []
-    for name, unit, shown in COSTS:
+    for name, unit, shown in COMPARED_COSTS:
         pairs = list[tuple[float, float]]()
         for matched in matches:
             cost_a, cost_b = (_mean_cost(variant, name) for variant in matched.variants)

@@ -19,7 +19,7 @@ FAILED_NOTES = 5
 """Failed trainings whose scores stand below a table."""
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
-COSTS = ("gflops", "train_seconds")
+COST_COLUMNS = ("gflops", "train_seconds")
 """Columns of costs beside scores: 10^9 FLOPs of an image, and seconds of training."""
 SEEDS = ("pretraining seed", "seed")
 
@@ -91,7 +91,7 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
             detail = _detail(name, record.primary)
             columns += [Column(f"{name} {ending}".rstrip(), detail=detail) for ending in ("", "low", "high")]
             columns += [Column(f"{name} {ending}", detail=5) for ending in (WITH_FAILED, "sd", "se")]
-    return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COSTS]
+    return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COST_COLUMNS]
 
 
 def looked_for(record: Record) -> list[str]:

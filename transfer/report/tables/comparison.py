@@ -11,9 +11,17 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family, compared_arms, effects, judge
+from transfer.comparison.compare_arms import (
+    PERCENT,
+    ComparedScore,
+    Comparison,
+    Family,
+    compared_arms,
+    effects,
+    judge_rows,
+)
 from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
-from transfer.comparison.pairing import Exclusion, MatchedRuns, match
+from transfer.comparison.pairing import Exclusion, MatchedRuns, match_runs
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count
 from transfer.core.grouped import grouped_by
@@ -27,11 +35,11 @@ from transfer.report.tables.text import note_texts
 from transfer.statistics.intervals import LEVEL, Estimate
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict
 
-ERRORS = ("se of seeds", "se of samples")
+ERROR_COLUMNS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
-COUNTS = ("clusters", "method")
-RESULTS = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
+INTERVAL_COLUMNS = ("clusters", "method")
+RESULT_COLUMNS = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERROR_COLUMNS, *INTERVAL_COLUMNS)
 """Columns of a difference, in order."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
@@ -96,13 +104,13 @@ def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Compa
         UsageError: a selector matches no run, or both match one run.
     """
     variants = select_arms((a, b), runs)
-    matching = match(variants, runs.exports)
+    matching = match_runs(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence) for matched in matching.matches]
     comparison = Comparison(variants, {}, matches, matching.exclusions)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
         row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
-    judge(comparison.rows, margin)
+    judge_rows(comparison.rows, margin)
     return comparison
 
 
@@ -122,7 +130,7 @@ def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Compar
     variants, contrasts = corners(*axes, runs), effects(*axes)
     if empty := [variant.text for variant in variants if not variant.runs]:
         raise UserError(f"no run with {'; none with '.join(empty)}")
-    matching = match(variants, runs.exports)
+    matching = match_runs(variants, runs.exports)
     comparison = Comparison(variants, contrasts, [], matching.exclusions)
     names = [variant.text for variant in variants]
     for matched in matching.matches:
@@ -132,7 +140,7 @@ def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Compar
             comparison.exclusions.append(Exclusion(matched.label, text))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
-    judge(comparison.rows, margin)
+    judge_rows(comparison.rows, margin)
     return comparison
 
 
@@ -152,7 +160,8 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     """Return the columns that hold numbers."""
     digits = None if in_percent else SIGNIFICANT
     columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
-    columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
+    numbers = ("a", "b", *NUMBERS, *ERROR_COLUMNS, *INTERVAL_COLUMNS)
+    columns += [Column(name, significant_digits=digits) for name in numbers]
     return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
 
 
@@ -185,11 +194,11 @@ def _effect(row: ComparedScore) -> Row:
 def _numbers(row: ComparedScore) -> dict[str, Any]:
     estimate, scale = row.estimate, row.scale
     if estimate is None:
-        return dict.fromkeys(RESULTS) | {"verdict": row.verdict}
+        return dict.fromkeys(RESULT_COLUMNS) | {"verdict": row.verdict}
     seeds = None if estimate.seed_error is None else scale * estimate.seed_error
     values = (scale * estimate.estimate, scale * estimate.low, scale * estimate.high, row.verdict, estimate.p, row.p)
     errors = (_seeds(estimate), seeds, scale * estimate.cluster_error)
-    return dict(zip(RESULTS, (*values, *errors, estimate.clusters, _method(estimate, scale)), strict=True))
+    return dict(zip(RESULT_COLUMNS, (*values, *errors, estimate.clusters, _method(estimate, scale)), strict=True))
 
 
 def _seeds(estimate: Estimate) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from transfer.core.errors import UsageError, did_you_mean
-from transfer.measure.ratios import image_size
+from transfer.measure.ratios import recorded_image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
-from transfer.records.grouping import UNTRAINED, Group, differing_parts
+from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import chance_level, interval, significant
@@ -72,7 +72,7 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False
     failed = {name: group for name, group in lost_names.items() if name not in names}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(names, groups)]
     origins = {group.pretraining for group in groups}
-    if len({*pretrained}) > len({*names}) or (UNTRAINED in origins and len(origins) > 1):
+    if len({*pretrained}) > len({*names}) or (NO_PRETRAINING in origins and len(origins) > 1):
         names = pretrained
     of_variant = dict(zip(names[::-1], groups[::-1])) | failed  # the first of each variant
     order = sorted(of_variant, key=lambda name: (not is_baseline(of_variant[name].first), name))
@@ -80,7 +80,7 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False
     for protocol, columns in _parts(_columns(groups, names, scores), MOST_COLUMNS - cost):
         having = set(chain.from_iterable(column.groups for column in columns)) if protocol else {*order}
         tables.append(_table(runs, [name for name in order if name in having], columns, failed))
-        tables[-1].notes += [Note(f"pretraining: {UNTRAINED}")] if origins == {UNTRAINED} else []
+        tables[-1].notes += [Note(f"pretraining: {NO_PRETRAINING}")] if origins == {NO_PRETRAINING} else []
     return [_with_costs(table, runs, of_variant) for table in tables] if cost else tables
 
 
@@ -112,8 +112,8 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     for record in chain.from_iterable(group.records for group in groups):
         known[record.task] |= record.scores.keys()
     for name, group in zip(names, groups):
-        of_task = [score for score in scores if score in known[group.first.task]]
-        for score in of_task if scores else [_primary(group)]:
+        task_scores = [score for score in scores if score in known[group.first.task]]
+        for score in task_scores if scores else [_primary(group)]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, score, "on", dataset.partition(" (")[0]) for task, dataset, score in cells]
     columns: dict[tuple[str, str], _Column] = {}
@@ -182,7 +182,8 @@ def _with_costs(table: Table, runs: RunSet, of_variant: Mapping[str, Group]) -> 
         means = mean_costs(records, runs.evidence)
         costs.append({VARIANT: row[VARIANT], "params (M)": means["params_million"], "GFLOPs": means["gflops"]})
         costs[-1][f"{means['hours_of']} hours"] = means["total_hours"]
-        sources |= {f"{record.task} at {'x'.join(map(str, image_size(record)))} px": None for record in records}
+        for record in records:
+            sources[f"{record.task} at {'x'.join(map(str, recorded_image_size(record)))} px"] = None
     note = Note(f"costs are those of {', '.join(sources)}; two FLOPs per multiply-add")
     names = dict.fromkeys(chain.from_iterable(costs))
     rows = [{**dict.fromkeys(names), **cost, **row} for cost, row in zip(costs, table.rows, strict=True)]

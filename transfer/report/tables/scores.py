@@ -166,7 +166,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     statuses = tuple(record.status for record in variant.records)
     of_lost = tuple(record.status for record in variant.lost)
     row |= {"seeds": len(variant.units), "statuses": Endings(statuses, of_lost)}
-    for name in columns.COSTS:
+    for name in columns.COST_COLUMNS:
         costs = (record.cost.get(name) for record in group.records)
         row[name] = mean_and_deviation([float(cost) for cost in costs if cost])[0]
     if rates:

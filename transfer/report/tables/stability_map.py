@@ -22,7 +22,7 @@ from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
-from transfer.statistics.half_score import Fall, falls, summary
+from transfer.statistics.half_score import Fall, falls, half_score_summary
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
 
@@ -30,7 +30,7 @@ BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in 
 """Outcomes of trainings that did not train, the worst first."""
 AXES = ("lr", "warmup_epochs")
 """The axes of a map that nobody asked for."""
-PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
+MAP_PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, identify the map that a cell belongs to."""
 _NAMELESS = ("task", "dataset", "backbone", "pretraining")
 """Columns of a panel whose values need no name."""
@@ -55,7 +55,7 @@ class StabilityMap(Table):
     @property
     def panel(self) -> tuple[str, ...]:
         """Columns that identify the map that a cell belongs to."""
-        return (*PANEL, *self.by)
+        return (*MAP_PANEL, *self.by)
 
     def panels(self) -> list["tuple[str, StabilityMap]"]:
         """Return each single map under its title: the columns in which maps differ, or its names if it is alone."""
@@ -75,7 +75,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     Processes that failed leave no record, and are not counted; nor are runs of no epochs, which train nothing.
 
     Columns:
-        those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
+        those of `MAP_PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score, or where none
         has one over the last validations in their histories;
         `chance`: score of guessing in percent, where it is known;
@@ -118,7 +118,8 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
         row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
         rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
         scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
-    rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
+    rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
+    rows.sort(key=lambda row: [cell_text(row[name]) for name in MAP_PANEL])
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
     if any(SCORE_AT_CHANCE in row["statuses"].runs for row in rows):
@@ -144,9 +145,8 @@ def _cells(
 
     cells = []
     for values, labelled in grouped_by(zip(whole.records, whole.labels, strict=True), values_of).items():
-        of_cell = [record for record, _ in labelled]
-        labels = [label for _, label in labelled]
-        arm = runs.evidence.variant(of_cell) if of_before else Arm(of_cell, labels, whole.lost, whole.lost_labels)
+        members, labels = [record for record, _ in labelled], [label for _, label in labelled]
+        arm = runs.evidence.variant(members) if of_before else Arm(members, labels, whole.lost, whole.lost_labels)
         cells.append((values, arm))
     return cells
 
@@ -205,12 +205,12 @@ def largest_stable(rows: StabilityMap) -> Table:
     same at every `x`. What fails below the first that trains does not count, as too small a rate fails, too.
 
     Columns:
-        those of `PANEL`, `by` and `y`;
+        those of `MAP_PANEL`, `by` and `y`;
         `smallest_stable`: the smallest `x` that trains, where smaller ones do not; otherwise nan;
         `largest_stable`, `smallest_failed`: the `x` before and after the first breakdown above it; nan where nothing
             trains, or where none fails, so that `largest_stable` is only the largest `x` tried;
         `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the ends of the bounds of
-            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.summary`;
+            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.half_score_summary`;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
         `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
@@ -245,7 +245,7 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
     start = next(iter(stable), math.nan)
     whole = {unit: curve for unit, curve in curves.items() if len(curve) == len(cells)}  # as claims compare them
     curves = whole or curves
-    half, low, high = summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan, math.nan, math.nan)
+    half, low, high = half_score_summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan,) * 3
     return {
         "smallest_stable": start if points and start > points[0][0] else math.nan,
         "largest_stable": first.above or math.nan,

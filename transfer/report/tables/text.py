@@ -21,7 +21,7 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.tables import table as tables
-from transfer.report.tables.columns import COSTS
+from transfer.report.tables.columns import COST_COLUMNS
 from transfer.report.tables.scores import TRAIN_SECONDS, each_run, over_datasets, summary
 from transfer.report.tables.table import RUN, RUN_COLUMNS, Column, MeanInterval, Note, Table, cell_text, holds_number
 
@@ -156,7 +156,7 @@ def run_table(records: Sequence[Record], out: Path) -> str:
     runs = RunSet.of(Run(Store(out).folder(record.run_id), record) for record in records)
     tables = [each_run(runs, intervals=True).without(TRAIN_SECONDS)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
-        tables.append(summary(runs).without(RUN, *COSTS))
+        tables.append(summary(runs).without(RUN, *COST_COLUMNS))
     tables = [_without_errors(table) for table in tables] + [over_datasets(runs).without(RUN)]
     smoke = " --smoke" if any(record.smoke for record in records) else ""
     more = f"python -m transfer.report table {out}{smoke} --per-run --format csv"

@@ -11,7 +11,7 @@ from transfer.statistics.intervals import mean_and_deviation
 
 LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
 ATTENTION = ("row_sum", "entropy")
-NORMS = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
+NORM_MEASURES = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
 
 LayerHistories = Mapping[str, Sequence[Mapping[str, Any]]]
 """Lines with `layers` of each run's history, by run id: diagnostics that were measured during training."""
@@ -33,7 +33,7 @@ def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> T
     standard deviation over seeds if there are several. The table is empty if no stem has such weights and scales.
     `layer_histories` is used as in `layer_table`.
     """
-    table = _table(runs, layer_histories, "weights W_c", _norms, NORMS, deviations=True)
+    table = _table(runs, layer_histories, "weights W_c", _norms, NORM_MEASURES, deviations=True)
     table.notes += [Note(CORRELATION), Note(BALANCE)] if len(table) else []
     return table
 

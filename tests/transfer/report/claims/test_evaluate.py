@@ -17,18 +17,18 @@ from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.report.claims.evaluate import evaluate
-from transfer.report.claims.findings import NO_VERDICT, Finding, Result, hours_of
-from transfer.report.claims.variants import values_of
+from transfer.report.claims.evaluate import evaluate_claim
+from transfer.report.claims.findings import NO_VERDICT, ClaimResult, Finding, hours_of
+from transfer.report.claims.variants import metric_values
 
 BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
 RATES = (0.1, 0.2, 0.4)
 
 
-def judged(folder: Path, runs: Sequence[Run], known: Sequence[Run] | None = None, **change: Any) -> Result:
+def judged(folder: Path, runs: Sequence[Run], known: Sequence[Run] | None = None, **change: Any) -> ClaimResult:
     whole = {key: value for key, value in (BASE | change).items() if value is not None}
     (claim,) = read(folder, whole).claims
-    return evaluate(claim, RunSet.of(runs, known))
+    return evaluate_claim(claim, RunSet.of(runs, known))
 
 
 def grid(root: Path, levels: dict[str, Sequence[float]], validation: dict[str, Sequence[float]] | None = None, **given):
@@ -138,9 +138,9 @@ def test_metrics_come_from_the_curve_the_cost_and_the_layers(tmp_path: Path) -> 
     for metric, wanted in {
         "top1@1": 12.5, "cost.train_seconds": 7, "layers.block 3.similarity": 0.25, "layers.block 3.similarity@1": 0.25,
     }.items():  # fmt: skip
-        assert values_of([run], metric) == pytest.approx([wanted]), metric
+        assert metric_values([run], metric) == pytest.approx([wanted]), metric
     with pytest.raises(UserError, match=r"lacks 'top1@2' \(scores: top1, top5\)"):
-        values_of([run], "top1@2")
+        metric_values([run], "top1@2")
 
 
 def test_a_share_of_failures_counts_runs_that_failed_outright(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures import plots as drawing
-from transfer.report.figures.svg import COLORS, INK, Plot, plain, write_figures
+from transfer.report.figures.svg import INK, PALETTE, Plot, label_text, write_figures
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
@@ -111,7 +111,7 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     table = rows(drawing.training_curves(known, names_of_runs(known)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 5000.0, "nonfinite": 5e6}
     long = table[table["status"] == "completed"]
-    assert len(long) == drawing.POINTS
+    assert len(long) == drawing.CURVE_POINTS
     assert (long["step"].iloc[0], long["step"].iloc[-1]) == (1, 5000)
     assert (long["loss"] == long["step"]).all()
 
@@ -136,7 +136,7 @@ def drawn(runs: list[Run]) -> tuple[str, list[dict[str, Any]]]:
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     runs = both(tmp_path)
     svg, (shown,) = drawn(runs)
-    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", COLORS[0]):
+    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", PALETTE[0]):
         assert text in svg
     assert "top5" not in svg
     (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
@@ -156,7 +156,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     svg, _ = drawn([*runs, made(tmp_path, "patchify", seed=7, broke=True)])
     assert drawing.UNDECIDED in svg
-    assert COLORS[0] not in svg
+    assert PALETTE[0] not in svg
     assert "✗ patchify failed in 1 of 3" in svg
     assert drawn([runs[0], made(tmp_path, "patchify", broke=True)]) == ("", []), "nothing to draw"
 
@@ -166,7 +166,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     svg, (shown,) = drawn(
         [made(tmp_path, stem, seed=n, metrics=metrics) for stem in ("conv", "patchify") for n in (0, 1)]
     )
-    assert COLORS[1] in svg, "the second variant is better"
+    assert PALETTE[1] in svg, "the second variant is better"
     assert shown["difference"] > 0, "the CSV keeps the table's sign"
     assert shown["verdict"] == "b better (random weights)"
 
@@ -236,13 +236,13 @@ def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:
         assert not [key for item in tree.iter() for key in item.attrib if key.lower().startswith("on")]
         shown = " ".join(words(plot))
         for name in HOSTILE:
-            assert plain(name)[:8].strip() in shown, name
+            assert label_text(name)[:8].strip() in shown, name
         assert len(rows(plot)) >= len(HOSTILE)
 
 
 def test_labels_are_one_short_line() -> None:
-    assert plain("a\n\tb\x00c") == "a b\\x00c"
-    assert plain("x" * 100, 10) == "x" * 9 + "…"
+    assert label_text("a\n\tb\x00c") == "a b\\x00c"
+    assert label_text("x" * 100, 10) == "x" * 9 + "…"
 
 
 def test_equal_rows_give_equal_bytes_whatever_the_users_style(plots: list[Plot], tmp_path: Path) -> None:

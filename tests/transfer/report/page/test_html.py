@@ -11,7 +11,7 @@ from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
-from transfer.report.page.html import ROWS, Section, marks_of, page, run_facts
+from transfer.report.page.html import FIRST_ROWS, Section, marks_of, page, run_facts
 from transfer.report.tables.table import Note
 
 
@@ -77,7 +77,7 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
     text = page("t", [Section(title="a", table=table_of({"number": range(1000)}))], RunSet.of([]))
-    assert [part.count("<td") for part in text.split("<template>")] == [ROWS, 1000 - ROWS]
+    assert [part.count("<td") for part in text.split("<template>")] == [FIRST_ROWS, 1000 - FIRST_ROWS]
 
 
 def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:

@@ -11,7 +11,7 @@ from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, line
 from transfer.core.settings import config_names
 from transfer.experiments.published_rows import PublishedTable, read_paper
 from transfer.records.store import Run
-from transfer.report.published.table import COLUMNS
+from transfer.report.published.table import PAPER_COLUMNS
 
 TABLES = [table for name in config_names("published") for table in read_paper(name).tables.values()]
 SWEEP = attrgetter("sweep")
@@ -26,7 +26,7 @@ def test_without_own_runs_the_published_column_stands_alone(table: PublishedTabl
     if table.claims:
         assert [line["claim"] for line in lines] == [*table.claims]
         return
-    assert all(list(line) == [column.name for column in COLUMNS] for line in lines)
+    assert all(list(line) == [column.name for column in PAPER_COLUMNS] for line in lines)
     assert len(lines) == sum(len(row.values) for row in table.rows)
     assert {line[name] for line in lines for name in ("own", "verdict", "difference", "runs")} == {""}
     assert all(value.doubt in "\n".join(notes) for row in table.rows for value in row.values)
