@@ -20,7 +20,7 @@ import transfer
 from backbones.weights.export import CARD, write_tensors
 from transfer.core import exports
 from transfer.core.files import file_sha256, folder_replacement
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.card import model_card
 from transfer.verify.bundle import PLACE_OPTIONS, bundle, unpacked, without_paths
 
@@ -34,7 +34,7 @@ seconds, not for results: {params:.1f} million parameters, trained for {epochs} 
 """
 
 
-def ship(run: Run, name: str, into: Path = exports.SHIPPED_WEIGHTS) -> Path:
+def ship(run: StoredRun, name: str, into: Path = exports.SHIPPED_WEIGHTS) -> Path:
     """Write the folder of shipped weights and return it. Raises UserError for a run that `verify` would not accept."""
     record = without_paths(run.record)
     with folder_replacement(into / name) as new:
@@ -62,7 +62,7 @@ def ship(run: Run, name: str, into: Path = exports.SHIPPED_WEIGHTS) -> Path:
             export=record.export,
             **{key: record.options[key] for key in ("size", "epochs")},
         )
-        (export / CARD).write_text(model_card(Run(run.folder, named)) + about, encoding="utf-8")
+        (export / CARD).write_text(model_card(StoredRun(run.folder, named)) + about, encoding="utf-8")
     return into / name
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transfer.report.tables.table import Table
 
 
-class Run(store.Run):
+class Run(store.StoredRun):
     """A finished run.
 
     Attributes:
@@ -130,7 +130,7 @@ class Run(store.Run):
             raise UserError(f"{self.folder / OUTCOMES}: {error}") from None
 
 
-class RunSet(run_set.RunSet):
+class RunSet(run_set.StoredRuns):
     """Finished runs in order, with what the folder's other runs say of them (the trainings behind their weights)."""
 
     def __iter__(self) -> Iterator[Run]:
@@ -239,7 +239,7 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     """Return the runs of these records, among all runs of their folder."""
     folder = store.Store(out)
     known, _ = folder.runs()
-    return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
+    return RunSet.of((store.StoredRun(folder.folder(record.run_id), record) for record in records), known)
 
 
 def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":

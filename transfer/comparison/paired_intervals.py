@@ -19,7 +19,7 @@ from transfer.records import per_sample
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.per_sample import OUTCOMES, RESAMPLED
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate, Scores
 from transfer.task import Outcomes
@@ -46,12 +46,12 @@ class Units:
         variant: all runs of the variant, with the training runs that failed.
     """
 
-    runs: list[Run]
+    runs: list[StoredRun]
     labels: list[Unit]
     variant: Arm
 
     @classmethod
-    def of(cls, runs: Sequence[Run], evidence: Evidence) -> "Units":
+    def of(cls, runs: Sequence[StoredRun], evidence: Evidence) -> "Units":
         """Return the units of some runs of one configuration."""
         variant = evidence.variant([run.record for run in runs])
         scored = [(run, label) for run, label in zip(runs, variant.labels, strict=True) if run.record.scored]
@@ -94,7 +94,7 @@ class PairedOutcomes:
         UserError: outcomes are missing or unreadable, or name other samples or clusters.
     """
 
-    def __init__(self, runs: Sequence[Run], outcomes: Mapping[str, Outcomes] | None = None) -> None:
+    def __init__(self, runs: Sequence[StoredRun], outcomes: Mapping[str, Outcomes] | None = None) -> None:
         self._runs = runs
         self._outcomes = [outcomes[run.record.run_id] if outcomes else read_outcomes(run) for run in runs]
         self._orders = [self._order(run, arrays) for run, arrays in zip(runs, self._outcomes, strict=True)]
@@ -138,7 +138,7 @@ class PairedOutcomes:
         sums = np.stack([np.bincount(numbers, column[counts], len(sizes)) for column in columns])
         return Scores.of_clusters(sums, sizes)
 
-    def _order(self, run: Run, outcomes: Outcomes) -> NDArray[Any]:
+    def _order(self, run: StoredRun, outcomes: Outcomes) -> NDArray[Any]:
         """Return the index [M] in a run's outcomes of each sample of the first run."""
         first_names, names = self._outcomes[0]["sample"], outcomes["sample"]
         first_set, name_set = set(first_names.tolist()), set(names.tolist())
@@ -166,7 +166,7 @@ class PairedOutcomes:
         return clusters
 
 
-def read_outcomes(run: Run) -> Outcomes:
+def read_outcomes(run: StoredRun) -> Outcomes:
     """Return the arrays of a run's `outcomes.npz`. Raises UserError if they cannot be read."""
     with _errors_name_file(run):
         outcomes = per_sample.read(run.folder / OUTCOMES)
@@ -175,7 +175,7 @@ def read_outcomes(run: Run) -> Outcomes:
 
 
 @contextmanager
-def _errors_name_file(run: Run) -> Iterator[None]:
+def _errors_name_file(run: StoredRun) -> Iterator[None]:
     """Turn UnusableOutcomes into a UserError that names the run's file."""
     try:
         yield
@@ -212,7 +212,7 @@ def estimates(units: Sequence[Units], contrasts: Contrasts) -> tuple[dict[str, E
 
 
 def mean_score(
-    runs: Sequence[Run], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
+    runs: Sequence[StoredRun], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
 ) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 

@@ -14,7 +14,7 @@ from transfer.core.grouped import grouped_by
 from transfer.records import fields
 from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, displayed_fields, pretraining
 from transfer.records.record import Record, digest_of
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 
 FRACTION = "label_fraction"
 """The option that changes the training images of a dataset and leaves the others."""
@@ -44,7 +44,7 @@ class MatchedRuns:
         unshared: for each variant, values of the fields that no two variants share although no selector names them.
     """
 
-    variants: list[list[Run]]
+    variants: list[list[StoredRun]]
     setting: dict[str, Any] = field(default_factory=dict)
     differing: list[str] = field(default_factory=list)
     unshared: list[dict[str, Any]] = field(default_factory=list)
@@ -93,12 +93,12 @@ class _Candidate:
         parts: those of the backbone and its pretraining, which variants need not share.
     """
 
-    run: Run
+    run: StoredRun
     content: Mapping[str, Any]
     parts: Collection[str]
 
     @classmethod
-    def of(cls, run: Run, chosen: Collection[str], exports: Exports) -> "_Candidate":
+    def of(cls, run: StoredRun, chosen: Collection[str], exports: Exports) -> "_Candidate":
         """Return a run with its fields."""
         protocol = {name: value for name, value in displayed_fields(run.record).items() if name not in chosen}
         facts = fields.parts_of(run.record, chosen, exports)
@@ -171,7 +171,7 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
                     yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
 
 
-def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:
+def _failed_trainings(variant: Selection, runs: Sequence[StoredRun], exports: Exports) -> int:
     """Return how many pretrainings of a variant failed, so that it has no run to pair; 0 if it has any run."""
     pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
     records = [run.record for run in variant.runs if run.record.task in (runs[0].record.task, *pretrainings)]

@@ -14,8 +14,8 @@ from transfer.core.user_code import digest, is_user_part
 from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
 from transfer.records.protocol import Exports
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Selection:
     """
 
     text: str
-    runs: list[Run]
+    runs: list[StoredRun]
     fields: tuple[str, ...] = ()
 
 
-def select(text: str, runs: RunSet) -> Selection:
+def select(text: str, runs: StoredRuns) -> Selection:
     """Return the runs that a selector names.
 
     Args:
@@ -60,12 +60,12 @@ def select(text: str, runs: RunSet) -> Selection:
     )
 
 
-def is_named(run: Run, text: str) -> bool:
+def is_named(run: StoredRun, text: str) -> bool:
     """Return whether a text is a run's folder or id, or the end of its id as tables print it."""
     return has_value(run.record, "run", text, {}) or run.folder.resolve() == Path(text).resolve()
 
 
-def which_two(texts: Sequence[str], runs: RunSet) -> str:
+def which_two(texts: Sequence[str], runs: StoredRuns) -> str:
     """Return what to say of a number of selectors other than two: the variants that there are."""
     known = [(field, value_of(record, field, runs.exports)) for field in BASELINE for record in runs.records]
     names = [f"{field}={value_label(value)}" for field, value in dict.fromkeys(known) if value is not None]
@@ -73,7 +73,7 @@ def which_two(texts: Sequence[str], runs: RunSet) -> str:
     return f"needs two variants, got {' '.join(texts) or 'none'}; choose two of {shortened(names, 20)}"
 
 
-def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
+def select_arms(texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
     """Return the runs of each selector. Raises UsageError if one names no run, or two name the same run."""
     variants = [select(text, runs) for text in texts]
     for first, second in combinations(variants, 2):
@@ -90,7 +90,7 @@ def fields_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _by_fields(text: str, runs: RunSet) -> Selection:
+def _by_fields(text: str, runs: StoredRuns) -> Selection:
     values = fields_of(text)
     check_fields(values, runs.records, runs.exports)
     remaining = list(runs)
@@ -142,7 +142,7 @@ Axis = tuple[str, tuple[str, str]]
 """A field and its two values."""
 
 
-def axis(text: str, runs: RunSet) -> Axis:
+def axis(text: str, runs: StoredRuns) -> Axis:
     """Return the field and the two values that a text names: "stem", or "stem=conv/patchify".
 
     Raises:
@@ -158,7 +158,7 @@ def axis(text: str, runs: RunSet) -> Axis:
     return name, (chosen[0], chosen[1])
 
 
-def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
+def corners(f: Axis, g: Axis, runs: StoredRuns) -> list[Selection]:
     """Return the runs of the four corners: the first value of f with each value of g, then the second."""
     (name_f, values_f), (name_g, values_g) = f, g
     selections = []

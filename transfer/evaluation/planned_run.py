@@ -29,7 +29,7 @@ from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
 from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Run, Store, missing_files
+from transfer.records.store import RECORD, Store, StoredRun, missing_files
 from transfer.task import Task
 
 
@@ -310,7 +310,7 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         axes = " and ".join(per_process(record))
         origin = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
     lines = [f"{run_id}: has a record, reused{origin}"]
-    lacking = missing_files(Run(store.folder(run_id), record))
+    lacking = missing_files(StoredRun(store.folder(run_id), record))
     if lacking and record.shared is None:
         lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")
     if record.dirty and not source_state()[1]:

@@ -11,7 +11,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import MissingInput, print_safe
 from transfer.predict.options import PredictOptions
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Run, unfinished_in
+from transfer.records.store import RECORD, StoredRun, unfinished_in
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def _main(argv: list[str]) -> int:
         raise MissingInput(str(unfinished_in(options.run) or none))
     from transfer.predict.trained import predict
 
-    run = Run(options.run.resolve(), Record.read(options.run / RECORD))
+    run = StoredRun(options.run.resolve(), Record.read(options.run / RECORD))
     prediction = predict(run, options, progress=True)
     written = [str(options.to)] if options.to else []
     written += [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]

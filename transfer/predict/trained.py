@@ -39,7 +39,7 @@ from transfer.engine.context import Context, auto_workers
 from transfer.engine.device import choose_device, choose_precision
 from transfer.engine.extract import extract
 from transfer.predict.options import PredictOptions
-from transfer.records.store import Run, without_weights
+from transfer.records.store import StoredRun, without_weights
 from transfer.verify.checks import task_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Prediction:
         return csv_text([frame.columns, *frame.itertuples(index=False)])
 
 
-def trained_spec(run: Run) -> BackboneSpec:
+def trained_spec(run: StoredRun) -> BackboneSpec:
     """Return the backbone that a run trained, or the frozen one that it used.
 
     Raises:
@@ -178,7 +178,7 @@ def open_images(
 class Trained:
     """The model of a run, in evaluation mode, and what its task needs beside it."""
 
-    def __init__(self, run: Run, context: Context) -> None:
+    def __init__(self, run: StoredRun, context: Context) -> None:
         """Load the model onto the context's device; context and torch get seed, precision and threads of the run.
 
         Raises:
@@ -228,7 +228,7 @@ def _real_paths(files: FileSplit) -> list[str]:
     return [os.path.realpath(files.path(index)) for index in range(len(files))]
 
 
-def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Prediction:
+def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) -> Prediction:
     """Return what a run's model finds in images.
 
     Raises:

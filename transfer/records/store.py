@@ -27,7 +27,7 @@ TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A finished run, whose `folder` holds `record.json`, `outcomes.npz` and its other files."""
 
     folder: Path
@@ -46,19 +46,19 @@ def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def without_weights(run: Run) -> str:
+def without_weights(run: StoredRun) -> str:
     """Say that a run has no weights, and why."""
     failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
     why = failed or why_not_exported(run.record.options)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 
-def missing_files(run: Run) -> list[str]:
+def missing_files(run: StoredRun) -> list[str]:
     """Return the files that a run wrote and that are not there."""
     return [name for name in run.record.files if not (run.folder / name).exists()]
 
 
-def damaged_files(run: Run) -> list[str]:
+def damaged_files(run: StoredRun) -> list[str]:
     """Return the files that have another size than the run wrote, and those that its export lacks."""
     missing, damaged = missing_files(run), list[str]()
     if (run.folder / EXPORT).exists():
@@ -106,7 +106,7 @@ class Store:
         early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
         if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
-        if damaged := damaged_files(Run(path.parent, record)):
+        if damaged := damaged_files(StoredRun(path.parent, record)):
             raise UserError(
                 f"{path.parent}: {shortened(damaged)}: not of the size that the run wrote; put the file back, or "
                 "delete the folder to run it again"
@@ -151,13 +151,13 @@ class Store:
             (folder / name).unlink(missing_ok=True)
         return complete
 
-    def runs(self) -> tuple[list[Run], list[str]]:
+    def runs(self) -> tuple[list[StoredRun], list[str]]:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
         runs, problems = [], []
         for folder in self.folders():
             try:
                 if has_record(folder):
-                    runs.append(Run(folder, Record.read(folder / RECORD)))
+                    runs.append(StoredRun(folder, Record.read(folder / RECORD)))
             except UserError as error:
                 problems.append(str(error))
         distinct_runs, disputes = merged(runs)
@@ -190,7 +190,7 @@ def has_record(folder: Path) -> bool:
     return True
 
 
-def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+def merged(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
     """Return one run for each run key, and a message for each further copy with another result.
 
     A run of committed code takes precedence over one of modified code, which nobody has any more; then the run that
@@ -198,7 +198,7 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     copy.
     """
 
-    def precedence(run: Run) -> tuple[bool, str, bool]:
+    def precedence(run: StoredRun) -> tuple[bool, str, bool]:
         return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
     taken, disputes = [], []
@@ -222,7 +222,7 @@ def same_result(first: Record, second: Record) -> bool:
     return first.status == second.status and all(first.scores[name] == second.scores[name] for name in shared)
 
 
-def difference_text(first: Run, second: Run) -> str:
+def difference_text(first: StoredRun, second: StoredRun) -> str:
     """Return a sentence that names two records of one run key and their different results."""
     ours, theirs = ({"outcome": run.record.status, **run.record.scores} for run in (first, second))
     differing = [
@@ -269,13 +269,13 @@ def store_in(folder: Path) -> Store:
     return Store(folder / "runs" if os.path.isdir(folder / "runs") else folder)  # noqa: PTH112 (False where forbidden)
 
 
-def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def runs_in(folders: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     """Return the finished runs in folders of runs, of sweeps or of single runs, and messages on unreadable records.
 
     Raises:
         MissingInput: a folder does not exist.
     """
-    finished, problems = list[Run](), list[str]()
+    finished, problems = list[StoredRun](), list[str]()
     for folder in folders:
         if not folder.is_dir():
             raise MissingInput(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")

@@ -16,8 +16,8 @@ from transfer.report import options as kinds
 from transfer.report.options import COMMAND_OPTIONS
 
 if TYPE_CHECKING:
-    from transfer.records.run_set import RunSet
-    from transfer.records.store import Run
+    from transfer.records.run_set import StoredRuns
+    from transfer.records.store import StoredRun
     from transfer.report.sections import ReportRequest
 
 USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
@@ -71,9 +71,9 @@ def _main(argv: list[str]) -> int:
 
         print_safe(f"{options.output}: {count(len(bundle(shown, options.output, every=options.every)), 'run')}")
         return 0
-    from transfer.records.run_set import RunSet
+    from transfer.records.run_set import StoredRuns
 
-    runs = RunSet.of(shown, known)
+    runs = StoredRuns.of(shown, known)
     if isinstance(options, kinds.ClaimsOptions):
         return _claims(options, runs)
     request = _request(options, runs)
@@ -85,7 +85,7 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _read(folders: "Sequence[Path]") -> "list[Run]":
+def _read(folders: "Sequence[Path]") -> "list[StoredRun]":
     """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs."""
     from transfer.records.store import runs_in, store_in
 
@@ -95,7 +95,7 @@ def _read(folders: "Sequence[Path]") -> "list[Run]":
     return runs
 
 
-def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
+def _shown(known: "Sequence[StoredRun]", options: kinds.RunsOptions) -> "list[StoredRun]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = list(known)
     for flag, made_with in (("smoke", "--smoke"), ("dirty", "changed files")):
@@ -110,7 +110,7 @@ def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     return shown
 
 
-def _request(options: Any, runs: "RunSet") -> "ReportRequest":
+def _request(options: Any, runs: "StoredRuns") -> "ReportRequest":
     """Return what the options of a command ask for."""
     from transfer.comparison.selection import which_two
     from transfer.report.sections import ReportRequest
@@ -136,7 +136,7 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     return request
 
 
-def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
+def _claims(options: kinds.ClaimsOptions, runs: "StoredRuns") -> int:
     from transfer.experiments.claims import read_claims
     from transfer.report.claims.document import claim_sections, write_document
     from transfer.report.claims.evaluate import evaluate_claim
@@ -152,7 +152,7 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
     return 0
 
 
-def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
+def _write_figures(runs: "StoredRuns", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
     from transfer.report.figures.svg import write_figures
     from transfer.report.sections import sections
 
@@ -163,7 +163,7 @@ def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "Repo
     return 0
 
 
-def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
+def _render(runs: "StoredRuns", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
     from transfer.records.run_set import frame_of_runs
     from transfer.report import formats
     from transfer.report.sections import sections
@@ -192,7 +192,7 @@ def _import(options: kinds.ImportOptions) -> int:
     return 1 if result.conflicts else 0
 
 
-def _card(options: kinds.CardOptions, known: "Sequence[Run]") -> int:
+def _card(options: kinds.CardOptions, known: "Sequence[StoredRun]") -> int:
     from transfer.comparison.selection import is_named
     from transfer.report.card import model_card
 

@@ -16,7 +16,7 @@ from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.tables.text import without_tags
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.verify.bundle import without_paths
@@ -35,7 +35,7 @@ _MARKS = {
 Rows = list[tuple[object, ...]]
 
 
-def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
+def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
     """Return a model card in Markdown, with the front matter that the hub reads.
 
     Args:

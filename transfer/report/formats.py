@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import csv_text
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.page.html import Section, page
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
 from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, notes_of_row, terminal, without_tags
@@ -23,7 +23,7 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 """The type of a column, by that of its values; any other is of texts."""
 
 
-def content(parts: Sequence[Section], form: str, title: str, runs: RunSet, *, ids: bool = False) -> bytes:
+def content(parts: Sequence[Section], form: str, title: str, runs: StoredRuns, *, ids: bool = False) -> bytes:
     """Return a report in any of its formats; `title` is that of a page, which has the records of `runs`."""
     if form in DATA:
         return file_content(data_frame(parts), form)

@@ -12,8 +12,8 @@ from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError, shortened
 from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.records import per_sample
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.page.html import Exhibit, Section
 from transfer.report.summary.sentences import row_name, versus
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table
@@ -32,7 +32,7 @@ NOTES = {
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
-def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
+def galleries(run: StoredRun, *, pictures: bool) -> list[Exhibit]:
     """Return ranked lists of a ReID run, of evenly spaced queries.
 
     Args:
@@ -48,7 +48,7 @@ def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
     return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly_spaced(len(shown), QUERIES)]
 
 
-def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
+def _gallery(run: StoredRun, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
     """Return a query and the first images of its ranked list."""
 
     def named(kind: str, place: int) -> str:
@@ -66,7 +66,7 @@ def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
     return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=ranked, address=address)
 
 
-def drawn(run: Run) -> list[Exhibit]:
+def drawn(run: StoredRun) -> list[Exhibit]:
     """Return the pictures in the folder of a detection run."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
     return [Exhibit(about=path.stem, run_id=run.record.run_id, address=_data_url(path)) for path in files[:IMAGES]]
@@ -76,10 +76,10 @@ def _data_url(path: Path) -> str:
     return f"data:{MEDIA[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section]:
+def picture_sections(runs: Sequence[StoredRun], *, pictures: bool) -> Iterator[Section]:
     """Yield sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
     for task, needed, title, count in (("reid", RANKED, "Ranked galleries", 12), ("detect", PICTURES, "Detections", 8)):
-        chosen: dict[str, Run] = {}
+        chosen: dict[str, StoredRun] = {}
         for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
             if run.record.task == task and run.record.scores:
                 chosen.setdefault(run.record.config_digest, run)
@@ -119,7 +119,7 @@ def differing_samples(row: ComparedScore) -> list[Row]:
     ]
 
 
-def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
+def _means(runs: Sequence[StoredRun], score: str) -> dict[str, float]:
     """Return the mean over runs of each sample's value, by the sample's name; empty if samples have none."""
     values: dict[str, list[float]] = {}
     for run in runs:
@@ -135,7 +135,7 @@ def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
     return {name: sum(of_sample) / len(of_sample) for name, of_sample in values.items()}
 
 
-def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
+def sample_sections(comparison: Comparison, runs: StoredRuns) -> Iterator[Section]:
     """Yield the samples with the largest differences in the primary scores of two variants.
 
     Args:

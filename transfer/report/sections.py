@@ -9,7 +9,7 @@ from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
 from transfer.measure.ratios import CostRatios
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.figures.plots import cost_plot, forest_plot, heat_map, similarity_plot, training_curves
 from transfer.report.galleries import picture_sections, sample_sections
 from transfer.report.options import EverythingOptions, ScoresOptions
@@ -74,7 +74,7 @@ class ReportRequest(ScoresOptions, EverythingOptions):
         return bool(flags or self.paper or self.compare or self.interaction or self.heatmap)
 
 
-def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
+def sections(runs: StoredRuns, request: ReportRequest) -> list[Section]:
     """Return the sections of a report in the order in which they are shown.
 
     Raises:
@@ -96,7 +96,7 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 class _Report:
     """The runs of a report, what was asked for, the paper and its table, and the variant of each run by its id."""
 
-    runs: RunSet
+    runs: StoredRuns
     request: ReportRequest
     published: tuple[str, str] | None
     names: Mapping[str, str]
@@ -224,7 +224,7 @@ class _Report:
             if len(rates - {None}) > 1 and None not in warmups:
                 yield from self.stability(runs, AXES, f"{task}: stability map")
 
-    def stability(self, runs: RunSet, axes: tuple[str, str], title: str) -> Iterator[Section]:
+    def stability(self, runs: StoredRuns, axes: tuple[str, str], title: str) -> Iterator[Section]:
         rows = stability_map(runs, *axes, self.request.by if self.request.heatmap else ())
         plot, sentence = heat_map(rows), map_sentence(rows)
         if not sentence:

@@ -23,7 +23,7 @@ from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record, with_checksum
-from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
+from transfer.records.store import OPTIONS, RECORD, Store, StoredRun, difference_text, merged, same_result
 from transfer.verify.checks import check_files, verify
 
 SUPPORT = "support.csv"
@@ -129,7 +129,7 @@ class Imported:
         return "\n".join([counts, *self.conflicts])
 
 
-def bundle(runs: Sequence[Run], file: Path, *, every: int = 1) -> list[str]:
+def bundle(runs: Sequence[StoredRun], file: Path, *, every: int = 1) -> list[str]:
     """Write runs into one file, whole or not at all, and return their names.
 
     Args:
@@ -167,7 +167,7 @@ def _thinned(lines: bytes, every: int) -> bytes:
     return b"".join(line for line in lines.splitlines(keepends=True) if stays(line))
 
 
-def _shared_files(run: Run, every: int) -> dict[str, bytes]:
+def _shared_files(run: StoredRun, every: int) -> dict[str, bytes]:
     """Return the files of a run as they are shared, by name; those of a shared copy are identical."""
     record = run.record
     recorded = {name: facts for name, facts in record.files.items() if name in SHARED}

@@ -12,7 +12,7 @@ from tests.tasks.detect.coco.cases import evaluate
 from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.task import load_task
 
 Outcomes = dict[str, np.ndarray]
@@ -50,7 +50,7 @@ def outcomes_of(task: str) -> Outcomes:
     return cases[task]
 
 
-def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[Run]:
+def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[StoredRun]:
     """Return runs a, b, ... with the scores of the first."""
     recorded = load_task(task).rescore(outcomes[0])
     return [scored(root, task, arrays, name, scores=recorded) for name, arrays in zip("abc", outcomes)]
@@ -79,7 +79,7 @@ def detected(seed: int, without: int | None) -> tuple[Outcomes, dict[str, float]
     return outcomes, load_task("detect").rescore(outcomes)
 
 
-def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
+def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> StoredRun:
     known, scores = detected(seed, without)
     outcomes = dict(known)
     if reverse:  # as if the images' ids rose the other way

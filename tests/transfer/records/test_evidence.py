@@ -12,7 +12,7 @@ from transfer.comparison.compare_arms import compared_arms, judge_rows
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, chance, ending, is_seeded, scores_above_chance
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.statistics.verdicts import Breakdowns, Kind
 
 
@@ -151,14 +151,14 @@ def test_chance_is_that_of_guessing_a_class() -> None:
     assert chance(record, "similarity_stem", {"similarity_stem": {"unit": "cosine"}}) is None
 
 
-def scored(root: Path, record: Record) -> Run:
+def scored(root: Path, record: Record) -> StoredRun:
     """The run of a fine-tuning's record: 60 queries, of which a share of the record's mAP is found at once."""
     folder = root / record.run_id
     folder.mkdir()
     values = (np.arange(60) < round(60 * record.scores.get("mAP", 0))).astype(float)
     names = np.array([f"{query}.jpg" for query in range(60)])
     np.savez(folder / "outcomes.npz", sample=names, cluster=np.arange(60), mAP=values)
-    return Run(folder, record)
+    return StoredRun(folder, record)
 
 
 def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:

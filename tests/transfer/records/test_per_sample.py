@@ -11,7 +11,7 @@ from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, mean_score
 from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.task import load_task
 from transfer.verify.checks import check_scores
 
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
 }  # fmt: skip
 
 
-def refusal(run: Run) -> str:
+def refusal(run: StoredRun) -> str:
     """What `--compare` says of a run's own file."""
     with pytest.raises(UserError) as error:
         all(map(PairedOutcomes([run, run]).scores, run.record.scores))
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, content: bytes
 
 
 def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
-    def measured(name: str, values: np.ndarray) -> Run:
+    def measured(name: str, values: np.ndarray) -> StoredRun:
         scores = {"cosine_similarity": float(np.nanmean(values))}
         return scored(tmp_path, "tokens", images(cosine_similarity=values), name, scores=scores)
 

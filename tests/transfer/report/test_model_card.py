@@ -7,17 +7,17 @@ from huggingface_hub import ModelCard
 
 from tests.runs import ended
 from tests.transfer.records.recorded import made
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.card import model_card
 
 STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An abacus", "versions": {"torch": "2.15.0"}}
 
 
-def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> Run:
+def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> StoredRun:
     """A run that started from some weights."""
     dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}} | given.pop("dataset", {})
     about = {"stem": "conv", "attention": "relu", "backbone": {"name": "mine"}, "environment": STARTED} | given
-    return Run(Path("none"), made(task, weights_id=weights, seed=seed, dataset=dataset, **about))
+    return StoredRun(Path("none"), made(task, weights_id=weights, seed=seed, dataset=dataset, **about))
 
 
 PRETRAINED = run(

@@ -16,7 +16,7 @@ from transfer.core.files import check_writable, csv_text, rendered, write_atomic
 from transfer.core.grouped import grouped_by
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import Claims
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.claims.findings import BEST_FIRST, ClaimResult, Finding, Point, hours_of, verdict_counts
 from transfer.report.figures import svg
 from transfer.report.page.html import Section
@@ -39,7 +39,7 @@ LOOKS = {SUPPORT: svg.PALETTE[2], CONTRADICTION: svg.PALETTE[1]}
 """Color of an effect by its verdict; of any other it is gray."""
 
 
-def claim_table(results: Sequence[ClaimResult], runs: RunSet) -> Table:
+def claim_table(results: Sequence[ClaimResult], runs: StoredRuns) -> Table:
     """Return a row for each claim: effect with its 95 % interval, verdict, n, and hours.
 
     Columns:
@@ -92,7 +92,7 @@ def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:
 
 
 def claim_sections(
-    title: str, results: Sequence[ClaimResult], runs: RunSet, *, plots: bool = False
+    title: str, results: Sequence[ClaimResult], runs: StoredRuns, *, plots: bool = False
 ) -> Iterator[Section]:
     """Yield the tables of claims and of own rows, then each one's comparisons if several, and with `plots` figures."""
     for name, is_own in ((title, False), (OWN_ROWS, True)):
@@ -127,7 +127,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return _table(rows)
 
 
-def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], runs: RunSet) -> list[Path]:
+def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], runs: StoredRuns) -> list[Path]:
     """Write the document, and beside it a folder of its name with the table and the figures' data as CSV, and figures.
 
     Returns:

@@ -20,8 +20,8 @@ from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.evidence import Unit, ending
 from transfer.records.evidence import chance as chance_of
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
 from transfer.report.claims.variants import (
     Grid,
@@ -40,7 +40,7 @@ from transfer.statistics.intervals import Estimate, Scores, newcombe, rank_corre
 from transfer.statistics.verdicts import CONTRADICTION, SUPPORT, UNDECIDED, conclusion
 
 
-def evaluate_claim(claim: Claim, runs: RunSet) -> ClaimResult:
+def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
     """Return the result of a claim; what keeps a comparison from a verdict stands in its place."""
     findings = []
     for a, b in () if claim.not_run else claim.comparisons:
@@ -59,7 +59,7 @@ def evaluate_claim(claim: Claim, runs: RunSet) -> ClaimResult:
     return ClaimResult(claim, findings)
 
 
-def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) -> Finding:
+def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: StoredRuns) -> Finding:
     """Return a finding with the gains over untrained networks, and without a verdict where a variant gained too little.
 
     Raises:
@@ -86,7 +86,7 @@ def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) ->
     return finding
 
 
-def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _interaction(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the effect of a field at one value of another less that at its other value."""
     (f, values_f), (g, values_g) = axes = [axis(text, runs) for text in arms]
     *_, (name, scale) = effects(*axes).items()
@@ -95,7 +95,7 @@ def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 
 
 def _contrast(
-    claim: Claim, texts: Sequence[str], runs: RunSet, scale: Sequence[int] = (1, -1), name: str = ""
+    claim: Claim, texts: Sequence[str], runs: StoredRuns, scale: Sequence[int] = (1, -1), name: str = ""
 ) -> Finding:
     """Return the difference of two variants, or another contrast, with the verdict on it.
 
@@ -164,7 +164,7 @@ def _over_seeds(
         raise UserError(f"{metric}: {error}") from None
 
 
-def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
     matched_runs = matched_variants(claim, arms, runs)
     if claim.over:
@@ -193,7 +193,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     )
 
 
-def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
     matched_runs = matched_variants(claim, arms, runs)
     grids = equal_grids(claim, matched_runs, arms, runs)
@@ -238,7 +238,7 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
 def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
 
-    def score(run: Run) -> float:
+    def score(run: StoredRun) -> float:
         return _chance(claim, run.record) if run.record.training_failed else metric_values([run], claim.metric)[0]
 
     points = ((run, float(rate)) for rate, of_rate in grid.items() for run in of_rate)
@@ -252,7 +252,7 @@ def _chance(claim: Claim, record: Record) -> float:
     return scale_of(record, claim.metric) * level
 
 
-def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the rank correlation of two metrics over the runs of several variants together."""
     variants = matched_variants(claim, claim.a, runs).variants
     texts = {run.folder: text for text, variant in zip(claim.a, variants, strict=True) for run in variant}
@@ -271,7 +271,7 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
     )
 
 
-def _count(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _count(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
     variants = [] if claim.metric == COLLECTIVES else selected(claim, arms, runs)
     values = [{*metric_values(variant.runs, claim.metric)} for variant in variants]
@@ -303,7 +303,7 @@ def _collectives(attention: str) -> float:
     return float(forward_collectives(ATTENTIONS[attention]))
 
 
-_KINDS: Mapping[str, Callable[[Claim, Sequence[str], RunSet], Finding]] = {
+_KINDS: Mapping[str, Callable[[Claim, Sequence[str], StoredRuns], Finding]] = {
     kinds.DIFFERENCE: _contrast,
     kinds.EQUIVALENCE: _contrast,
     kinds.INTERACTION: _interaction,

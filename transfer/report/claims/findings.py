@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.record import Record, total_hours
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
@@ -122,7 +122,7 @@ class ClaimResult:
         return any(finding.effect and finding.verdict != NO_VERDICT for finding in self.findings)
 
 
-def hours_of(records: Mapping[str, Record], runs: RunSet) -> str | None:
+def hours_of(records: Mapping[str, Record], runs: StoredRuns) -> str | None:
     """Return the hours of runs, by id, and of the trainings that their weights come from, by kind."""
     parents = chain.from_iterable(map(runs.evidence.lineage, records.values()))
     return total_hours([*records.values(), *parents])

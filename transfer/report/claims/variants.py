@@ -14,14 +14,14 @@ from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 
-Grid = dict[Any, list[Run]]
+Grid = dict[Any, list[StoredRun]]
 """The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection]:
+def selected(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
     """Return the runs of each variant, at the values of the claim's grid.
 
     Raises:
@@ -49,7 +49,7 @@ def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection
     return variants
 
 
-def matched_variants(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
+def matched_variants(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedRuns:
     """Return the only match of variants, in each of which only the seed and the field that the claim varies differ.
 
     Raises:
@@ -71,13 +71,13 @@ def matched_variants(claim: Claim, texts: Sequence[str], runs: RunSet) -> Matche
     return matching.matches[0]
 
 
-def runs_by_value(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
+def runs_by_value(variant: Sequence[StoredRun], name: str, runs: StoredRuns) -> Grid:
     """Return the runs of a variant by the value of a field."""
     cells = grouped_by(variant, lambda run: value_of(run.record, name, runs.exports))
     return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
 
 
-def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[Grid]:
+def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns) -> list[Grid]:
     """Return the grid of each variant, with the seeds that all variants have at all values.
 
     Raises:
@@ -100,7 +100,7 @@ def _with_seeds(grid: Grid, seeds: Collection[int]) -> Grid:
 
 
 def chosen(
-    claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: RunSet
+    claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns
 ) -> tuple[MatchedRuns, list[str]]:
     """Return the runs of each variant at the value of `choose` with the best validation metric, and the choices.
 
@@ -121,7 +121,7 @@ def chosen(
     return replace(matched_runs, variants=variants), notes
 
 
-def _metric(run: Run, name: str) -> float | None:
+def _metric(run: StoredRun, name: str) -> float | None:
     """Return a metric of a run, as `docs/guide/claims.md` names it; None if the run does not have it."""
     name, _, epoch = name.partition("@")
     key, _, rest = name.partition(".")
@@ -141,7 +141,7 @@ def scale_of(record: Record, name: str) -> float:
     return 1.0 if name.startswith(("cost.", "layers.")) else record.scale(measure(name))
 
 
-def metric_values(wanted: Sequence[Run], name: str) -> list[float]:
+def metric_values(wanted: Sequence[StoredRun], name: str) -> list[float]:
     """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
     values = []
     for run in wanted:

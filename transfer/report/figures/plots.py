@@ -19,7 +19,7 @@ from transfer.core.errors import visible
 from transfer.core.grouped import grouped_by, values_by_key
 from transfer.engine.checkpoint import history
 from transfer.records.fields import order, value_label
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.figures import svg
 from transfer.report.summary.sentences import compared_names, interval_text, primary_rows, row_name
 from transfer.report.tables.comparison import comparison_table, verdict_in_short
@@ -34,7 +34,7 @@ DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> svg.Plot | None:
+def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
     To the right of zero the first variant is better, also where lower is better. The CSV has every number in the
@@ -170,7 +170,7 @@ CURVE_POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
 
 
-def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
+def training_curves(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
     """Plot the loss of each run against the step, thinned to `CURVE_POINTS` values.
 
     A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
@@ -210,7 +210,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), CURVE_POINTS))]
 
 
-def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
+def similarity_plot(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
     Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.

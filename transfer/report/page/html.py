@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 from transfer.core.errors import visible_lines
 from transfer.core.files import rendered
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
@@ -85,7 +85,7 @@ class Section:
         return self.slug if len(self.slug) <= 45 else self.slug[:46].rpartition("-")[0] or self.slug[:45]
 
 
-def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
+def page(title: str, sections: Sequence[Section], runs: StoredRuns) -> str:
     """Return the page, with the records of `runs`. Other runs that a table names have no link.
 
     Args:
@@ -203,7 +203,7 @@ def marks_of(record: Record) -> list[str]:
     return [*record.marks, *before, *([] if record.status == "completed" else [record.status])]
 
 
-def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
+def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """Return the values of all records.
 
     Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, values], with a value for

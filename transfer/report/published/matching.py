@@ -26,7 +26,7 @@ from transfer.experiments.sweep_file import SweepFile
 from transfer.records import protocol
 from transfer.records.fields import value_label
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 
 BACKBONE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "drop_path")
 """Fields of a backbone; stochastic depth is an option of the task."""
@@ -236,7 +236,7 @@ class Matcher:
 
     sweep: SweepFile
     paper: Paper
-    runs: RunSet
+    runs: StoredRuns
 
     @cached_property
     def keys(self) -> dict[str, str]:

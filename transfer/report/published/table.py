@@ -22,8 +22,8 @@ from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.record import Record, total_hours
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
@@ -82,7 +82,7 @@ class Counts(NamedTuple):
     not_judged: int = 0
 
 
-def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
+def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | None = None) -> Table:
     """Return the cells of a published table, one row each, with the user's own numbers; of a figure its claims.
 
     A cell has a row for each reading of its printed options that was run, and for each comparable configuration. If
@@ -183,7 +183,7 @@ def _cell_row(
     return cells, problem
 
 
-def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> Estimate:
+def _estimate(completed: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
     """Return the mean score of runs, a fraction, with its interval.
 
     Raises:
@@ -198,7 +198,7 @@ def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> Est
     return estimate
 
 
-def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
+def _mean_at(runs: Sequence[StoredRun], value: Value) -> Estimate:
     """Return the mean over seeds of the score after an epoch, with its interval.
 
     A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on

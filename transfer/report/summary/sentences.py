@@ -19,8 +19,8 @@ from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.fields import BASELINE, NAMED_BY_VALUE, differing, parts_label, value_label, value_of
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.tables.comparison import verdict_number
 from transfer.report.tables.pivot import names_of_runs
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
@@ -58,7 +58,7 @@ MOST_RUNS = 500
 """Runs beyond which nothing is compared unasked: intervals over all of them take minutes."""
 
 
-def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> list[str]:
+def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None = None) -> list[str]:
     """Return the lines of the answer of a comparison of two variants on the tasks' primary scores.
 
     The headline says how often the first variant is better, worse, or neither. Below it are what the reader must know
@@ -240,7 +240,7 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     return lines
 
 
-def _mean_cost(runs: Sequence[Run], name: str) -> float | None:
+def _mean_cost(runs: Sequence[StoredRun], name: str) -> float | None:
     """Return the mean of a cost over the runs that have it; None where none has."""
     costs = [cost for run in runs if (cost := run.record.cost.get(name))]
     return fmean(costs) if costs else None
@@ -285,7 +285,7 @@ def _limit(rows: StabilityMap) -> str:
     return f"trains {span} {largest:g}{at}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"
 
 
-def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
+def arms_to_compare(runs: StoredRuns) -> list[tuple[str, str]]:
     """Return selectors of pairs of variants (see `transfer.comparison.selection.select`), each against the baseline.
 
     Where stems or attention differ, variants are the runs with each of their values; where both do, with each pair of
@@ -311,7 +311,7 @@ def _selector(values: dict[str, Any]) -> str:
     return ",".join(str(value) if name == "backbone" else f"{name}={value}" for name, value in values.items())
 
 
-def why_no_arms(runs: RunSet) -> str:
+def why_no_arms(runs: StoredRuns) -> str:
     """Return what is missing for a comparison, and how to add it."""
     if len(runs) > MOST_RUNS:
         return (
@@ -324,7 +324,7 @@ def why_no_arms(runs: RunSet) -> str:
     )
 
 
-def compared_names(comparison: Comparison, runs: RunSet) -> list[str]:
+def compared_names(comparison: Comparison, runs: StoredRuns) -> list[str]:
     """Return the names of the variants of a comparison: those that tables of the runs have, if each has one there.
 
     Where selectors differ in more than parts of the backbone, or a variant has several names, selectors are the names.
@@ -352,7 +352,7 @@ def names_of(selectors: list[str]) -> list[str]:
     return [f"{name} ({' '.join(starts)})" if starts else name for name, starts in zip(names, digests, strict=True)]
 
 
-def versus(comparison: Comparison, runs: RunSet) -> str:
+def versus(comparison: Comparison, runs: StoredRuns) -> str:
     """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
     names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
     in_names = {*_differing(texts)[0], *(NAMED_BY_VALUE if names != names_of(texts) else ())}

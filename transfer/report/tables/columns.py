@@ -11,7 +11,7 @@ from transfer.core.grouped import values_by_key
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
 from transfer.task import FAILED_SCORES, Outcomes
 
@@ -30,7 +30,7 @@ def group_cells(group: Group) -> dict[str, Any]:
 
 
 def interval(
-    runs: RunSet, records: Sequence[Record], score: str, outcomes: Mapping[str, Outcomes] | None = None
+    runs: StoredRuns, records: Sequence[Record], score: str, outcomes: Mapping[str, Outcomes] | None = None
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results.
 
@@ -45,7 +45,7 @@ def interval(
     return (scale * estimate.low, scale * estimate.high) if estimate else (None, None)
 
 
-def seed_cells(runs: RunSet, record: Record) -> dict[str, int | None]:
+def seed_cells(runs: StoredRuns, record: Record) -> dict[str, int | None]:
     """Return the cells with the seeds of a run and of the training that its weights come from."""
     chain = runs.evidence.lineage(record)
     return {SEEDS[0]: chain[0].seed if chain else record.origin.get("seed"), SEEDS[1]: record.seed}

@@ -28,7 +28,7 @@ from transfer.core.grouped import grouped_by
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import run_ids, unjudged_note
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text
 from transfer.report.tables.text import note_texts
@@ -49,7 +49,7 @@ IN_SUMMARY = (BORROWED, NO_MORE)
 """What the summary of a comparison says, too."""
 
 
-def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
+def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
     """Return the table of a comparison of two variants, or of the effects and the interaction of two fields, a row for
     each task, dataset, protocol and score.
 
@@ -89,7 +89,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
-def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Comparison:
+def compared(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> Comparison:
     """Return the comparison of two variants as values; without rows where nothing can be compared.
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones.
@@ -114,7 +114,7 @@ def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Compa
     return comparison
 
 
-def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Comparison:
+def crossed(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Comparison:
     """Return the comparison of the four corners of two fields; without rows where no task has all four.
 
     Args:
@@ -165,7 +165,7 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
 
 
-def _head(matched: MatchedRuns, runs: RunSet, settings: Iterable[str]) -> Row:
+def _head(matched: MatchedRuns, runs: StoredRuns, settings: Iterable[str]) -> Row:
     """Return the cells that identify a match; `settings` are the fields in which any matches differ."""
     task = matched.first.task
     machines = sorted(machines_of_tasks(matched.records)[task])

@@ -15,7 +15,7 @@ from transfer.measure.ratios import RATIOS, UNMEASURED, CostRatios, Ratio
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -24,7 +24,7 @@ COSTS = ("gflops", "params_million")
 HOURS = ("run_hours", "pretrain_hours", "total_hours")
 
 
-def cost_table(runs: RunSet) -> Table:
+def cost_table(runs: StoredRuns) -> Table:
     """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
 
     Columns:

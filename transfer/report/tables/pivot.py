@@ -11,7 +11,7 @@ from transfer.measure.ratios import recorded_image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
 from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import chance_level, interval, significant
 from transfer.report.tables.costs import mean_costs
 from transfer.report.tables.scores import image_notes
@@ -42,7 +42,7 @@ class _Column:
     groups: dict[str, Group] = field(default_factory=dict)
 
 
-def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False) -> list[Table]:
+def pivot_tables(runs: StoredRuns, scores: Sequence[str] = (), *, cost: bool = False) -> list[Table]:
     """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
 
     A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
@@ -98,7 +98,7 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     return [label or group.name for label, group in zip(labels, groups, strict=True)]
 
 
-def names_of_runs(runs: RunSet) -> dict[str, str]:
+def names_of_runs(runs: StoredRuns) -> dict[str, str]:
     """Return the short name of the variant of each run, by its id."""
     variants = zip(variant_names(runs.groups), runs.groups, strict=True)
     return {record.run_id: name for name, group in variants for record in group.records}
@@ -145,7 +145,7 @@ def _primary(group: Group) -> str:
     return max(names, key=lambda name: [*map(int, re.findall(r"\d+", name))])
 
 
-def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
+def _table(runs: StoredRuns, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
     notes, records = list[Note](), list[Record]()
     cells: dict[str, dict[str, MeanInterval]] = {}
     for column in columns:
@@ -166,7 +166,7 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
     return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
 
 
-def _with_costs(table: Table, runs: RunSet, of_variant: Mapping[str, Group]) -> Table:
+def _with_costs(table: Table, runs: StoredRuns, of_variant: Mapping[str, Group]) -> Table:
     """Return a table of variants with their costs before the scores, and a note that says which runs cost that.
 
     They are those of the last training of a variant's weights, which all its tasks share whatever their image sizes; of
@@ -190,7 +190,7 @@ def _with_costs(table: Table, runs: RunSet, of_variant: Mapping[str, Group]) -> 
     return Table.from_rows(rows, [*significant(names), *table.columns], [*table.notes, note])
 
 
-def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
+def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
     """Return the mean of a score over the seeds of a configuration, with its interval where samples have results."""
     variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):

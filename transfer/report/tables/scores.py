@@ -18,8 +18,8 @@ from transfer.records.grouping import Group, dataset_label, marks
 from transfer.records.per_sample import RESAMPLED, scoring
 from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
 from transfer.records.record import Record, digest_of
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.tables import columns
 from transfer.report.tables.table import Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -30,7 +30,7 @@ OfClass = tuple[Record, Outcomes]
 """A run's record with the scores of a class in the place of all, and its outcomes with their resamples."""
 
 
-def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
+def class_table(runs: StoredRuns, names: Sequence[str] = ()) -> Table:
     """Return a row for each configuration and class: mean scores over seeds in percent, with 95 % intervals.
 
     Configurations are named as in `summary`. Resamples are those of the score over all classes; an interval is from
@@ -65,7 +65,7 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
-def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
+def _of_classes(run: StoredRun, scores: Sequence[str]) -> dict[str, OfClass]:
     """Return what the table needs of a run, by the ids of the classes."""
     outcomes, record = read_outcomes(run), run.record
     with scoring():
@@ -82,7 +82,7 @@ def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
 TRAIN_SECONDS = "train_seconds"
 
 
-def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
+def each_run(runs: StoredRuns, *, intervals: bool = False) -> Table:
     """Return one row per run: its configuration, outcome, scores in percent and training time in seconds.
 
     Backbone, pretraining and protocol are named as in `summary`; the last two are left out where all rows agree.
@@ -137,7 +137,7 @@ def _few_images(record: Record) -> Iterator[tuple[str, str]]:
             yield f"accuracy_{shots}shot on {record.dataset.get('name')}", text
 
 
-def summary(runs: RunSet) -> Table:
+def summary(runs: StoredRuns) -> Table:
     """Return one row per configuration (backbone, pretraining, protocol): mean scores over its seeds, and their cost.
 
     `transfer.records.evidence.Evidence.variant` defines what counts as one seed; fine-tuning runs from one pretraining
@@ -158,7 +158,7 @@ def summary(runs: RunSet) -> Table:
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(records), notes))
 
 
-def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
+def _row(runs: StoredRuns, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     first = group.first
     row: dict[str, Any] = {"task": first.task, **columns.group_cells(group)}
     row |= {"chance": columns.chance_level(first, first.primary), first.primary: None}
@@ -181,7 +181,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     return row | columns.run_ids(group.records)
 
 
-def over_datasets(runs: RunSet) -> Table:
+def over_datasets(runs: StoredRuns) -> Table:
     """Return the unweighted mean over datasets of runs that differ in nothing else, where metrics are averaged.
 
     There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
@@ -211,7 +211,7 @@ def over_datasets(runs: RunSet) -> Table:
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
-def _mean_row(datasets: Mapping[str, Record], first: Record, group: Group, runs: RunSet) -> dict[str, Any]:
+def _mean_row(datasets: Mapping[str, Record], first: Record, group: Group, runs: StoredRuns) -> dict[str, Any]:
     """Return a row of `over_datasets`.
 
     Args:

@@ -19,7 +19,7 @@ from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
 from transfer.records.fields import check_fields, order, shown_values, value_of
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
 from transfer.statistics.half_score import Fall, falls, half_score_summary
@@ -69,7 +69,7 @@ class StabilityMap(Table):
         return [(title, replace(self, rows=cells)) for title, cells in zip(titles, rows.values(), strict=True)]
 
 
-def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence[str] = ()) -> StabilityMap:
+def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequence[str] = ()) -> StabilityMap:
     """Return one row per cell: the runs with one `x` and one `y` that differ in their seeds alone.
 
     Processes that failed leave no record, and are not counted; nor are runs of no epochs, which train nothing.
@@ -132,7 +132,7 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
 
 
 def _cells(
-    records: Sequence[Record], names: Sequence[str], runs: RunSet, of_before: bool
+    records: Sequence[Record], names: Sequence[str], runs: StoredRuns, of_before: bool
 ) -> list[tuple[tuple[Any, ...], Arm]]:
     """Return the values of the fields and the variant of each cell of a group.
 
@@ -185,7 +185,7 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     }
 
 
-def _score(variant: Arm, runs: RunSet) -> dict[str, Any]:
+def _score(variant: Arm, runs: StoredRuns) -> dict[str, Any]:
     first, metric = variant.records[0], variant.records[0].primary
     scores, guessing, scale = variant.values(metric), chance(first, metric), first.scale(metric)
     if not scores:

@@ -18,8 +18,8 @@ from transfer.core.files import csv_text
 from transfer.core.grouped import values_by_key
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.tables import table as tables
 from transfer.report.tables.columns import COST_COLUMNS
 from transfer.report.tables.scores import TRAIN_SECONDS, each_run, over_datasets, summary
@@ -153,7 +153,7 @@ def run_table(records: Sequence[Record], out: Path) -> str:
         records: the records.
         out: folder of their runs.
     """
-    runs = RunSet.of(Run(Store(out).folder(record.run_id), record) for record in records)
+    runs = StoredRuns.of(StoredRun(Store(out).folder(record.run_id), record) for record in records)
     tables = [each_run(runs, intervals=True).without(TRAIN_SECONDS)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
         tables.append(summary(runs).without(RUN, *COST_COLUMNS))

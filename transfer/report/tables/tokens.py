@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, without_unused
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -17,7 +17,7 @@ LayerHistories = Mapping[str, Sequence[Mapping[str, Any]]]
 """Lines with `layers` of each run's history, by run id: diagnostics that were measured during training."""
 
 
-def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+def layer_table(runs: StoredRuns, layer_histories: LayerHistories | None = None) -> Table:
     """Return a row for each configuration and place: means over seeds of the diagnostics of `tasks.tokens.measuring`.
 
     With `layer_histories` the values are those measured during training, with a row for each epoch. `row_sum` and
@@ -26,7 +26,7 @@ def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> 
     return _table(runs, layer_histories, "place", _layers, (*LAYER, *ATTENTION))
 
 
-def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+def norm_table(runs: StoredRuns, layer_histories: LayerHistories | None = None) -> Table:
     """Return how the weights after the stem's last activation agree with scale and shift before it (theorem 1).
 
     There is a row for each configuration and reading of W_c (`backbones.diagnostics.stem`), each value with its
@@ -46,7 +46,7 @@ BALANCE = "balance: 2 sum(norm s_c) / sum(norm^2 + s_c^2), which is 1 where both
 
 
 def _table(
-    runs: RunSet,
+    runs: StoredRuns,
     layer_histories: LayerHistories | None,
     title: str,
     measured: Callable[[Mapping[str, Any]], dict[str, Mapping[str, Any]]],

@@ -15,8 +15,8 @@ from tests.transfer.experiments.test_claims import ROW, read
 from tests.transfer.report.tables.test_comparison import both, compare, made, notes, row
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.claims.evaluate import evaluate_claim
 from transfer.report.claims.findings import NO_VERDICT, ClaimResult, Finding, hours_of
 from transfer.report.claims.variants import metric_values
@@ -25,10 +25,12 @@ BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
 RATES = (0.1, 0.2, 0.4)
 
 
-def judged(folder: Path, runs: Sequence[Run], known: Sequence[Run] | None = None, **change: Any) -> ClaimResult:
+def judged(
+    folder: Path, runs: Sequence[StoredRun], known: Sequence[StoredRun] | None = None, **change: Any
+) -> ClaimResult:
     whole = {key: value for key, value in (BASE | change).items() if value is not None}
     (claim,) = read(folder, whole).claims
-    return evaluate_claim(claim, RunSet.of(runs, known))
+    return evaluate_claim(claim, StoredRuns.of(runs, known))
 
 
 def grid(root: Path, levels: dict[str, Sequence[float]], validation: dict[str, Sequence[float]] | None = None, **given):
@@ -43,7 +45,7 @@ def grid(root: Path, levels: dict[str, Sequence[float]], validation: dict[str, S
     return runs
 
 
-def values(runs: Sequence[Run], stem: str, lr: float, score: str = "top1") -> list[float]:
+def values(runs: Sequence[StoredRun], stem: str, lr: float, score: str = "top1") -> list[float]:
     own = [run.record for run in runs if run.record.backbone["stem"] == stem and run.record.options["lr"] == lr]
     return [100 * record.scores[score] for record in own]
 
@@ -63,7 +65,7 @@ def test_cautions_of_other_scores_stand_at_no_claim(tmp_path: Path) -> None:
             (np.arange(len(outcomes["rank"])) < 30) | (outcomes["rank"] == 0), outcomes["rank"], 2
         )
         record = replace(run.record, scores={f"top{k}": float((outcomes["rank"] < k).mean()) for k in (1, 5)})
-        runs.append(Run(run.folder, Store(tmp_path).write(record, "lr: 0.05\n", outcomes)))
+        runs.append(StoredRun(run.folder, Store(tmp_path).write(record, "lr: 0.05\n", outcomes)))
     assert "so the interval may be too short: top5" in notes(compare(runs, "stem=conv", "stem=patchify"))
     (found,) = judged(tmp_path, runs).findings
     assert not any("too short" in note for note in found.notes)
@@ -287,7 +289,7 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
 
 
 def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
-    runs, parents = list[Run](), list[Run]()
+    runs, parents = list[StoredRun](), list[StoredRun]()
     for stem, seed in product(("conv", "patchify"), range(3)):
         weights = f"sha256:{stem}{seed}"
         parents.append(made(tmp_path / "before", stem, seed=seed, export=weights, weights_id="random"))
@@ -302,7 +304,7 @@ def test_hours_count_each_run_and_its_pretraining_once_by_kind_of_device(tmp_pat
     runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
     result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
     records = result.records
-    assert hours_of(records, RunSet.of([*parents, *runs])) == "3 core"
+    assert hours_of(records, StoredRuns.of([*parents, *runs])) == "3 core"
     first = next(iter(records))
     records |= {first: replace(records[first], environment={"device_type": "cuda"})}
-    assert hours_of(records, RunSet.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")
+    assert hours_of(records, StoredRuns.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import Value
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.published.table import AGREEMENT_MARGIN, Counts, verdict_on
 from transfer.statistics.intervals import Estimate
 
@@ -81,7 +81,7 @@ def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
     unnamed = f"no run has a score of this name: {run.record.run_id}"
     for scores, why in (({"top5": 0.9}, unnamed), ({"top1": 0.798}, "outcomes do not add up to the score")):
-        other = Run(run.folder, replace(run.record, scores=scores))
+        other = StoredRun(run.folder, replace(run.record, scores=scores))
         if "top1" in scores:
             np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))
         lines, notes = shown_table([other], "scaled_relu", "1")
