@@ -74,7 +74,7 @@ def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
     words, options = list(arguments), OPTIONS[module]
     if module == "report":
         name, words = report.named_command(words)
-        options = report.COMMANDS[name]
+        options = report.COMMAND_OPTIONS[name]
     elif module == "doctor":
         name = words.pop(0)
         options = DOCTOR[name] if name != "data" else options
@@ -86,7 +86,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for text in texts if not re.search(r" -m tests\.|pip ", text)]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",),
+             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMAND_OPTIONS,), "verify": ("runs",),
              "predict": ("run",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):

@@ -83,7 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shipped(trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the weights `toy_conv`, as if the suite had them; the working directory is empty."""
-    monkeypatch.setattr(exports, "SHIPPED", trained / "shipped")
+    monkeypatch.setattr(exports, "SHIPPED_WEIGHTS", trained / "shipped")
     return trained / "shipped" / "toy_conv"
 
 
