@@ -178,7 +178,7 @@ def compared_arms(
     return ComparedMatch(matched, units, rows, without)
 
 
-def judge_rows(rows: Sequence[ComparedScore], margin: float | None) -> None:
+def decide(rows: Sequence[ComparedScore], margin: float | None) -> None:
     """Write the p values, adjusted over each family of tests, and the verdicts into the rows.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, run_set, trained
-from transfer.comparison.compare_arms import compared_arms, judge_rows
+from transfer.comparison.compare_arms import compared_arms, decide
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, chance, ending, is_seeded, scores_above_chance
 from transfer.records.record import Record
@@ -167,7 +167,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     (row,) = compared_arms(matched, Evidence(known)).rows
-    judge_rows([row], None)
+    decide([row], None)
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted

@@ -27,9 +27,9 @@ from transfer.report.claims.variants import (
     Grid,
     chosen,
     equal_grids,
-    matched_variants,
     measure,
     metric_values,
+    only_match,
     scale_of,
     selected,
 )
@@ -101,7 +101,7 @@ def _contrast(
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
-    matched_runs, notes = matched_variants(claim, texts, runs), list[str]()
+    matched_runs, notes = only_match(claim, texts, runs), list[str]()
     if claim.choose:
         matched_runs, notes = chosen(claim, matched_runs, texts, runs)
     compared = compared_arms(matched_runs, runs.evidence, texts, {name: scale})
@@ -166,7 +166,7 @@ def _over_seeds(
 
 def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    matched_runs = matched_variants(claim, arms, runs)
+    matched_runs = only_match(claim, arms, runs)
     if claim.over:
         grids = equal_grids(claim, matched_runs, arms, runs)
         matched_runs = replace(matched_runs, variants=[list(chain(*grid.values())) for grid in grids])
@@ -195,7 +195,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
 
 def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
-    matched_runs = matched_variants(claim, arms, runs)
+    matched_runs = only_match(claim, arms, runs)
     grids = equal_grids(claim, matched_runs, arms, runs)
     curves = [_curves(claim, grid) for grid in grids]
     if len(seeds := [*curves[0]]) < 2:
@@ -254,7 +254,7 @@ def _chance(claim: Claim, record: Record) -> float:
 
 def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the rank correlation of two metrics over the runs of several variants together."""
-    variants = matched_variants(claim, claim.a, runs).variants
+    variants = only_match(claim, claim.a, runs).variants
     texts = {run.folder: text for text, variant in zip(claim.a, variants, strict=True) for run in variant}
     used = [run for run in chain.from_iterable(variants) if run.record.scored]
     x, y = metric_values(used, claim.metric), metric_values(used, claim.against)

@@ -49,7 +49,7 @@ def selected(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selec
     return variants
 
 
-def matched_variants(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedRuns:
+def only_match(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedRuns:
     """Return the only match of variants, in each of which only the seed and the field that the claim varies differ.
 
     Raises:

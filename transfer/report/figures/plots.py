@@ -127,9 +127,8 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
     points = [row for row in scored if (row[COST] or 0.0) > 0]
     shown = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
     panels = grouped_by(shown.rows, itemgetter(*COST_PANEL))
-    panels = {
-        key: cells for key, cells in panels.items() if cells[-1][COST] >= SPREAD * cells[0][COST]
-    }  # sorted by cost
+    # cells are sorted by cost
+    panels = {key: cells for key, cells in panels.items() if cells[-1][COST] >= SPREAD * cells[0][COST]}
     if not panels:
         return None
     across = min(len(panels), 2)

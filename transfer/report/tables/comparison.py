@@ -11,15 +11,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from transfer.comparison.compare_arms import (
-    PERCENT,
-    ComparedScore,
-    Comparison,
-    Family,
-    compared_arms,
-    effects,
-    judge_rows,
-)
+from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family, compared_arms, decide, effects
 from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match_runs
 from transfer.comparison.selection import axis, corners, select_arms
@@ -110,7 +102,7 @@ def compared(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> C
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
         row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
-    judge_rows(comparison.rows, margin)
+    decide(comparison.rows, margin)
     return comparison
 
 
@@ -140,7 +132,7 @@ def crossed(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Co
             comparison.exclusions.append(Exclusion(matched.label, text))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
-    judge_rows(comparison.rows, margin)
+    decide(comparison.rows, margin)
     return comparison
 
 
