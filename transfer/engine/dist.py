@@ -162,12 +162,8 @@ class Draws:
 
     def replace_layers(self, model: nn.Module) -> None:
         """Make every `DropPath` in a model draw from here."""
-        places = [
-            (parent, name)
-            for parent in model.modules()
-            for name, child in parent.named_children()
-            if type(child) in (DropPath, SampleDropPath)
-        ]
+        children = [(parent, *child) for parent in model.modules() for child in parent.named_children()]
+        places = [(parent, name) for parent, name, child in children if type(child) in (DropPath, SampleDropPath)]
         for number, place in enumerate(places):
             setattr(*place, SampleDropPath(getattr(*place), self, number))
         layers = [getattr(*place) for place in places]
@@ -181,9 +177,9 @@ class Draws:
         """Begin a micro-batch of B samples on each rank, whose numbers depend on the key."""
         self.samples = samples
         self.drawn.clear()
-        generator = torch.Generator().manual_seed(key_seed(*key))
-        keys = torch.randint(LARGEST + 1, self.keys.shape, generator=generator)
-        self.keys.copy_(keys, non_blocking=True)  # in place, so that compiled code sees it
+        chance = torch.Generator().manual_seed(key_seed(*key))
+        # in place, so that compiled code sees it
+        self.keys.copy_(torch.randint(LARGEST + 1, self.keys.shape, generator=chance), non_blocking=True)
 
     def factors(self, layer: int, x: Tensor) -> Tensor:
         """Return what the rows of a layer's input are multiplied by, [rows, 1, ...] in its type: 0, or 1 / share kept.
