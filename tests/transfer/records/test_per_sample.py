@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, content: bytes
     path = run.folder / "outcomes.npz"
     path.unlink() if content is None else path.write_bytes(content)
     said = refusal(run)
-    assert said.startswith("missing, and there are scores; copy" if content is None else "not readable (")
+    assert said.startswith("missing, although there are scores; copy" if content is None else "not readable (")
     assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
 
 
