@@ -73,6 +73,21 @@ def test_a_page_begins_with_a_paragraph(name: str) -> None:
     assert re.match(r'[A-Z`"]', first), first  # a paragraph before commands, tables and headings
 
 
+GUIDE = [name for name in PAGES if name.startswith(("docs/guide/", "docs/concepts/"))]
+TEXTS = [name for name in PAGES if not name.startswith("docs/studies/")]
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_a_page_has_an_example_before_its_second_section(name: str) -> None:
+    assert "\n```" in "\n## ".join(read(name).split("\n## ")[:2])
+
+
+@pytest.mark.parametrize("name", ["README.md", *TEXTS])
+def test_lines_of_text_have_at_most_120_characters(name: str) -> None:
+    lines = [line for line in prose(name).splitlines() if not line.startswith(("|", "<!--", "!["))]
+    assert [line for line in lines if len(line) > 120] == []
+
+
 def test_examples_import_public_names_alone() -> None:
     text = "\n".join(block for name in DOCUMENTS for block in blocks(name, "python"))
     modules = re.findall(r"^ *(?:from|import) ((?:transfer|backbones|tasks)\b[\w.]*)", text, re.MULTILINE)
