@@ -1,4 +1,4 @@
-"""The conformance test of a backbone: `check_backbone`, and `backbone_checks` for a test suite of one's own.
+"""The conformance test of a backbone: `check_backbone`, and `backbone_checks` for your own test suite.
 
 Each check is a small function with a name; `catalogue.py` lists them. Nothing is trained or scored
 here, and no record is written. Importing this room imports no torch.
