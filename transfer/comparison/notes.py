@@ -63,10 +63,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
         yield f"{NO_MORE}: {', '.join(zero)}"
     several = [(name, variant) for name, variant, size in zip(names, units, sizes, strict=True) if size > 1]
     if one_start := [name for name, variant in several if len(_pretrained_weights(variant)) == 1]:
-        yield (
-            f"all seeds of {' and '.join(one_start)} start from one set of weights; variance between pretraining runs "
-            "is not measured"
-        )
+        who = " and ".join(one_start)
+        yield f"all seeds of {who} start from one set of weights; variance between pretraining runs is not measured"
     for name, variant in zip(names, units, strict=True):
         if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
             yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"

@@ -68,8 +68,8 @@ def pivot_tables(runs: StoredRuns, scores: Sequence[str] = (), *, cost: bool = F
     lost = [group for group in before if all(record.training_failed for record in group.records)]
     short = variant_names([*groups, *(before if lost else [])])
     names, before_names = short[: len(groups)], dict(zip(short[len(groups) :], before))
-    lost_names = {name: group for name, group in before_names.items() if group in lost}
-    failed = {name: group for name, group in lost_names.items() if name not in names}
+    failed = {name: group for name, group in before_names.items() if group in lost}
+    failed = {name: group for name, group in failed.items() if name not in names}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(names, groups)]
     origins = {group.pretraining for group in groups}
     if len({*pretrained}) > len({*names}) or (NO_PRETRAINING in origins and len(origins) > 1):
