@@ -28,16 +28,15 @@ def main(argv: list[str]) -> int:
         print(json.dumps(facts(words)))
     if how == "raises":
         raise ValueError("no such width")
-    if how == "is killed":
+    if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "exits":
         atexit.register(print, "the last word")
         threading.Thread(target=lambda: (time.sleep(0.2), print("of a thread"))).start()
         return int(words[0])
-    if how == "is deaf":
+    if how == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        numbers = os.getppid(), os.getpid(), subprocess.Popen(["sleep", "600"]).pid
-        print(*numbers, flush=True)
+        print(os.getppid(), os.getpid(), subprocess.Popen(["sleep", "600"]).pid, flush=True)
         time.sleep(600)
     return 0
 
@@ -55,7 +54,6 @@ def facts(modules: list[str]) -> dict[str, Any]:
         "open files": sorted(path.name for path in Path("/dev/fd").iterdir()),
         "leads": (os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)),
         "signals": [str(signal.getsignal(number)) for number in signal.valid_signals()],
-        "blocked": [*signal.pthread_sigmask(signal.SIG_BLOCK, [])],
         "streams": [(one.encoding, one.errors, one.line_buffering, one.isatty()) for one in (sys.stdout, sys.stderr)],  # type: ignore[attr-defined]
         "python": [str(sys.flags), sys.path, *map(str, warnings.filters)],
         "threads": (threading.active_count(), len([*Path("/proc/self/task").iterdir()])),

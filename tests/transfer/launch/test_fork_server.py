@@ -58,44 +58,40 @@ def test_a_fork_finds_what_a_process_of_its_own_finds(modules: tuple[str, ...], 
     assert alone == fork == other
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "printed"),
-    [
-        (("exits", "3"), 3, "of a thread\nthe last word\n"),
-        (("raises",), 1, "ValueError: no such width\n"),
-        (("is killed",), -9, ""),
-    ],
-)
-def test_how_a_job_ends(
-    words: tuple[str, ...], status: int, printed: str, launcher: LocalLauncher, tmp_path: Path
-) -> None:
+ENDS = [
+    ("exits 3", 3, "of a thread\nthe last word\n"),
+    ("raises", 1, "Error: no such width\n"),
+    ("killed", -9, "before\n"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "last"), ENDS)
+def test_how_a_job_ends(words: str, status: int, last: str, launcher: LocalLauncher, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
-    assert status_of(started(launcher, log, *words)) == status
+    assert status_of(started(launcher, log, *words.split())) == status
     assert log.read_text().startswith("before\n")
-    assert log.read_text().endswith(printed or "before\n")
+    assert log.read_text().endswith(last)
 
 
 def deaf(launcher: LocalLauncher, log: Path) -> tuple[Any, list[int]]:
     """A job that SIGTERM does not stop, and the numbers of the server, the job, and what the job has started."""
-    job = started(launcher, log, "is deaf")
+    job = started(launcher, log, "deaf")
     wait_for(lambda: log.read_text().endswith("\n"))
+    assert job.poll() is None
     return job, [int(number) for number in log.read_text().split()]
 
 
-def test_what_does_not_stop_is_killed_with_all_that_it_started(launcher: LocalLauncher, tmp_path: Path) -> None:
-    job, numbers = deaf(launcher, tmp_path / "log")
-    assert job.poll() is None
+def test_a_killed_server_fails_its_jobs_and_jobs_of_the_next_are_killed_whole(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    lost, (server, *_) = deaf(launcher, tmp_path / "one")
+    os.kill(server, signal.SIGKILL)
+    assert status_of(lost) == -9
+    _, numbers = deaf(launcher, tmp_path / "two")
     launcher.close()
     wait_for(lambda: not any(map(is_alive, numbers)))
-
-
-def test_a_killed_server_fails_its_jobs_and_the_next_job_has_another(launcher: LocalLauncher, tmp_path: Path) -> None:
-    job, numbers = deaf(launcher, tmp_path / "log")
-    os.kill(numbers[0], signal.SIGKILL)
-    assert status_of(job) == -9
-    assert status_of(started(launcher, tmp_path / "log", "exits", "0")) == 0
-    os.killpg(job.pid, signal.SIGKILL)
+    os.killpg(lost.pid, signal.SIGKILL)
 
 
 def test_a_job_begins_anew_where_a_module_of_its_server_has_asked_for_gpus(
