@@ -49,7 +49,7 @@ from transfer.task import Task, load_task
 
 # processor time on a core of an AMD EPYC: of a forked job besides its steps, to which imports add 5 seconds on Slurm; a
 # step of `tiny`, which is more than its operations
-START_SECONDS, STEP_SECONDS = 3.0, 0.02
+START_SECONDS, STEP_SECONDS = 3.3, 0.02
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 MOST_ROWS = 8
 """Steps, or variants, in the table of the expected time; what is beyond is one row."""

@@ -95,7 +95,7 @@ def said_of(hours: list[float], *, gpus: int, times: int = 1, of_first: int = 1,
         times: how often the first job counts.
         of_first: the GPUs of the first job.
     """
-    prediction, steps = Prediction([]), 100
+    prediction, steps = Prediction([]), 1000
     prediction.jobs = jobs_of(read_sweep("bench", "smoke", tasks=["reid"]))
     for job, of_job in zip(prediction.jobs, hours, strict=True):
         prediction.work[job.name] = ((of_job * 3600 - START_SECONDS - steps * STEP_SECONDS) * 1e12, steps)
