@@ -95,6 +95,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relu, learned alpha": {"attention": "relu", "alpha": "learned"},
     "relu_sum": {"attention": "relu_sum"},
 }
+BASES = {"relu": "softmax"} | dict.fromkeys([*VARIANTS][2:], "relu")
+"""What the time of each variant is compared with."""
 
 
 def models(options: argparse.Namespace, device: torch.device, peak: float) -> None:
@@ -108,9 +110,11 @@ def models(options: argparse.Namespace, device: torch.device, peak: float) -> No
             counts[name] = 3 * flops(backbone, 224)["total"]
             steps[name] = training_step(backbone, batch)
         rates = measure(steps, options.rounds, 1 if device.type == "cpu" else 5, images, device)
+        title = f"S/{patch}, batch {images}: "
         for name, rate in rates.items():
-            more = f"time {rates['relu'] / rate - 1:+6.1%} against relu, {rate * counts[name] / peak:.1%} of peak"
-            figure(f"S/{patch}, batch {images}: {name}", rate, "images/s", more)
+            figure(title + name, rate, "images/s", f"{rate * counts[name] / peak:.1%} of peak")
+        for name, other in BASES.items():
+            figure(f"{title}{name} / {other}", rates[other] / rates[name], "fold")
 
 
 def training_step(backbone: torch.nn.Module, batch: Tensor) -> Callable[[], object]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tasks.detect.coco.averages import Averager, evaluate, scores
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import timed
+from tests.benchmarks.speed.timing import figure, timed
 from tests.tasks.detect.coco.cases import opened, scored
 
 IMAGES, DETECTIONS, CATEGORIES, OBJECTS, SIDE = 5000, 100, 80, 7.3, 640
@@ -66,13 +66,12 @@ def main(argv: Sequence[str]) -> int:
     copied = {**truth, "annotations": [dict(one) for one in truth["annotations"]]}, [dict(one) for one in results]
     seconds, theirs = timed(lambda: scored(*copied, "bbox"))
     largest = max(abs(ours[name] - theirs[name]) for name in ours) if ours.keys() == theirs.keys() else float("nan")
-    print(
-        f"evaluate {pairing:.2f} s + scores {adding:.2f} s, pycocotools {seconds:.1f} s: "
-        f"{seconds / (pairing + adding):.1f} times as fast; AP {ours['box_AP']:.6f}, largest difference {largest:.1e}",
-        flush=True,
-    )
+    print(f"AP {ours['box_AP']:.6f}, largest difference {largest:.1e}")
+    for name, value in {"evaluate": pairing, "scores": adding, "pycocotools": seconds}.items():
+        figure(name, value, "s")
+    figure("ours / pycocotools", seconds / (pairing + adding), "x")
     rng = np.random.default_rng(0)
     resamples = rng.multinomial(IMAGES, np.full(IMAGES, 1 / IMAGES), size=RESAMPLES)
     times = [timed(lambda: Averager(matches, most=weights.max()).means(weights))[0] for weights in resamples]  # noqa: B023
-    print(f"scores of a resample: {np.median(times):.3f} s", flush=True)
+    figure("scores of a resample", 1e3 * float(np.median(times)), "ms")
     return 0

@@ -35,7 +35,7 @@ from tasks.detect.pipelines import train_transforms
 from tasks.detect.task import DetectOptions, chosen_detector
 from tasks.detect.training import make_learner, train_loader
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import finish
+from tests.benchmarks.speed.timing import finish, show
 from tests.support import command
 from transfer.core.errors import UserError
 from transfer.core.process import ALONE, usable_cores
@@ -144,9 +144,9 @@ def side_by_side(data: CocoData, options: DetectOptions, device: torch.device, f
     fit(learner, loader, options, context, after)
     if context.outcome.training_failed:
         raise UserError(f"the training broke down: {context.outcome.reason}")
-    ours, theirs = (statistics.median(seconds[1:]) / len(loader.epoch_batches(0)) for seconds in turns.values())
     print(f"{device.type}, {torch.get_num_threads()} threads, ours in {context.precision}")
-    print(f"seconds per step: ours {ours:.3f}, mmdetection {theirs:.3f}, {theirs / ours:.2f} times")
+    images = options.batch_size * len(loader.epoch_batches(0))
+    show({name: images / statistics.median(seconds[1:]) for name, seconds in turns.items()})
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,9 +3,9 @@
     python -m tests.benchmarks feed [--dino CHECKOUT] [--images 32]
 
 Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) from memory to floats, with equal seeds,
-in one process with one thread, then in two side by side. Rates are medians over interleaved rounds, in images per
-second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
-without color operations.
+in one process with one thread, then in two side by side; the number in front of a figure is theirs. Rates are medians
+over interleaved rounds, in images per second of each process's own (CPU) time. `crops, training` is decoding by
+torchvision up to the resized crop: what the sizes allow without color operations.
 
 Needs a checkout of facebookresearch/dino for the peer of multi-crop.
 """
@@ -28,7 +28,7 @@ from torchvision.transforms import v2
 
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import Step, measure
+from tests.benchmarks.speed.timing import Step, measure, show
 from transfer.core.seeding import seeded
 from transfer.data.loading.augment import FastCrop, eval_transform, train_transform
 from transfer.data.loading.images import read_pixels
@@ -72,7 +72,7 @@ def contestants(dino: str) -> dict[str, View]:
     views = {
         "decoding by PIL": by_pil,
         "decoding by torchvision": by_torchvision,
-        "crops": after(by_torchvision, FastCrop(resized)),
+        "crops, training": after(by_torchvision, FastCrop(resized)),
         "timm, training": after(by_pil, training),
         "timm, training, bytes": after(by_pil, in_bytes),
         "ours, training, pil": after(by_pil, slow),
@@ -113,10 +113,6 @@ def main(argv: Sequence[str]) -> int:
         with get_context("spawn").Pool(processes) as pool:
             results = pool.starmap(rates, [(given, process) for process in range(processes)], chunksize=1)
         mean = {title: sum(result[title] for result in results) / processes for title in results[0]}
-        print(f"{processes} process{'es' * (processes > 1)}, images/s in each")
-        for title, rate in mean.items():
-            kind = title.split(", ")[1] if ", " in title else ""
-            peer = {"training": "timm, training", "scored": "timm, scored", "multi-crop": "DINO, multi-crop"}.get(kind)
-            ratio = f"  {rate / mean[peer]:.2f} x {peer}" if peer in mean and title.startswith("ours") else ""
-            print(f"{title:32} {rate:8.1f}{ratio}")
+        for kind in ("decoding", "training", "scored", "multi-crop"):
+            show({title: rate for title, rate in mean.items() if kind in title}, f"{processes}, ")
     return 0

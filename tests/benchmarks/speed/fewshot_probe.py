@@ -21,7 +21,7 @@ from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.task import SupportSets, permuted
 from tasks.probes import LeastSquares
 from tests.benchmarks.options import read
-from tests.benchmarks.speed.timing import fresh_peak, peak, timed
+from tests.benchmarks.speed.timing import figure, fresh_peak, peak, timed
 from tests.support import context
 from transfer.core.process import ALONE
 from transfer.engine.context import auto_threads
@@ -41,12 +41,13 @@ def main(argv: Sequence[str]) -> int:
         run(Path(folder), labels, truth, (1024.0,))  # warm-up: threads, and memory of the libraries
         for name, strengths in (("fixed l2", (1024.0,)), ("30 values of l2", SEVERAL)):
             seconds, _ = timed(partial(run, Path(folder), labels, truth, strengths))
-            print(f"{name:16} {seconds:6.2f} s")
+            figure(name, seconds, "s")
     with tempfile.TemporaryDirectory() as folder:
         labels, truth = write(Path(folder), 100, 50_000, 15_104, 768)
         before = fresh_peak()
         size = run(Path(folder), labels, truth, (1024.0,)) / 2**20
-        print(f"peak memory {peak() - before:.0f} MiB for {size:.0f} MiB of features: {(peak() - before) / size:.2f}")
+        figure("features", size, "MiB")
+        figure("peak memory / features", (peak() - before) / size, "fold")
     return 0
 
 

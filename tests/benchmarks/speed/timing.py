@@ -1,6 +1,7 @@
 """Rates of several steps side by side, and of a matrix product, for the benchmarks."""
 
 import argparse
+import itertools
 import statistics
 import time
 import warnings
@@ -126,12 +127,18 @@ def contest(peer: Peer, ours: Ours, given: argparse.Namespace, device: torch.dev
 
 
 def show(rates: dict[str, float], title: str = "") -> None:
-    """Print images per second, and ratios to all others."""
+    """Print images per second, and how many times as fast as each other contestant ours are."""
     for name, rate in rates.items():
-        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
-        figure(title + name, rate, "images/s", against)
+        figure(title + name, rate, "images/s")
+    ours = [name for name in rates if name.startswith("ours")]
+    for name, other in itertools.product(ours, rates):
+        if other not in ours:
+            figure(f"{title}{name} / {other}", rates[name] / rates[other], "x")
 
 
 def figure(name: str, value: float, unit: str, more: str = "") -> None:
-    """Print a line that `python -m tests.benchmarks gpu` takes for a figure."""
-    print(f"{name:34} {value:10.2f} {unit}  {more}".rstrip(), flush=True)
+    """Print a line that `python -m tests.benchmarks gpu` and `cpu` take for a figure.
+
+    Ratios are named "ours / theirs". Their unit is `x`, times as fast, or `fold`, times the time or the memory.
+    """
+    print(f"{name:48} {value:10.2f} {unit}  {more}".rstrip(), flush=True)
