@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import gpu
+from tests.benchmarks import cpu, gpu
 from tests.benchmarks.__main__ import BENCHMARKS, main
 from transfer.doctor.__main__ import COMMANDS
 
@@ -57,6 +57,33 @@ def test_figures_of_a_gpu_go_into_the_file_once(tmp_path: Path, monkeypatch: pyt
 def test_without_a_gpu_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpu"]) == 1
     assert capsys.readouterr().err.startswith("error: --device cuda: ")
+
+
+TABLE = """
+| command | ratio | unit | One | Two |
+|---|---|---|---|---|
+| `python -m trivial_one` | ours / theirs | x | 1.20 | 3 |
+| | memory / features | fold | 2.0 | |
+| `python -m trivial_two --checkout CHECKOUT` | ours / theirs | x | | 9 |
+
+| command | measured |
+"""
+
+
+def test_a_ratio_below_the_table_is_marked() -> None:
+    one, memory, two = cpu.ratios(TABLE, "CPU One, 2.0 GHz")
+    assert [one.known, memory.known, two.known] == [1.2, 2.0, None]
+    assert (memory.command, two.command) == ("trivial_one", "trivial_two --checkout CHECKOUT")
+    assert [one.state(value) for value in (1.1, 1.19, 1.3, None)] == ["FELL", "holds", "rose", "not measured"]
+    assert [memory.state(value) for value in (1.8, 2.05, 2.2)] == ["rose", "holds", "FELL"], "less is better"
+    assert two.state(1.0) == "new"
+
+
+def test_the_tables_of_ratios_name_benchmarks_and_figures() -> None:
+    known = cpu.ratios((gpu.ROOT / "docs" / "measured.md").read_text(encoding="utf-8"), "AMD EPYC Xeon")
+    assert {one.command.split()[0] for one in known} == {"tests.benchmarks"}
+    assert len({(one.command, one.name) for one in known}) == len(known)
+    assert all(one.known and one.unit in ("x", "fold") and " / " in one.name for one in known)
 
 
 def test_the_table_of_a_gpu_names_what_there_is() -> None:

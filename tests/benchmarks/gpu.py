@@ -1,6 +1,6 @@
 """The figures that a GPU owes: benchmarks one after the other, the most valuable first, into docs/measured.csv.
 
-    python -m tests.benchmarks gpu [--minutes 25] [--file docs/measured.csv]
+    python -m tests.benchmarks gpu [--minutes 25] [--out docs/measured.csv]
 
 A benchmark whose rows for this card, version of torch and version of the code stand in the file is skipped, so that the
 same command goes on after an interruption. None starts when the minutes are over.
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from transfer.core.process import ALONE
 from transfer.engine.device import choose_device, device_name
 
 ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "docs" / "measured.csv"
 CODE = ("transfer", "backbones", "tasks", "configs", "tests/benchmarks")
 COLUMNS = ("date", "machine", "torch", "commit", "command", "figure", "value", "unit")
 TABLE = (
@@ -54,16 +55,24 @@ def code_version() -> str:
     return commit.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
+def machine_of(device: torch.device) -> dict[str, str]:
+    """The columns of a row that say where it was measured."""
+    return {"machine": device_name(device), "torch": torch.__version__, "commit": code_version()}
+
+
 def rows_of(file: Path) -> list[dict[str, str]]:
     """The rows of the file, if it is there."""
     return pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records") if file.is_file() else []  # type: ignore[return-value]
 
 
-def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minutes: float) -> int:
+def measure_all(
+    table: Sequence[str], machine: dict[str, str], file: Path, minutes: float, folders: Mapping[str, str] = {}
+) -> int:
     """Run the commands whose rows are missing, append what each measured, and return how many failed.
 
     Args:
         machine: the values of the columns machine, torch and commit.
+        folders: by the word in capitals that stands for each in the commands.
     """
     end, failed = time.monotonic() + 60 * minutes, 0
     for command in table:
@@ -74,7 +83,7 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
             print(f"{command}: not started, the minutes are over")
             continue
         print(f"## {command}", flush=True)
-        begin, words = time.monotonic(), [sys.executable, "-m", *command.split()]
+        begin, words = time.monotonic(), [sys.executable, "-m", *(folders.get(word, word) for word in command.split())]
         try:  # what has begun may end; what hangs may not stay
             printed = subprocess.check_output(words, cwd=ROOT, text=True, timeout=left + LONGEST)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -93,7 +102,6 @@ def measure_all(table: Sequence[str], machine: dict[str, str], file: Path, minut
 
 def main(argv: Sequence[str]) -> int:
     """Runs what is missing; without a GPU it is one line."""
-    given = read(argv, __doc__, minutes=25.0, file=str(ROOT / "docs" / "measured.csv"))
-    device = choose_device("cuda", ALONE)
-    machine = {"machine": device_name(device), "torch": torch.__version__, "commit": code_version()}
-    return int(measure_all(TABLE, machine, Path(given.file), given.minutes) > 0)
+    given = read(argv, __doc__, minutes=25.0, out=str(MEASURED))
+    machine = machine_of(choose_device("cuda", ALONE))
+    return int(measure_all(TABLE, machine, Path(given.out), given.minutes) > 0)
