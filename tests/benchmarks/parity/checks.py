@@ -1,10 +1,11 @@
 """What parity scripts share: their checkouts, the line for each compared quantity, and stochastic depth as in peers."""
 
+import io
 import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,12 @@ from transfer.data.loading.images import to_floats
 from transfer.engine.dist import SampleDropPath
 from transfer.engine.learner import Learner
 from transfer.engine.options import FitOptions
+from transfer.engine.schedule import Schedule
 from transfer.engine.step import Stepper
+
+Pixels = Sequence[float]
+"""Of each channel."""
+View = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,10 @@ class Check:
         return self.difference <= self.limit
 
 
-def report(checks: Sequence[Check]) -> int:
-    """Prints the table; the exit status, 1 if any check fails."""
+def report(made: Iterable[Check]) -> int:
+    """Makes the checks, during which peers may print nothing, and prints the table; the exit status, 1 if one fails."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        checks = [*made]
     width = max(len(check.what) for check in checks)
     print(f"{'compared':{width}}  {'difference':>10}  {'limit':>7}")
     for check in checks:
@@ -51,13 +59,28 @@ def report(checks: Sequence[Check]) -> int:
     return int(not all(check.holds for check in checks))
 
 
-def views(seed: int, image: Any, *transforms: Callable[[Any], Any]) -> list[Any]:
-    """What each transform makes of an image with the same random numbers."""
-    found = []
-    for transform in transforms:
-        with seeded(seed):
-            found.append(transform(image))
-    return found
+def compared_views(
+    what: str, images: Iterable[Any], ours: View, theirs: View, mean: Pixels = IMAGENET_MEAN, std: Pixels = IMAGENET_STD
+) -> Check:
+    """Views of images, or lists of crops, made from equal seeds, as a peer's model gets them."""
+    largest, number = 0.0, 0
+    for number, image in enumerate(images, start=1):
+        sides = []
+        for view in (ours, theirs):
+            with seeded(number):
+                made = view(image)
+            sides.append(made if isinstance(made, list) else [made])
+        pairs = zip(*sides, strict=True)
+        largest = max(largest, *(float((normalised(mine, mean, std) - other).abs().max()) for mine, other in pairs))
+    return Check(f"images: {what}", largest, 1e-5, f"{number} draws")
+
+
+def compared_rates(what: str, options: FitOptions, peak: float, theirs: Sequence[float]) -> Check:
+    """The learning rates of all epochs of a recipe; infinitely far apart if there are more or fewer."""
+    schedule = Schedule(options)
+    ours = [schedule.rate(schedule.clock(epoch, 0, 1), peak) for epoch in range(options.epochs)]
+    note = f"{len(ours)} epochs, peak {max(ours):.6f}"
+    return Check(f"schedule: {what}", furthest(dict(enumerate(ours)), dict(enumerate(theirs))), 1e-7, note)
 
 
 def trained(
@@ -99,10 +122,13 @@ class Noted:
         self.steps.append({"loss": loss.item(), "lr": float(group["lr"]), "decay": group["weight_decay"]})
         return loss
 
-    def differences(self, ours: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """The largest difference from our steps of each of them."""
+    def compared(self, title: str, ours: Sequence[Mapping[str, float]], *names: str) -> Iterator[Check]:
+        """The largest differences from our steps, of all of them or of some."""
         pairs = [*zip(self.steps, ours, strict=True)]
-        return {name: max(abs(a[name] - b[name]) for a, b in pairs) for name in self.steps[0]}
+        for name in names or self.steps[0]:
+            difference, (first, last) = max(abs(a[name] - b[name]) for a, b in pairs), (ours[0][name], ours[-1][name])
+            limit = 1e-4 if name == "loss" else 1e-7
+            yield Check(f"{title}: {name} of {len(pairs)} steps", difference, limit, f"{first:.4g} to {last:.4g}")
 
 
 class Batches:
@@ -132,7 +158,7 @@ def by_parameter(model: nn.Module, groups: Iterable[dict[str, Any]], key: str) -
     return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
 
 
-def normalised(images: Tensor, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> Tensor:
+def normalised(images: Tensor, mean: Pixels = IMAGENET_MEAN, std: Pixels = IMAGENET_STD) -> Tensor:
     """Images, as bytes or in [0, 1], as a peer's model gets them; our backbone normalises inside."""
     return (to_floats(images) - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
 

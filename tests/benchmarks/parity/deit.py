@@ -13,12 +13,11 @@ Not compared, because the two differ on purpose: which random numbers shuffle im
 Needs facebookresearch/deit.
 """
 
+import copy
 import importlib
-import io
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,23 +34,12 @@ from backbones.pretrain.supervised.training import SupervisedLearner
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read
-from tests.benchmarks.parity.checks import (
-    Batches,
-    Check,
-    Noted,
-    by_parameter,
-    furthest,
-    importing,
-    normalised,
-    report,
-    trained,
-    views,
-)
+from tests.benchmarks.parity import checks
+from tests.benchmarks.parity.checks import Check
 from tests.support import command
 from transfer.core.seeding import key_seed
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import repeated_batches
-from transfer.engine.schedule import Schedule
 
 MODULES = ("main", "engine", "losses", "samplers", "datasets", "models", "utils")
 
@@ -71,7 +59,7 @@ class Peer:
     def __init__(self, checkout: Path) -> None:
         # DeiT III's augmentation imports what timm no longer has; the recipe of DeiT does not use it.
         augment = {"augment": {"new_data_aug_generator": None}}
-        with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, augment):
+        with checks.importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, augment):
             self.modules: dict[str, Any] = {name: importlib.import_module(name) for name in MODULES}
         self.args = self.modules["main"].get_args_parser().parse_args([])
         # main.py: the flag, times the batch of a GPU, times the GPUs, by 512; README_deit.md: 4 GPUs with 256 each
@@ -90,7 +78,7 @@ class Peer:
         optimizer = self.modules["main"].create_optimizer(self.args, model)
         return optimizer, self.modules["main"].create_scheduler(self.args, optimizer)[0]
 
-    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]]) -> tuple[Noted, dict[str, Tensor]]:
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]]) -> tuple[checks.Noted, dict[str, Tensor]]:
         """Trains in place with the peer's own loop; what its loss was, and the averaged weights.
 
         Args:
@@ -108,10 +96,10 @@ class Peer:
             label_smoothing=args.smoothing, num_classes=CLASSES,
         )  # fmt: skip
         criterion = self.modules["losses"].DistillationLoss(SoftTargetCrossEntropy(), None, "none", 0, 0)
-        noted = Noted(criterion, optimizer)
+        noted = checks.Noted(criterion, optimizer)
         loop, scaler = self.modules["engine"].train_one_epoch, timm.utils.NativeScaler()
-        loader = Batches([[(normalised(x), y) for x, y in batches] for batches in epochs], seed_step)
-        with mock.patch.object(torch.cuda, "synchronize"), redirect_stdout(io.StringIO()):
+        loader = checks.Batches([[(checks.normalised(x), y) for x, y in batches] for batches in epochs], seed_step)
+        with mock.patch.object(torch.cuda, "synchronize"):
             for epoch in range(len(epochs)):
                 loop(
                     model, noted, loader, optimizer, torch.device("cpu"), epoch, scaler, args.clip_grad, average, mixup,
@@ -129,29 +117,31 @@ def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
     peer = Peer(read(argv, __doc__, checkout=Path).checkout)
     options = command("deit", "--backbone", "vit_ti", "--precision", "fp32").options
-    checks = [*compare_schedules(peer, options), *compare_samplers(peer, options), *compare_images(peer, options)]
-    checks += compare_training(peer, options, "warm-up")
+    return checks.report(compare(peer, options))
+
+
+def compare(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
+    """Everything."""
+    for part in (compare_schedules, compare_samplers, compare_images):
+        yield from part(peer, options)
+    yield from compare_training(peer, options, "warm-up")
     # From the first step on at the full rate: only then do the losses move.
     peer.args.warmup_epochs, peer.args.sched = 0, "cosine"
-    checks += compare_training(peer, replace(options, warmup_epochs=0), "full rate")
-    return report(checks)
+    yield from compare_training(peer, replace(options, warmup_epochs=0), "full rate")
 
 
 def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     """The rates over the whole recipe, and the weight decay of each parameter."""
-    schedule, theirs = Schedule(options), list[float]()
+    theirs = list[float]()
     optimizer, scheduler = peer.optimizer(nn.Linear(2, 2))
     for epoch in range(peer.args.epochs):  # as its loop sets them
         theirs.append(float(optimizer.param_groups[0]["lr"]))
         scheduler.step(epoch)
-    ours = [schedule.rate(schedule.clock(epoch, 0, 1), options.lr) for epoch in range(options.epochs)]
-    yield Check("schedule: epochs", abs(len(ours) - len(theirs)), 0)
-    difference = max(abs(a - b) for a, b in zip(ours, theirs))
-    yield Check("schedule: rate", difference, 1e-7, f"{len(ours)} epochs, peak {max(ours):.6f}")
+    yield checks.compared_rates("rate", options, options.lr, theirs)
     model, learner = peer.model(), our_learner(options)
     pairs = (learner.backbone.model, learner.parameter_groups(options)), (model, peer.optimizer(model)[0].param_groups)
-    decays = [by_parameter(*pair, "weight_decay") for pair in pairs]
-    yield Check("weight decay of each parameter", furthest(*decays), 0, f"{len(decays[0])} parameters")
+    decays = [checks.by_parameter(*pair, "weight_decay") for pair in pairs]
+    yield Check("weight decay of each parameter", checks.furthest(*decays), 0, f"{len(decays[0])} parameters")
 
 
 def compare_samplers(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
@@ -179,17 +169,15 @@ def _together(orders: Sequence[Sequence[int]], share: int) -> int:
 
 def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, without erasing, and evaluated images, both as normalised."""
-    without = peer.modules["main"].get_args_parser().parse_args(["--reprob", "0"])
+    without, build = copy.copy(peer.args), peer.modules["datasets"].build_transform
+    without.reprob = 0.0
     pairs = {
-        "augmentation": (train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD), True, without),
-        "evaluation": (eval_transform(224, options.resize), False, peer.args),
+        "augmentation": (train_transform(224, replace(options, erase=0.0), IMAGENET_MEAN, IMAGENET_STD), True),
+        "evaluation": (eval_transform(224, options.resize), False),
     }
-    for name, (ours, training, args) in pairs.items():
-        theirs, largest = peer.modules["datasets"].build_transform(training, args), 0.0
-        for seed in range(DRAWS):
-            mine, other = views(seed, picture(200 + seed, 400 - seed, seed), ours, theirs)
-            largest = max(largest, float((normalised(mine) - other).abs().max()))
-        yield Check(f"images: {name}", largest, 1e-5, f"{DRAWS} draws")
+    for name, (ours, training) in pairs.items():
+        images = (picture(200 + seed, 400 - seed, seed) for seed in range(DRAWS))
+        yield checks.compared_views(name, images, ours, build(training, without))
 
 
 def our_learner(options: SupervisedOptions) -> SupervisedLearner:
@@ -206,9 +194,9 @@ def batches() -> list[list[Batch]]:
     colors = torch.rand(CLASSES, 3, 1, 1, generator=generator)
     epochs = []
     for _ in range(EPOCHS):
-        labels = [torch.randint(CLASSES, (BATCH,), generator=generator) for _ in range(STEPS)]
+        labels = torch.randint(CLASSES, (STEPS, BATCH), generator=generator)
         noise = torch.rand(STEPS, BATCH, 3, SIZE, SIZE, generator=generator)
-        epochs.append([((colors[y] + noise[step]) / 2, y) for step, y in enumerate(labels)])
+        epochs.append([*zip((colors[labels] + noise) / 2, labels)])
     return epochs
 
 
@@ -224,10 +212,7 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     model.load_state_dict(learner.backbone.model.state_dict())
     epochs = batches()
     theirs, averages = peer.train(model, epochs)
-    ours = trained(learner, options, epochs)
-    differences, note = theirs.differences(ours), f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
-    yield Check(f"{title}: loss of {len(ours)} steps", differences["loss"], 1e-4, note)
-    yield Check(f"{title}: rate", differences["lr"], 1e-7)
+    yield from theirs.compared(title, checks.trained(learner, options, epochs), "loss", "lr")
     averaged: Any = learner.average
-    yield Check(f"{title}: weights", furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
-    yield Check(f"{title}: averaged weights", furthest(averaged.model.model.state_dict(), averages), 1e-6)
+    yield Check(f"{title}: weights", checks.furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
+    yield Check(f"{title}: averaged weights", checks.furthest(averaged.model.model.state_dict(), averages), 1e-6)

@@ -15,11 +15,8 @@ Needs facebookresearch/dino.
 """
 
 import importlib
-import io
-import tempfile
-import warnings
+import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +24,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torch.distributed
 from torch import Tensor, nn
 
 from backbones.backbone import create
@@ -36,17 +32,8 @@ from backbones.pretrain.dino.multicrop import MultiCrop
 from backbones.pretrain.dino.training import DinoLearner, Network
 from tests.backbones.pretrain.test_augment import picture
 from tests.benchmarks.options import read
-from tests.benchmarks.parity.checks import (
-    Batches,
-    Check,
-    Noted,
-    furthest,
-    importing,
-    normalised,
-    report,
-    trained,
-    views,
-)
+from tests.benchmarks.parity import checks
+from tests.benchmarks.parity.checks import Check
 from tests.support import command
 from transfer.core.seeding import seed_torch
 from transfer.engine.schedule import Schedule
@@ -68,7 +55,7 @@ class Peer:
     """
 
     def __init__(self, checkout: Path, options: DinoOptions, steps: int) -> None:
-        with importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
+        with checks.importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
             self.modules = {name: importlib.import_module(name) for name in ROOMS}
         self.options = options
         schedule = self.modules["utils"].cosine_scheduler
@@ -83,9 +70,8 @@ class Peer:
             img_size=[self.options.size], patch_size=patch, embed_dim=dim, depth=depth, num_heads=heads, qkv_bias=True,
             norm_layer=lambda width: nn.LayerNorm(width, eps=1e-6), drop_path_rate=drop,
         )  # fmt: skip
-        with warnings.catch_warnings(action="ignore"):  # its weight norm is deprecated
-            made = self.modules["vision_transformer"].DINOHead
-            head = made(dim, self.options.out_dim, norm_last_layer=norm_last_layer)
+        made = self.modules["vision_transformer"].DINOHead
+        head = made(dim, self.options.out_dim, norm_last_layer=norm_last_layer)
         return self.modules["utils"].MultiCropWrapper(vit, head)
 
     def loss(self) -> Any:
@@ -98,7 +84,7 @@ class Peer:
 
     def train(
         self, student: Any, teacher: Any, epochs: Sequence[Sequence[tuple[Crops, Tensor]]]
-    ) -> tuple[Noted, Tensor]:
+    ) -> tuple[checks.Noted, Tensor]:
         """Trains in place with the peer's own loop; what its loss was, and the center.
 
         Args:
@@ -106,34 +92,22 @@ class Peer:
         """
         criterion = self.loss()
         optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
-        noted, arguments = Noted(criterion, optimizer), SimpleNamespace(**vars(self.options))
-        crops = [[([normalised(crop) for crop in step], labels) for step, labels in steps] for steps in epochs]
-        loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0))  # as our steps
-        with self._on_a_cpu():
-            wrapped = nn.parallel.DistributedDataParallel(student)
-            for epoch in range(len(epochs)):
-                self.modules["main_dino"].train_one_epoch(
-                    wrapped, teacher, teacher, noted, loader, optimizer, self.rates, self.decays, self.momenta, epoch,
-                    None, arguments,
-                )  # fmt: skip
-        return noted, criterion.center[0]
-
-    @contextmanager
-    def _on_a_cpu(self) -> Iterator[None]:
-        """One gloo process; tensors stay where they are."""
+        noted, arguments = checks.Noted(criterion, optimizer), SimpleNamespace(**vars(self.options))
+        crops = [[([checks.normalised(crop) for crop in step], labels) for step, labels in steps] for steps in epochs]
+        loader = checks.Batches(crops, lambda step: seed_torch(0, step, 0, 0))  # as our steps
+        alone = SimpleNamespace(all_reduce=lambda center: center, get_world_size=lambda: 1)
         with (
-            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(self.modules["main_dino"], "dist", alone),
+            mock.patch.object(self.modules["utils"].MetricLogger, "synchronize_between_processes"),
             mock.patch.object(Tensor, "cuda", lambda tensor, **_: tensor),
             mock.patch.object(torch.cuda, "synchronize"),
-            mock.patch.object(self.modules["utils"].MetricLogger, "synchronize_between_processes"),
-            warnings.catch_warnings(action="ignore"),
-            redirect_stdout(io.StringIO()),
         ):
-            torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=0, world_size=1)
-            try:
-                yield
-            finally:
-                torch.distributed.destroy_process_group()
+            for epoch in range(len(epochs)):
+                self.modules["main_dino"].train_one_epoch(
+                    nn.DataParallel(student), teacher, teacher, noted, loader, optimizer, self.rates, self.decays,
+                    self.momenta, epoch, None, arguments,
+                )  # fmt: skip
+        return noted, criterion.center[0]
 
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
@@ -147,11 +121,9 @@ SMALL = [
 def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
     checkout = read(argv, __doc__, checkout=Path).checkout
-    checks = [*compare_schedules(checkout), *compare_crops(checkout)]
-    for stem in ("patchify", "conv"):
-        for free in (False, True):
-            checks += compare_training(checkout, stem, free)
-    return report(checks)
+    kinds = itertools.product(("patchify", "conv"), (False, True))
+    parts = (compare_training(checkout, stem, free) for stem, free in kinds)
+    return checks.report(itertools.chain(compare_schedules(checkout), compare_crops(checkout), *parts))
 
 
 def recipe(*words: str) -> DinoOptions:
@@ -184,13 +156,10 @@ def compare_schedules(checkout: Path) -> Iterator[Check]:
 def compare_crops(checkout: Path) -> Iterator[Check]:
     """Crops of noisy images from equal seeds, as normalised."""
     options = recipe()
-    crops = MultiCrop(options)
-    main, largest, draws = Peer(checkout, options, 1).modules["main_dino"], 0.0, 20
-    theirs = main.DataAugmentationDINO(options.global_area, options.local_area, options.local_crops)
-    for seed in range(draws):
-        sides = views(seed, picture(375, 300, seed), crops, theirs)
-        largest = max(largest, *(float((normalised(a) - b).abs().max()) for a, b in zip(*sides, strict=True)))
-    yield Check("crops: pixels", largest, 1e-5, f"{draws} images, {options.local_crops + 2} crops each")
+    made = Peer(checkout, options, 1).modules["main_dino"].DataAugmentationDINO
+    theirs = made(options.global_area, options.local_area, options.local_crops)
+    images = (picture(375, 300, seed) for seed in range(20))
+    yield checks.compared_views(f"{options.local_crops + 2} crops", images, MultiCrop(options), theirs)
 
 
 def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
@@ -201,15 +170,12 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     epochs = [[random_crops(epoch * STEPS + step, options) for step in range(STEPS)] for epoch in range(EPOCHS)]
     networks = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
     theirs, center = peer.train(**networks, epochs=epochs)
-    ours = trained(learner, options, epochs, floored=True)
-    differences, note = theirs.differences(ours), f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
-    for what, limit in {"loss": 1e-4, "lr": 1e-7, "decay": 1e-7}.items():
-        yield Check(f"training: {what}, {name}", differences[what], limit, note if what == "loss" else "")
-    yield Check(f"training: center, {name}", float((learner.center - center).abs().max()), 1e-5)
+    yield from theirs.compared(name, checks.trained(learner, options, epochs, floored=True))
+    yield Check(f"{name}: center", float((learner.center - center).abs().max()), 1e-5)
     for kind, network in networks.items():
-        difference = furthest(peer_names(getattr(learner, kind)), network.state_dict())
+        difference = checks.furthest(peer_names(getattr(learner, kind)), network.state_dict())
         # AdamW blows up rounding in gradients near zero, as those of weights before a batch norm are
-        yield Check(f"training: {kind} after {len(ours)} steps, {name}", difference, 1e-3)
+        yield Check(f"{name}: {kind} at the end", difference, 1e-3)
 
 
 def peer_names(ours: Network) -> dict[str, Tensor]:

@@ -18,13 +18,10 @@ Needs damo-cv/TransReID and yacs.
 
 import collections.abc
 import importlib
-import io
 import itertools
 import random
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +29,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from backbones.backbone import create
@@ -40,18 +38,8 @@ from tasks.ranking.metrics import rank
 from tasks.reid.task import ReidOptions
 from tasks.reid.training import ReidLearner, features, train_loader
 from tests.benchmarks.options import read
-from tests.benchmarks.parity.checks import (
-    Batches,
-    Check,
-    Noted,
-    by_parameter,
-    furthest,
-    importing,
-    normalised,
-    report,
-    trained,
-    views,
-)
+from tests.benchmarks.parity import checks
+from tests.benchmarks.parity.checks import Check
 from tests.support import command, context
 from transfer.cli.command import Command
 from transfer.core.seeding import seed_torch
@@ -61,7 +49,6 @@ from transfer.data.loading.read_image import read_image
 from transfer.data.reid.dataset import ReidData, open_reid
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
-from transfer.engine.schedule import Schedule
 
 ROOMS = ("config", "datasets", "loss", "model", "processor", "solver", "utils")
 CONFIG = "configs/Market/vit_base.yml"
@@ -96,8 +83,7 @@ class Peer:
         self.cfg.merge_from_list(["DATALOADER.NUM_WORKERS", 0, "DATASETS.ROOT_DIR", str(market.parent)])
         # The peer's name of the folder below ROOT_DIR is fixed.
         self.modules["datasets.market1501"].Market1501.dataset_dir = market.name
-        with redirect_stdout(io.StringIO()):
-            loaders = self.modules["datasets.make_dataloader"].make_dataloader(self.cfg)
+        loaders = self.modules["datasets.make_dataloader"].make_dataloader(self.cfg)
         train, _, test, self.queries, self.classes, _, _ = loaders
         self.train_set, self.test_set = train.dataset, test.dataset
 
@@ -105,13 +91,11 @@ class Peer:
         """Backbone, neck and classifier, initialised at random."""
         cfg = self.cfg.clone()
         cfg.merge_from_list(["MODEL.DROP_PATH", drop_path])
-        with redirect_stdout(io.StringIO()):
-            return self.modules["model.make_model"].make_model(cfg, self.classes, camera_num=0, view_num=0)
+        return self.modules["model.make_model"].make_model(cfg, self.classes, camera_num=0, view_num=0)
 
     def positions(self, table: Tensor, wanted: Tensor, grid: tuple[int, int]) -> Tensor:
         """A position table [1, 1 + N, D] on a grid (h, w), whose table has the form of `wanted`."""
-        with redirect_stdout(io.StringIO()):
-            return self.modules["model.backbones.vit_pytorch"].resize_pos_embed(table, wanted, *grid)
+        return self.modules["model.backbones.vit_pytorch"].resize_pos_embed(table, wanted, *grid)
 
     def schedule(self) -> list[dict[str, float]]:
         """The rates of a weight and of a bias in every epoch of the recipe, as its loop sets them."""
@@ -121,28 +105,27 @@ class Peer:
         epochs = []
         for epoch in range(1, self.cfg.SOLVER.MAX_EPOCHS + 1):
             scheduler.step(epoch)
-            epochs.append(by_parameter(model, optimizer.param_groups, "lr"))
+            epochs.append(checks.by_parameter(model, optimizer.param_groups, "lr"))
         return epochs
 
-    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], seed: Callable[[int], object]) -> Noted:
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], seed: Callable[[int], object]) -> checks.Noted:
         """Trains in place with the peer's own loop, the schedule being that of the whole recipe.
 
         Args:
             epochs: the batches of each epoch: images in [0, 1], identities.
             seed: called with the number of each step, from 1, when its batch is asked for.
         """
-        with redirect_stdout(io.StringIO()):
-            loss_function, center = self.modules["loss.make_loss"].make_loss(self.cfg, self.classes)
+        loss_function, center = self.modules["loss.make_loss"].make_loss(self.cfg, self.classes)
         optimizer, optimizer_center = self.optimizers(model, center)
         scheduler = self.modules["solver.scheduler_factory"].create_scheduler(self.cfg, optimizer)
-        noted, cfg = Noted(loss_function, optimizer), self.cfg.clone()
+        noted, cfg = checks.Noted(loss_function, optimizer), self.cfg.clone()
         cfg.merge_from_list(["SOLVER.MAX_EPOCHS", len(epochs)])
         # images, identities, cameras and views; the baseline ignores the last two
-        seen = [[(normalised(x, [PIXELS], [PIXELS]), y, 0 * y, 0 * y) for x, y in batches] for batches in epochs]
+        seen = [[(checks.normalised(x, [PIXELS], [PIXELS]), y, 0 * y, 0 * y) for x, y in batches] for batches in epochs]
         # its loop moves batches to "cuda"; they stay where they are
         with mock.patch.object(torch.cuda, "synchronize"), mock.patch.object(Tensor, "to", lambda tensor, *_: tensor):
             self.modules["processor.processor"].do_train(
-                cfg, model, center, Batches(seen, seed), [], optimizer, optimizer_center, scheduler, noted,
+                cfg, model, center, checks.Batches(seen, seed), [], optimizer, optimizer_center, scheduler, noted,
                 self.queries, "cpu",
             )  # fmt: skip
         return noted
@@ -152,8 +135,7 @@ class Peer:
         evaluator = self.modules["utils.metrics"].R1_mAP_eval(self.queries, 50, self.cfg.TEST.FEAT_NORM)
         evaluator.reset()
         evaluator.update((features, identities, cameras))
-        with redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-            cmc, mean_ap, _, _, _, query, gallery = evaluator.compute()
+        cmc, mean_ap, _, _, _, query, gallery = evaluator.compute()
         return cmc, float(mean_ap), torch.cat([query, gallery])
 
     def batches(self, identities: Sequence[int], p: int, k: int) -> list[list[int]]:
@@ -184,7 +166,7 @@ def _import(checkout: Path) -> dict[str, Any]:
     )  # fmt: skip
     # torch had this module up to 1.12.
     six = {"torch._six": {"container_abcs": collections.abc}}
-    with importing(checkout, CONFIG, "damo-cv/TransReID", ROOMS, six):
+    with checks.importing(checkout, CONFIG, "damo-cv/TransReID", ROOMS, six):
         modules: dict[str, Any] = {name: importlib.import_module(name) for name in names}
     # The center loss, which the baseline makes and does not use, goes to the GPU unless told otherwise.
     center = modules["loss.make_loss"].CenterLoss
@@ -229,28 +211,20 @@ def compare_training(peer: Peer, dataset: ReidData, recipe: Command) -> Iterator
     state = model.state_dict()
     learner.load_state_dict({name: state[peer_name(name)] for name in learner.state_dict()})
     groups = [{**group, "lr": group["scale"] * group["peak"]} for group in learner.parameter_groups(options)]
-    apart = {}
-    for key in ("weight_decay", "lr"):
-        own = {peer_name(name): value for name, value in by_parameter(learner, groups, key).items()}
-        theirs = by_parameter(model, peer.optimizers(model)[0].param_groups, key)
-        apart[key] = furthest(own, {name: value for name, value in theirs.items() if not name.startswith("base.fc.")})
-    yield Check("optimizer: weight decay of a parameter", apart["weight_decay"], 0)
+    for key, limit in (("weight_decay", 0), ("lr", 1e-7)):
+        own = {peer_name(name): value for name, value in checks.by_parameter(learner, groups, key).items()}
+        theirs = checks.by_parameter(model, peer.optimizers(model)[0].param_groups, key)
+        apart = checks.furthest(own, {name: value for name, value in theirs.items() if not name.startswith("base.fc.")})
+        yield Check(f"optimizer: {key} of a parameter", apart, limit, f"{len(own)} parameters")
 
     epochs = first_epochs(learner, dataset)
-    steps = trained(learner, options, epochs, floored=True)
+    steps = checks.trained(learner, options, epochs, floored=True)
     prepared = [[learner.prepare(batch, torch.device("cpu")) for batch in batches] for batches in epochs]
     noted = peer.train(model, prepared, lambda step: seed_torch(0, step, 0, 0))
 
-    differences, losses = noted.differences(steps), [step["loss"] for step in noted.steps]
-    first = abs(steps[0]["loss"] - losses[0])
-    note = f"{STEPS} steps, {losses[0]:.4f} to {losses[-1]:.4f}, first difference {first:.1e}"
-    yield Check("training: loss", differences["loss"], 1e-4, note)
-    rate = max(differences["lr"], apart["lr"])
-    yield Check("training: rate of a parameter", rate, 1e-7, f"{len(own)} parameters")
-    state, own = model.state_dict(), learner.state_dict()
-    moved = furthest(
-        {peer_name(name): value for name, value in own.items()}, {n: state[n] for n in map(peer_name, own)}
-    )
+    yield from noted.compared("training", steps, "loss", "lr")
+    state, own = model.state_dict(), {peer_name(name): value for name, value in learner.state_dict().items()}
+    moved = checks.furthest(own, {name: state[name] for name in own})
     yield Check("training: parameters and statistics at the end", moved, 1e-5)
     yield from _compare_ranking(peer, dataset, model, learner)
 
@@ -305,14 +279,23 @@ DRAWS = 500
 def main(argv: Sequence[str]) -> int:
     """Compares everything; the exit status."""
     checkout = read(argv, __doc__, checkout=Path).checkout
+    return checks.report(compare(checkout))
+
+
+def compare(checkout: Path) -> Iterator[Check]:
+    """Everything."""
     dataset = open_reid(resolve_dataset("toy_market"), None)
     peer = Peer(checkout, dataset.root)
     recipe = our_command(peer)
     options: ReidOptions = recipe.options
-    parts = [compare_data(peer, dataset), compare_samplers(peer, dataset, options)]
-    parts += [compare_images(peer, dataset, options), compare_schedules(peer, options)]
-    parts += [compare_positions(peer, recipe), compare_training(peer, dataset, recipe)]
-    return report([*itertools.chain(*parts)])
+    yield from compare_data(peer, dataset)
+    yield from compare_samplers(peer, dataset, options)
+    yield from compare_images(peer, dataset, options)
+    epochs = peer.schedule()
+    for name, peak in (("weight", options.lr), ("bias", options.lr * options.bias_lr_factor)):
+        yield checks.compared_rates(f"rate of a {name}", options, peak, [rates[name] for rates in epochs])
+    yield from compare_positions(peer, recipe)
+    yield from compare_training(peer, dataset, recipe)
 
 
 def our_command(peer: Peer) -> Command:
@@ -339,7 +322,7 @@ def compare_data(peer: Peer, dataset: ReidData) -> Iterator[Check]:
 
 
 def compare_samplers(peer: Peer, dataset: ReidData, options: ReidOptions) -> Iterator[Check]:
-    """P x K batches, whose generators differ: their form, and how many there are in each of 20 epochs."""
+    """P x K batches, whose generators differ: how many there are in each of 20 epochs."""
     p, k = options.num_identities, options.num_instances
     uneven = [identity for identity in range(60) for _ in range(identity % 12 + 1)]
     for name, identities in (("drawn people", [s.identity for s in dataset.train]), ("1 to 12 images each", uneven)):
@@ -347,49 +330,23 @@ def compare_samplers(peer: Peer, dataset: ReidData, options: ReidOptions) -> Ite
         np.random.seed(0)  # noqa: NPY002 (the peer draws from it)
         theirs = [peer.batches(identities, p, k) for _ in range(20)]
         ours = [pk_batches(identities, p=p, k=k, seed=0, epoch=epoch) for epoch in range(20)]
-        malformed = [_malformed(epoch, identities, p, k) for epoch in (*theirs, *ours)]
-        yield Check(f"sampler: malformed batches, {name}", sum(malformed), 0, f"{p} identities x {k}")
         counts = [[len(epoch) for epoch in side] for side in (theirs, ours)]
         note = ", ".join(f"{who} {min(c)} to {max(c)}" for who, c in zip(("theirs", "ours"), counts))
         difference = abs(float(np.mean(counts[0]) - np.mean(counts[1])))
         yield Check(f"sampler: mean batches per epoch, {name}", difference, 0.5, note)
 
 
-def _malformed(epoch: list[list[int]], identities: Sequence[int], p: int, k: int) -> int:
-    """Batches that are not K images of each of P identities, and images used twice though their identity has K."""
-    shapes = [sorted(Counter(identities[index] for index in batch).values()) for batch in epoch]
-    images = Counter(identities)
-    uses = Counter(index for batch in epoch for index in batch if images[identities[index]] >= k)
-    return sum(shape != [k] * p for shape in shapes) + sum(count > 1 for count in uses.values())
-
-
 def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, and test images, both as normalised."""
     pixels = [PIXELS] * 3
     train = reid_train_transform(options, pixels, pixels)
+
+    def augmented(image: Image.Image) -> Tensor:
+        bytes_of, box, noise = train(image)
+        return erased(bytes_of[None], box[None], noise)[0]
+
+    images = (read_image(sample.path) for _, sample in zip(range(DRAWS), itertools.cycle(dataset.train)))
+    yield checks.compared_views("augmentation", images, augmented, peer.train_set.transform, pixels, pixels)
+    images = (read_image(sample.path) for sample in [*dataset.query, *dataset.gallery])
     test = reid_test_transform(options.size)
-    largest, changed, kept = 0.0, 0, []
-    for seed, sample in zip(range(DRAWS), itertools.cycle(dataset.train)):
-        theirs, (bytes_of, box, noise) = views(seed, read_image(sample.path), peer.train_set.transform, train)
-        ours = normalised(erased(bytes_of[None], box[None], noise)[0], pixels, pixels)
-        largest = max(largest, float((theirs - ours).abs().max()))
-        changed += bool(ours.abs().max() > 1.001)
-        kept.append((float(ours.mean()), float(ours.std())))
-    mean, std = np.mean(kept, axis=0)
-    note = f"{DRAWS} draws, {changed / DRAWS:.1%} erased, pixels of mean {mean:.3f} and deviation {std:.3f}"
-    yield Check("images: augmentation", largest, 1e-5, note)
-    difference = max(
-        float((peer.test_set[index][0] - normalised(test(read_image(sample.path)), pixels, pixels)).abs().max())
-        for index, sample in enumerate([*dataset.query, *dataset.gallery])
-    )
-    yield Check("images: test", difference, 1e-5)
-
-
-def compare_schedules(peer: Peer, options: ReidOptions) -> Iterator[Check]:
-    """The rates of weights and of biases over the whole recipe."""
-    schedule, theirs = Schedule(options), peer.schedule()
-    yield Check("schedule: epochs", abs(len(theirs) - options.epochs), 0)
-    for name, peak in (("weight", options.lr), ("bias", options.lr * options.bias_lr_factor)):
-        ours = [schedule.rate(schedule.clock(epoch, 0, 1), peak) for epoch in range(options.epochs)]
-        difference = max(abs(a - b[name]) for a, b in zip(ours, theirs))
-        yield Check(f"schedule: rate of a {name}, {options.epochs} epochs", difference, 1e-7, f"peak {max(ours):.6f}")
+    yield checks.compared_views("test", images, test, peer.test_set.transform, pixels, pixels)

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -132,7 +131,7 @@ def _stand_ins(package: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
+DEPTH, CLASSES, BOXES = 4, 7, 5
 
 
 def main(argv: Sequence[str]) -> int:
@@ -197,27 +196,12 @@ def losses_of(detector: Any, inputs: Tensor, samples: list[Any]) -> dict[str, fl
 
 
 def a_batch(side: int) -> tuple[Tensor, list[Any]]:
-    """Smooth noise, and rectangles with masks of half their area."""
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    from mmengine.structures import InstanceData
+    """Noise, with boxes and masks as mmdetection's own tests draw them."""
+    from mmdet.testing import demo_mm_inputs
 
-    rng = np.random.default_rng(0)
-    coarse = torch.from_numpy(rng.random((IMAGES, 3, 8, 8)))
-    images = nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
-    samples = []
-    for _ in range(IMAGES):
-        corners = rng.uniform(0, 0.6 * side, (BOXES, 2))
-        boxes = np.concatenate([corners, corners + rng.uniform(0.1 * side, 0.4 * side, (BOXES, 2))], axis=1)
-        masks = np.zeros((BOXES, side, side), dtype=np.uint8)
-        for mask, (left, top, right, bottom) in zip(masks, boxes.astype(int)):
-            mask[top:bottom, left : (left + right) // 2] = 1
-        sample = DetDataSample(metainfo=dict.fromkeys(("img_shape", "pad_shape", "batch_input_shape"), (side, side)))
-        sample.gt_instances = InstanceData(
-            bboxes=torch.from_numpy(boxes),
-            labels=torch.from_numpy(rng.integers(0, CLASSES, BOXES)),
-            masks=BitmapMasks(masks, side, side),
-        )
-        sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4, dtype=torch.float64))
-        samples.append(sample)
-    return images, samples
+    drawn = demo_mm_inputs(1, (3, side, side), num_items=[BOXES], num_classes=CLASSES, with_mask=True)
+    for sample in drawn["data_samples"]:
+        sample.set_metainfo(dict.fromkeys(("pad_shape", "batch_input_shape"), (side, side)))
+        for instances in (sample.gt_instances, sample.ignored_instances):
+            instances.bboxes = instances.bboxes.double()
+    return torch.stack(drawn["inputs"]).double() / 255, drawn["data_samples"]
