@@ -209,4 +209,7 @@ def check_resources(resources: dict[str, Any], where: str = "resources") -> None
     check_keys(resources, (*RESOURCES, "extra"), where)
     given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
     with errors_naming(where), errors_together():
-        parse(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **given}))
+        read = parse(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **given}))
+        for name, value in given.items():
+            if isinstance(value, str) and not isinstance(getattr(read, name), str):
+                reject(f"{name} must be a number, not the text {value!r}; remove the quotes")

@@ -131,7 +131,7 @@ def _claim(row: dict[str, Any], where: str) -> Claim:
     _check_inner(claim.reading, f"{where}: reading", (), (*VERDICTS, UNDERTRAINED))
     for change in claim.changed:
         _check_inner(change, f"{where}: changed", ("date", "what"), ("before",))
-    if claim.floor:
+    if claim.floor != {}:
         _check_inner(claim.floor, f"{where}: floor", ("value", "what"))
     if claim.not_run:
         _check_inner(claim.not_run, f"{where}: not_run", ("why", "gpu_hours", "command"))

@@ -63,6 +63,7 @@ def test_rows_stand_for_pairs_of_selectors_with_the_conditions_of_all_runs(tmp_p
         ({"choose": "lr", "chosen_by": "top1"}, "must be a validation metric, not `metric` itself"),
         ({"kind": "half-score rate"}, "needs `over`"),
         ({"own": "yes"}, "`own` must be true or false, not 'yes'"),
+        ({"floor": []}, "floor: expected `key: value` pairs with text keys, not []"),
         ({"floor": {"value": "ten", "what": "pixels"}}, "`value` of `floor` must be a number, not 'ten'"),
         (
             {"untrained": {"stem=c": "x"}},

@@ -111,6 +111,7 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
         ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
         ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
+        ("steps.pretrain.resources", {"gpus": "8"}, "resources: gpus must be a number, not the text '8'"),
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),

@@ -111,7 +111,7 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
             raise ValueError(f"{len(listed)} entries for the images {min(numbers)} to {max(numbers)}")
         rows = [listed[number - 1] for number in numbers]
         if not (used := {*chain(*rows)}) or used - {*range(classes)}:
-            raise ValueError(f"labels: {shortened(used - {*range(classes)})}; they must be from 0 to {classes - 1}")
+            raise ValueError(f"labels: {shortened(sorted(used - {*range(classes)}))}; they must be from 0 to {classes - 1}")
     labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
     kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])

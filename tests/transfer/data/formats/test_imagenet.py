@@ -153,7 +153,7 @@ def test_images_may_have_several_reassessed_labels_or_none(tmp_path):
     wrong = {
         "[[0], [1]]": "2 entries for the images 1 to 4",
         "[[], [], [], []]": "labels: nothing; they must be from 0 to 2",
-        "[[0], [1], [2], [3]]": "they must be from 0 to 2",
+        "[[0], [9], [2], [-1]]": "labels: -1, 9; they must be from 0 to 2",
         "{}": "0 entries",
         "[0, 1, 2, 0]": "TypeError",
         '["0", "1", "2", "0"]': "they must be from 0 to 2",
