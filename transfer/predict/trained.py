@@ -165,6 +165,8 @@ def open_images(
     split.read_channels(spec.in_chans)
     split.upright = weights_facts(spec.weights).get("upright", False)
     bad, _, notes = check_split(split, name="new images", skip=drop_corrupt)
+    if len(bad) == len(split):
+        raise UserError(f"no readable image in {folder}: {shortened(split.names)}; name images that can be read")
     if len(bad):
         notes.append(f"left out, as they cannot be read: {shortened([split.names[index] for index in bad.tolist()])}")
     for note in notes:

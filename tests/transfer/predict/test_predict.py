@@ -162,6 +162,8 @@ def test_images_of_a_folder_a_pattern_and_a_list_and_files_of_each_kind(out: Pat
     names = ["below/turned.jpg", "cmyk.jpg", "dot.png", "grey.png"]
     with pytest.raises(UserError, match=r"1 of 5 images cannot be read:\n.*broken\.png"):
         trained.predict(tmp_path)
+    with pytest.raises(UserError, match=r"^no readable image in .*: broken\.png; name images"):
+        trained.predict(tmp_path / "broken.png", drop_corrupt=True)
     folder = trained.predict(str(tmp_path), drop_corrupt=True)
     for given in (f"{tmp_path}/**/*[dtky].*g", [tmp_path / name for name in names]):
         found = trained.predict(given)

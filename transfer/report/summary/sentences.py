@@ -204,9 +204,10 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
             change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{told} {unit}{change}")
     found = [ratio for _, ratio in ratios.of_matches(matches)]
-    lines = [f"Cost: {', '.join(parts)}{UNMEASURED * (UNMEASURED in found)}."] if parts else []
-    lines += [f"Cost not measured: {why}." for why in found if isinstance(why, str) and why != UNMEASURED]
     measured = [ratio for ratio in found if isinstance(ratio, CostRatio)]
+    advice = UNMEASURED.replace("time", "the other times") if measured else UNMEASURED
+    lines = [f"Cost: {', '.join(parts)}{advice * (UNMEASURED in found)}."] if parts else []
+    lines += [f"Cost not measured: {why}." for why in found if isinstance(why, str) and why != UNMEASURED]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
     times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
