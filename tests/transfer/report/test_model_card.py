@@ -39,7 +39,8 @@ def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
         front = ModelCard(card).data
         assert (front.license, front.library_name) == ("unknown", "timm")
         assert "| reid | market1501 | mAP | 60.00 ± 14.14 | 0, 1, 3 | 2 completed, 1 collapsed |" in card
-        for part in ("| percent | seed | outcomes |", "| epochs | 100 |", "train 1281167", "pretrain-dino", "| attention | relu |", "An abacus"):
+        assert "| percent | seed | outcomes |" in card
+        for part in ("| epochs | 100 |", "train 1281167", "pretrain-dino", "| attention | relu |", "An abacus"):
             assert part in card
         assert "licence of the weights is unknown" in card
         assert "terms of image-net.org" in card

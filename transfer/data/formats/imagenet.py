@@ -110,8 +110,10 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
         if not 1 <= min(numbers) <= max(numbers) <= len(listed):
             raise ValueError(f"{len(listed)} entries for the images {min(numbers)} to {max(numbers)}")
         rows = [listed[number - 1] for number in numbers]
-        if not (used := {*chain(*rows)}) or used - {*range(classes)}:
-            raise ValueError(f"labels: {shortened(sorted(used - {*range(classes)}))}; they must be from 0 to {classes - 1}")
+        used = {*chain(*rows)}
+        wrong = sorted(used - {*range(classes)})
+        if wrong or not used:
+            raise ValueError(f"labels: {shortened(wrong)}; they must be from 0 to {classes - 1}")
     labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
     kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
