@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.support import context
 from transfer.core.errors import UserError
-from transfer.core.seeding import seeded
+from transfer.core.seeding import key_seed, seed_torch, seeded
 from transfer.data.loading.images import to_floats
 from transfer.engine.dist import SampleDropPath
 from transfer.engine.learner import Learner
@@ -132,14 +133,14 @@ class Noted:
 
 
 class Batches:
-    """Batches for a peer's loop, of one epoch after the other; each step is seeded when its batch is asked for.
+    """Batches for a peer's loop, of one epoch after the other; each step is seeded as ours when its batch is asked for.
 
     Args:
-        epochs: batches of each. seed: is called with the number of a step, from 1.
+        epochs: batches of each.
     """
 
-    def __init__(self, epochs: Sequence[Sequence[Any]], seed: Callable[[int], object]) -> None:
-        self.epochs, self.seed, self.step, self.length = iter(epochs), seed, 0, len(epochs[0])
+    def __init__(self, epochs: Sequence[Sequence[Any]]) -> None:
+        self.epochs, self.step, self.length = iter(epochs), 0, len(epochs[0])
         self.batch_size = len(epochs[0][0][1])
 
     def __len__(self) -> int:
@@ -148,7 +149,8 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         for batch in next(self.epochs):
             self.step += 1
-            self.seed(self.step)
+            seed_torch(0, self.step, 0, 0)  # seed, step, micro-batch, rank
+            np.random.seed(key_seed(torch.initial_seed()) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
             yield batch
 
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +36,6 @@ from tests.benchmarks.options import read
 from tests.benchmarks.parity import checks
 from tests.benchmarks.parity.checks import Check
 from tests.support import command
-from transfer.core.seeding import key_seed
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import repeated_batches
 
@@ -98,7 +96,7 @@ class Peer:
         criterion = self.modules["losses"].DistillationLoss(SoftTargetCrossEntropy(), None, "none", 0, 0)
         noted = checks.Noted(criterion, optimizer)
         loop, scaler = self.modules["engine"].train_one_epoch, timm.utils.NativeScaler()
-        loader = checks.Batches([[(checks.normalised(x), y) for x, y in batches] for batches in epochs], seed_step)
+        loader = checks.Batches([[(checks.normalised(x), y) for x, y in batches] for batches in epochs])
         with mock.patch.object(torch.cuda, "synchronize"):
             for epoch in range(len(epochs)):
                 loop(
@@ -198,12 +196,6 @@ def batches() -> list[list[Batch]]:
         noise = torch.rand(STEPS, BATCH, 3, SIZE, SIZE, generator=generator)
         epochs.append([*zip((colors[labels] + noise) / 2, labels)])
     return epochs
-
-
-def seed_step(number: int) -> None:
-    """What our step seeds: torch from (seed, step, micro-batch, rank), and mixup from torch's seed."""
-    torch.manual_seed(key_seed(0, number, 0, 0))
-    np.random.seed(key_seed(torch.initial_seed()) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
 
 
 def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iterator[Check]:

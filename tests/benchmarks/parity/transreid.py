@@ -20,7 +20,7 @@ import collections.abc
 import importlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,12 +108,11 @@ class Peer:
             epochs.append(checks.by_parameter(model, optimizer.param_groups, "lr"))
         return epochs
 
-    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], seed: Callable[[int], object]) -> checks.Noted:
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]]) -> checks.Noted:
         """Trains in place with the peer's own loop, the schedule being that of the whole recipe.
 
         Args:
             epochs: the batches of each epoch: images in [0, 1], identities.
-            seed: called with the number of each step, from 1, when its batch is asked for.
         """
         loss_function, center = self.modules["loss.make_loss"].make_loss(self.cfg, self.classes)
         optimizer, optimizer_center = self.optimizers(model, center)
@@ -125,7 +124,7 @@ class Peer:
         # its loop moves batches to "cuda"; they stay where they are
         with mock.patch.object(torch.cuda, "synchronize"), mock.patch.object(Tensor, "to", lambda tensor, *_: tensor):
             self.modules["processor.processor"].do_train(
-                cfg, model, center, checks.Batches(seen, seed), [], optimizer, optimizer_center, scheduler, noted,
+                cfg, model, center, checks.Batches(seen), [], optimizer, optimizer_center, scheduler, noted,
                 self.queries, "cpu",
             )  # fmt: skip
         return noted
@@ -220,7 +219,7 @@ def compare_training(peer: Peer, dataset: ReidData, recipe: Command) -> Iterator
     epochs = first_epochs(learner, dataset)
     steps = checks.trained(learner, options, epochs, floored=True)
     prepared = [[learner.prepare(batch, torch.device("cpu")) for batch in batches] for batches in epochs]
-    noted = peer.train(model, prepared, lambda step: seed_torch(0, step, 0, 0))
+    noted = peer.train(model, prepared)
 
     yield from noted.compared("training", steps, "loss", "lr")
     state, own = model.state_dict(), {peer_name(name): value for name, value in learner.state_dict().items()}
