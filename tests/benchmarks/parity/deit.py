@@ -137,8 +137,8 @@ def compare_schedules(peer: Peer, options: SupervisedOptions) -> Iterator[Check]
         scheduler.step(epoch)
     yield checks.compared_rates("rate", options, options.lr, theirs)
     model, learner = peer.model(), our_learner(options)
-    pairs = (learner.backbone.model, learner.parameter_groups(options)), (model, peer.optimizer(model)[0].param_groups)
-    decays = [checks.by_parameter(*pair, "weight_decay") for pair in pairs]
+    pairs = {learner.backbone.model: learner.parameter_groups(options), model: peer.optimizer(model)[0].param_groups}
+    decays = [checks.by_parameter(one, groups, "weight_decay") for one, groups in pairs.items()]
     yield Check("weight decay of each parameter", checks.furthest(*decays), 0, f"{len(decays[0])} parameters")
 
 

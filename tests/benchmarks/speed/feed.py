@@ -29,6 +29,7 @@ from torchvision.transforms import v2
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.benchmarks.options import read
 from tests.benchmarks.speed.timing import Step, measure, show
+from tests.support import command
 from transfer.core.seeding import seeded
 from transfer.data.loading.augment import FastCrop, eval_transform, train_transform
 from transfer.data.loading.images import read_pixels
@@ -60,15 +61,15 @@ def after(decode: Callable[[bytes], Any], transform: Callable[[Any], Any]) -> Vi
     return lambda content: transform(decode(content))
 
 
-def contestants(dino: str) -> dict[str, View]:
+def contestants(checkout: str) -> dict[str, View]:
     """Every pipeline by its title."""
     timm = partial(create_transform, SIZE, mean=MEAN, std=STD, interpolation="bicubic")
     training = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, re_mode="pixel", color_jitter=None)
     # with its prefetcher timm leaves erasing and normalising to the device, as our fast operations do
     in_bytes = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, color_jitter=None, use_prefetcher=True)
     resized = v2.RandomResizedCrop(SIZE, AREA, RATIO, v2.InterpolationMode.BICUBIC)
-    slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))  # type: ignore[arg-type]
-    crops = partial(MultiCrop, SIZE, (0.4, 1.0), 96, (0.05, 0.4), 8)
+    slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))
+    dino = [command("dino", "--backbone", "tiny", "--image-ops", ops).options for ops in ("pil", "fast")]
     views = {
         "decoding by PIL": by_pil,
         "decoding by torchvision": by_torchvision,
@@ -80,12 +81,12 @@ def contestants(dino: str) -> dict[str, View]:
         "timm, scored": after(by_pil, timm(is_training=False, crop_pct=0.875)),
         "ours, scored, bicubic": after(by_pil, eval_transform(SIZE)),
         "ours, scored, fast": after(by_torchvision, eval_transform(SIZE, view="fast")),
-        "ours, multi-crop, pil": after(by_pil, crops()),
-        "ours, multi-crop, fast": after(by_torchvision, crops(image_ops="fast")),
+        "ours, multi-crop, pil": after(by_pil, MultiCrop(dino[0])),
+        "ours, multi-crop, fast": after(by_torchvision, MultiCrop(dino[1])),
     }
-    if dino:
-        sys.path.insert(0, dino)
-        from main_dino import DataAugmentationDINO  # type: ignore[import-not-found]
+    if checkout:
+        sys.path.insert(0, checkout)
+        from main_dino import DataAugmentationDINO
 
         views["DINO, multi-crop"] = after(by_pil, DataAugmentationDINO((0.4, 1.0), (0.05, 0.4), 8))
     return views
