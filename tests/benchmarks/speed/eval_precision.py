@@ -42,7 +42,7 @@ def score(task: str, backbone: str, options: Any, data: Any, seed: int, precisio
     """Seconds of scoring, and the score, of random weights."""
     spec = resolve(backbone, weights="random")
     with tempfile.TemporaryDirectory() as folder:
-        context = Context(torch.device("cpu"), "fp32", precision, seed=seed, features=Path(folder))
+        context = Context(torch.device("cpu"), "fp32", precision, seed=seed, features=Path(folder))  # type: ignore[arg-type]
         start = time.monotonic()
         if task == "reid":
             seed_torch(seed)

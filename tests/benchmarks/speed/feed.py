@@ -61,15 +61,19 @@ def after(decode: Callable[[bytes], Any], transform: Callable[[Any], Any]) -> Vi
     return lambda content: transform(decode(content))
 
 
-def contestants(checkout: str) -> dict[str, View]:
+def multi_crop(image_ops: str) -> MultiCrop:
+    """The crops of the published recipe."""
+    return MultiCrop(command("dino", "--backbone", "dino_s16", "--image-ops", image_ops).options)
+
+
+def contestants(dino: str) -> dict[str, View]:
     """Every pipeline by its title."""
     timm = partial(create_transform, SIZE, mean=MEAN, std=STD, interpolation="bicubic")
     training = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, re_mode="pixel", color_jitter=None)
     # with its prefetcher timm leaves erasing and normalising to the device, as our fast operations do
     in_bytes = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, color_jitter=None, use_prefetcher=True)
     resized = v2.RandomResizedCrop(SIZE, AREA, RATIO, v2.InterpolationMode.BICUBIC)
-    slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))
-    dino = [command("dino", "--backbone", "tiny", "--image-ops", ops).options for ops in ("pil", "fast")]
+    slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))  # type: ignore[arg-type]
     views = {
         "decoding by PIL": by_pil,
         "decoding by torchvision": by_torchvision,
@@ -81,12 +85,12 @@ def contestants(checkout: str) -> dict[str, View]:
         "timm, scored": after(by_pil, timm(is_training=False, crop_pct=0.875)),
         "ours, scored, bicubic": after(by_pil, eval_transform(SIZE)),
         "ours, scored, fast": after(by_torchvision, eval_transform(SIZE, view="fast")),
-        "ours, multi-crop, pil": after(by_pil, MultiCrop(dino[0])),
-        "ours, multi-crop, fast": after(by_torchvision, MultiCrop(dino[1])),
+        "ours, multi-crop, pil": after(by_pil, multi_crop("pil")),
+        "ours, multi-crop, fast": after(by_torchvision, multi_crop("fast")),
     }
-    if checkout:
-        sys.path.insert(0, checkout)
-        from main_dino import DataAugmentationDINO
+    if dino:
+        sys.path.insert(0, dino)
+        from main_dino import DataAugmentationDINO  # type: ignore[import-not-found]
 
         views["DINO, multi-crop"] = after(by_pil, DataAugmentationDINO((0.4, 1.0), (0.05, 0.4), 8))
     return views
