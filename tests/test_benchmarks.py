@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.benchmarks import cpu, gpu
 from tests.benchmarks.__main__ import BENCHMARKS, main
 from transfer.doctor.__main__ import COMMANDS
+from transfer.engine.device import device_name
 
 ROW = "| part | result |\n|---|---|\n| step of DeiT-S | 1,234 images/s, 1.10 [1.05, 1.15] times timm's |"
 
@@ -79,9 +81,27 @@ def test_a_ratio_below_the_table_is_marked() -> None:
     assert two.state(1.0) == "new"
 
 
+def test_the_exit_status_says_whether_a_ratio_fell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{gpu.ROOT}")
+    monkeypatch.setattr(cpu, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/measured.md").write_text(TABLE.replace("One", device_name(torch.device("cpu"))))
+    for number, (ratio, unit, said) in enumerate(
+        [("1.19", "fold", ""), ("1.0", "fold", "FELL"), ("1.2", "s", "NOT PR")]
+    ):
+        (tmp_path / "trivial_one.py").write_text(
+            f"print('ours / theirs  {ratio} x'); print('memory / features  2.0 {unit}')"
+        )
+        assert main(["cpu", "--out", str(tmp_path / f"{number}.csv")]) == bool(said)
+        printed = capsys.readouterr().out
+        assert said in printed
+        assert "trivial_two --checkout CHECKOUT: not started, the folder is not given" in printed
+
+
 def test_the_tables_of_ratios_name_benchmarks_and_figures() -> None:
     known = cpu.ratios((gpu.ROOT / "docs" / "measured.md").read_text(encoding="utf-8"), "AMD EPYC Xeon")
-    assert {one.command.split()[0] for one in known} == {"tests.benchmarks"}
     assert len({(one.command, one.name) for one in known}) == len(known)
     assert all(one.known and one.unit in ("x", "fold") and " / " in one.name for one in known)
 

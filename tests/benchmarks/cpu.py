@@ -78,5 +78,7 @@ def main(argv: Sequence[str]) -> int:
         value = now.get((one.command, one.name))
         state = "NOT PRINTED" if value is None and one.command in ran else one.state(value)
         states.add(state)
-        print(f"{one.command.split()[1]:15} {one.name:48} {one.known or '':6} {value or '':6} {one.unit:4} {state}")
+        name, *_ = one.command.removeprefix("tests.benchmarks ").split()
+        known, measured = ("" if number is None else f"{number:.2f}" for number in (one.known, value))
+        print(f"{name:15} {one.name:48} {known:>6} {measured:>6} {one.unit:4} {state}")
     return int(failed > 0 or not states.isdisjoint(("FELL", "NOT PRINTED")))

@@ -24,9 +24,11 @@ import numpy as np
 
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import Check, importing, report
-from tests.benchmarks.speed.fewshot_probe import DRAWS, SHOTS, Data, probed
+from tests.benchmarks.speed.fewshot_probe import DRAWS, SHOTS, Data, drawn, probed
 
 SIZES = {"200 classes, 5994 / 5794 images": (200, 5994, 5794), "8 classes, 2000 / 3000": (8, 2000, 3000)}
+CHANNELS = 384
+SCALES = np.geomspace(0.1, 10, CHANNELS, dtype=np.float32)
 STRENGTHS = (2.0**-10, 1.0, 2.0**10, 2.0**19)
 FILE = "big_vision/evaluators/fewshot_lsr.py"
 LEFT_OUT = (
@@ -42,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
 
     checks = []
     for name, (classes, images, tests) in SIZES.items():
-        data = random_features(classes, images, tests)
+        train, labels, test, truth = drawn(classes, images, tests, CHANNELS)
+        data = (train * SCALES + 1, labels, test * SCALES + 1, truth)
         for strength in STRENGTHS:
             correct = probed(data, (strength,))
             mine = np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)
@@ -65,18 +68,6 @@ def load_peer(checkout: Path) -> ModuleType:
 
         vars(sys.modules["big_vision.utils"]).update(jit_cpu=partial(partial, jax.jit), put_cpu=jax.device_put)
         return importlib.import_module("big_vision.evaluators.fewshot_lsr")
-
-
-def random_features(classes: int, images: int, tests: int, channels: int = 384) -> Data:
-    """Overlapping classes: features and labels for training and for test, features in float32."""
-    random = np.random.default_rng(0)
-    centres = random.normal(size=(classes, channels))
-    found: list[np.ndarray] = []
-    for count in (images, tests):
-        labels = random.permutation(np.arange(count) % classes)
-        features = 0.2 * centres[labels] + random.normal(size=(count, channels))
-        found += [(features * np.geomspace(0.1, 10, channels) + 1).astype(np.float32), labels]
-    return found[0], found[1], found[2], found[3]
 
 
 def peer_accuracies(peer: ModuleType, data: Data, classes: int, strength: float, kind: Any) -> np.ndarray:

@@ -127,8 +127,7 @@ def main(argv: Sequence[str]) -> int:
 
 def recipe(*words: str) -> DinoOptions:
     """The shipped recipe with some values replaced."""
-    options: DinoOptions = command("dino", "--backbone", "tiny", *words).options
-    return options
+    return command("dino", "--backbone", "tiny", *words).options
 
 
 def compare_schedules(checkout: Path) -> Iterator[Check]:

@@ -76,11 +76,26 @@ def peer_epochs(
     """
     from mmengine.runner import Runner
 
+    # as mmdetection's `_base_/datasets/coco_instance.py` has it, with the suite's transforms behind its own reader
+    transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.with_mask)
+    dataset = {
+        "type": "CocoDataset",
+        "ann_file": str(split.file),
+        "data_prefix": {"img": str(split.folder)},
+        "metainfo": {"classes": tuple(classes)},
+        "filter_cfg": {"filter_empty_gt": True, "min_size": 1},
+        "pipeline": [{"type": "LoadImageFromFile"}, *transforms],
+    }
     adamw = {"type": "AdamW", "lr": options.lr, "weight_decay": options.weight_decay}
     runner = Runner(
         model=detector,
         work_dir=folder,
-        train_dataloader=_dataloader(split, classes, options, detector.with_mask),
+        train_dataloader={
+            "batch_size": options.batch_size,
+            "num_workers": 0,
+            "sampler": {"type": "DefaultSampler", "shuffle": True},
+            "dataset": dataset,
+        },
         train_cfg={"by_epoch": True, "max_epochs": 1},
         optim_wrapper={"type": "OptimWrapper", "optimizer": adamw},
         default_hooks={"checkpoint": None},
@@ -100,24 +115,6 @@ def peer_epochs(
                 runner.train_loop.run()
 
     return epoch
-
-
-def _dataloader(split: CocoSplit, classes: Sequence[str], options: DetectOptions, masks: bool) -> dict[str, Any]:
-    """As mmdetection's `_base_/datasets/coco_instance.py` has it, with the suite's transforms behind its own reader."""
-    transforms = train_transforms(options.resize_mode, options.size, options.flip, masks)
-    return {
-        "batch_size": options.batch_size,
-        "num_workers": 0,
-        "sampler": {"type": "DefaultSampler", "shuffle": True},
-        "dataset": {
-            "type": "CocoDataset",
-            "ann_file": str(split.file),
-            "data_prefix": {"img": str(split.folder)},
-            "metainfo": {"classes": tuple(classes)},
-            "filter_cfg": {"filter_empty_gt": True, "min_size": 1},
-            "pipeline": [{"type": "LoadImageFromFile"}, *transforms],
-        },
-    }
 
 
 def side_by_side(data: CocoData, options: DetectOptions, device: torch.device, folder: str) -> None:

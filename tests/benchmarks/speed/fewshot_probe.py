@@ -53,14 +53,21 @@ def main(argv: Sequence[str]) -> int:
 
 def write(store: Path, classes: int, images: int, tests: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Files of random features; the labels of training and test images."""
+    train, labels, test, truth = drawn(classes, images, tests, channels)
+    for name, features in (("train", train), ("test", test)):
+        content = Stored(np.arange(len(features)), features, np.zeros(len(features)))
+        write_stored(store / f"{name}.safetensors", content, {})
+    return labels, truth
+
+
+def drawn(classes: int, images: int, tests: int, channels: int) -> Data:
+    """Overlapping classes, features in float32."""
     random = np.random.default_rng(0)
     labels, truth = (random.permutation(np.arange(count) % classes) for count in (images, tests))
     centres = 0.2 * random.normal(size=(classes, channels)).astype(np.float32)
-    for name, of in (("train", labels), ("test", truth)):
-        features = random.standard_normal((len(of), channels), dtype=np.float32) + centres[of]
-        content = Stored(np.arange(len(of)), features, np.zeros(len(of)))
-        write_stored(store / f"{name}.safetensors", content, {})
-    return labels, truth
+    noise = (random.standard_normal((len(of), channels), dtype=np.float32) for of in (labels, truth))
+    train, test = (one + centres[of] for one, of in zip(noise, (labels, truth)))
+    return train, labels, test, truth
 
 
 def probed(data: Data, strengths: tuple[float, ...], held: int = 0) -> dict[str, np.ndarray]:
