@@ -113,9 +113,9 @@ def _names(pattern: str) -> tuple[str, ...]:
     package = find_spec("timm")
     assert package is not None
     assert package.origin is not None
-    entry = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
-    files = sorted((Path(package.origin).parent / "models").glob(pattern))
-    return tuple(sorted({name for file in files for name in entry.findall(file.read_text(encoding="utf-8"))}))
+    files = (Path(package.origin).parent / "models").glob(pattern)
+    sources = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return tuple(sorted({*re.findall(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", sources, re.MULTILINE)}))
 
 
 def exported_fields(folder: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from timm.layers import Attention as TimmAttention
 from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
-from backbones.initialisation import attention_kind, contract, described, forward_of, make_users
+from backbones.initialisation import attention_kind, contract, forward_of, make_users, shape_or_type
 from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise, softmax, without_autocast
 from backbones.token_shards import Shards
 from transfer.core import user_code
@@ -154,10 +154,10 @@ class CustomCore(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         taken = {name: options[name] for name in self.takes if options.get(name) is not None}
-        made = self.body(q, k, v, **taken)
-        if getattr(made, "shape", None) != (*q.shape[:3], v.shape[3]):
-            raise UserError(f"{contract(self.kind, self.text)}; got {described(made)} for {described(q)}")
-        return made
+        output = self.body(q, k, v, **taken)
+        if getattr(output, "shape", None) != (*q.shape[:3], v.shape[3]):
+            raise UserError(f"{contract(self.kind, self.text)}; got {shape_or_type(output)} for {shape_or_type(q)}")
+        return output
 
 
 def takes_scale(core: Callable[..., Tensor]) -> bool:

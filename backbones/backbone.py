@@ -15,7 +15,7 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Built, Size, build, check_features, pooled_features
+from backbones.build import Built, Size, build_model, check_features, pooled_features
 from backbones.spec import BackboneSpec, check_size, override, resolve
 from backbones.volo import Box
 from backbones.weights.classifier import SEPARATE_HEAD, Classes
@@ -26,8 +26,10 @@ from transfer.core.machine_errors import in_one_line
 from transfer.data.loading.images import to_floats
 
 NEEDED_FOR_MAPS = "its class needs forward_intermediates and feature_info, as timm's models have them"
-ROUNDING = 1e-3
+FEATURE_ROUNDING = 1e-3
 """Largest difference of two ways to compute the same features in float32, as a share of the largest one."""
+CPU_BATCH = 16
+"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them again in every layer."""
 _AFTER_ALL_LAYERS = "#behind"
 "a name that no model has: its layer is that of all which timm counts to none, the classifier first"
 
@@ -48,12 +50,12 @@ def create(
         UsageError: an unknown name, key or value, or a size that the patch does not divide.
         UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
-    named = isinstance(name_or_spec, str)
-    spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
+    is_name = isinstance(name_or_spec, str)
+    spec = resolve(name_or_spec, **overrides) if is_name else override(name_or_spec, **overrides)  # type: ignore[arg-type]
     located = find_weights(spec)
-    backbone = Backbone(build(spec, located, img_size, classes), located.weights_id)
-    if named and (said := str(backbone.loaded or "")):  # of a specification a run says it
-        warnings.warn(said, stacklevel=2)
+    backbone = Backbone(build_model(spec, located, img_size, classes), located.weights_id)
+    if is_name and (line := str(backbone.loaded or "")):  # of a specification a run says it
+        warnings.warn(line, stacklevel=2)
     return backbone
 
 
@@ -78,7 +80,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     except UserError:
         raise
     except Exception as error:
-        fault = f"takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
+        fault = f"does not accept images of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
         raise UsageError(f"backbone {spec.name} {fault}") from error
 
 
@@ -91,11 +93,11 @@ def _check_custom(backbone: "Backbone", size: tuple[int, int]) -> None:
     fault = ""
     if not together.isfinite().all():
         fault = "gives features that are not finite"
-    elif (together[:1] - alone).abs().max() > ROUNDING / 10 * alone.abs().max():
-        fault = "gives an image other features beside others, or in a second pass (in evaluation mode)"
+    elif (together[:1] - alone).abs().max() > FEATURE_ROUNDING / 10 * alone.abs().max():
+        fault = "gives an image different features in another batch or a second pass (in evaluation mode)"
     if fault:
-        own = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
-        raise UserError(f"{own}: {fault}; see `python -m transfer.doctor backbone --help`")
+        parts = ", ".join(user_code.place(getattr(spec, part)) for part in spec.files) or spec.arch
+        raise UserError(f"{parts}: {fault}; see `python -m transfer.doctor backbone --help`")
 
 
 def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:
@@ -255,8 +257,8 @@ class Backbone(nn.Module):
 
     def _layer_table(self) -> dict[str, int]:
         if not self._layers and hasattr(self.model, "group_matcher"):
-            named = iter([*self.model.named_parameters(), (_AFTER_ALL_LAYERS, None)])
-            layers = group_with_matcher(named, self.model.group_matcher(coarse=False), reverse=True)
+            parameters = iter([*self.model.named_parameters(), (_AFTER_ALL_LAYERS, None)])
+            layers = group_with_matcher(parameters, self.model.group_matcher(coarse=False), reverse=True)
             self._layers = {name: layer for name, layer in layers.items() if name not in self._head_names}
         return self._layers
 

@@ -16,18 +16,18 @@ from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded, load_weights, read_weights
-from backbones.weights.load import Network, check_gelu
+from backbones.weights.load import StoredNetwork, check_gelu
 from backbones.weights.locate import Located
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, UserError
-from transfer.core.user_modules import or_its_imports
+from transfer.core.user_code import or_its_imports
 
 Size = int | tuple[int, int]
 Built = tuple[Any, BackboneSpec, Loaded | None, int | None, Head | None]
 """A model, its specification with mean and std, what was taken of the weights, outputs and layer of the classifier."""
 
 
-def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
+def build_model(spec: BackboneSpec, located: Located, img_size: Size | None = None, classes: Classes = None) -> Built:
     """Return the model of a specification with its weights loaded, and what building it found out.
 
     Raises:
@@ -46,10 +46,10 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     beside = spec.kind == "user" and (user_code.is_in_file(spec.arch) or not exports.is_of_timm(model))
     head = Head(model, beside=beside) if classes is not None else None
     names = head.names if head else set()
-    network, positions, gelu, loaded = Network(state={}), "", "", None
+    network, positions, gelu, loaded = StoredNetwork(state={}), "", "", None
     if released is not None:
         taken = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
-        network = Network(state=taken)
+        network = StoredNetwork(state=taken)
     elif located.path is not None:
         network, positions = read_weights(model, located, spec, names)
         gelu = check_gelu(located.path, network, model, spec.arch)
@@ -59,10 +59,10 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         # of a classifier that is fresh, or stands beside the model
         apart = names if head and (head.beside or classes != "trained") else set()
         rest = load_weights(model, network, located, spec, apart)
-        named = (network.layout, network.name, network.others, len(network.left_out))
+        facts = (network.layout, network.name, network.others, len(network.left_out))
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in network.state.values()}
         rounded = ", ".join(sorted(dtypes & {"float16", "bfloat16"}))
-        loaded = Loaded(spec.weights, *named, positions, whose, *rest, gelu, rounded)
+        loaded = Loaded(spec.weights, *facts, positions, whose, *rest, gelu, rounded)
     if head and classes == "trained":
         head.load(network.state)
     return model, spec, loaded, count, head
@@ -93,7 +93,7 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
 
 
 def _with_pixel_statistics(
-    spec: BackboneSpec, model: Any, located: Located, network: Network
+    spec: BackboneSpec, model: Any, located: Located, network: StoredNetwork
 ) -> tuple[BackboneSpec, str]:
     """Return a specification with mean and std, its own or else those that the weights were made with or that are usual
     for the architecture; and whose they are.
@@ -101,23 +101,23 @@ def _with_pixel_statistics(
     released = get_pretrained_cfg(located.timm_name) if located.timm_name else None
     usual = released.to_dict() if released else getattr(model, "pretrained_cfg", {})
     config = exports.read_config(located.folder) if located.folder else {"pretrained_cfg": usual}
-    found: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    statistics: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if spec.kind == "user":
-        found = live_modules.pixel_statistics(model)
-    found |= exports.mean_and_std(config)
+        statistics = live_modules.pixel_statistics(model)
+    statistics |= exports.mean_and_std(config)
     whose = OF_EXPORT
     if network.statistics and not located.folder:
-        found, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
+        statistics, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
     elif not located.folder and not released:
-        theirs = f"{found['mean']}, {found['std']} of timm's {usual.get('tag')} weights"
-        named = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
-        whose = f"{named}, not known to be this file's (--mean, --std)"
+        theirs = f"{statistics['mean']}, {statistics['std']} of timm's {usual.get('tag')} weights"
+        origin = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
+        whose = f"{origin}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
-        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), found) != spec
-        whose = AS_CONFIGURED + f", not those of {network.layout}" * bool(other)
+        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), statistics) != spec
+        whose = f"{AS_CONFIGURED}, not those of {network.layout}" if other else AS_CONFIGURED
     elif spec.mean or spec.std:
         whose += f" but for the configured {'mean' if spec.mean else 'std'}"
-    return with_statistics(spec, found), whose
+    return with_statistics(spec, statistics), whose
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
@@ -162,12 +162,12 @@ def check_features(features: Any, spec: BackboneSpec, size: tuple[int, int], dim
     if isinstance(features, Tensor) and features.is_floating_point():
         if features.ndim == 2 and features.shape[0] == 1 and dim in (None, features.shape[1]):
             return
-        given = f"a tensor {list(features.shape)}"
+        output = f"a tensor {list(features.shape)}"
     else:
-        given = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
+        output = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
     wanted = f"floats [1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
     image = [1, spec.in_chans, *size]
-    raise UserError(f"backbone {spec.name}: an image {image} gives {given}; features are wanted, {wanted}")
+    raise UserError(f"backbone {spec.name}: an image {image} gives {output}; features are wanted, {wanted}")
 
 
 def _create_timm_model(
@@ -210,5 +210,5 @@ def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, 
             refusals.append(str(error))
         except RuntimeError as error:
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
-    fix = "; set --drop-path 0" * ("drop_path" in refusals[-1])
+    fix = "; set --drop-path 0" if "drop_path" in refusals[-1] else ""
     raise UsageError(f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}{fix}")

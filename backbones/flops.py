@@ -51,10 +51,10 @@ def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
         counts[length] += (module, length) not in seen
         seen.add((module, length))
 
-    parts = [part for part in model.modules() if isinstance(part, Attention) and part.takes_length]
     with ExitStack() as hooks:
-        for part in parts:
-            hooks.enter_context(part.register_forward_hook(note, with_kwargs=True))
+        for part in model.modules():
+            if isinstance(part, Attention) and part.takes_length:
+                hooks.enter_context(part.register_forward_hook(note, with_kwargs=True))
         yield counts
 
 

@@ -69,7 +69,7 @@ def attention_kind(text: str) -> tuple[str, Any]:
     Raises:
         UsageError: it is of none of these kinds.
     """
-    part = user_code.load(text)
+    part = user_code.load_part(text)
     if not isinstance(part, type):
         check_signature("attention function", text, part)
         return "attention function", part
@@ -100,20 +100,20 @@ def check_signature(part: str, text: str, source: Any) -> None:
         signature = inspect.signature(source)
     except (TypeError, ValueError):  # something compiled has no signature
         return
-    names, given = CONTRACTS[part][0], list(signature.parameters)
-    moved = any(given.index(name) != place for place, name in enumerate(names) if name in given)
+    names, parameters = CONTRACTS[part][0], list(signature.parameters)
+    moved = any(parameters.index(name) != place for place, name in enumerate(names) if name in parameters)
     if moved or not _binds(signature, *names):
-        kinds = f" ({_ATTENTIONS})" * part.startswith("attention")
-        raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(given)})")
+        kinds = f" ({_ATTENTIONS})" if part.startswith("attention") else ""
+        raise UsageError(f"{contract(part, text)}{kinds}; got ({', '.join(parameters)})")
 
 
 def _keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
     """Raise UserError unless a user's part returned as many tokens as it got: a forward hook of the part's module."""
     if getattr(output, "shape", None) != inputs[0].shape:
-        raise UserError(f"{contract(part, text)}; got {described(output)} for {described(inputs[0])}")
+        raise UserError(f"{contract(part, text)}; got {shape_or_type(output)} for {shape_or_type(inputs[0])}")
 
 
-def described(value: Any) -> str:
+def shape_or_type(value: Any) -> str:
     """Return the shape of a tensor, or the type of anything else."""
     return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
@@ -138,16 +138,16 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
         UsageError: it does not take these arguments.
         UserError: it returns no module.
     """
-    source = user_code.load(text)
+    source = user_code.load_part(text)
     check_signature(part, text, source)
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
-    made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
-    if not isinstance(made, nn.Module):
-        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {described(made)}")
+    module = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {shape_or_type(module)}")
     if part in ("attention", "ffn"):
-        made.register_forward_hook(partial(_keeps_shape, part, text))
-    on_gpu = any(tensor.device.type == "cuda" for tensor in (*made.parameters(), *made.buffers()))
-    return made.cpu() if on_gpu else made  # the whole model is moved when it has its weights
+        module.register_forward_hook(partial(_keeps_shape, part, text))
+    on_gpu = any(tensor.device.type == "cuda" for tensor in (*module.parameters(), *module.buffers()))
+    return module.cpu() if on_gpu else module  # the whole model is moved when it has its weights
 
 
 def reset_parts(model: nn.Module) -> None:

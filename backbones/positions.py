@@ -66,7 +66,7 @@ def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
     return resized.permute(0, 2, 3, 1).to(table.dtype)
 
 
-def grid_of(model: Any) -> Grid | None:
+def position_grid(model: Any) -> Grid | None:
     """Return the grid (h, w) of a model's positions; None where it has none that are resampled here."""
     positions = getattr(model, "pos_embed", None)
     if positions is not None and positions.ndim == 4:
@@ -88,7 +88,7 @@ def source_grid(
     Raises:
         ValueError: the grid cannot be told.
     """
-    grid = grid_of(model)
+    grid = position_grid(model)
     if grid is None or "pos_embed" not in state:
         return None
     if state["pos_embed"].ndim < 3:
@@ -99,12 +99,13 @@ def source_grid(
     # before the patches' there are none, or the class token's (registers have none in DINOv2), or the registers' too
     first = [state[name].shape[1] for name in _PREFIX if name in state]
     numbers = {number for some in range(len(first) + 1) if (number := count - sum(first[:some])) > 0}
-    grids = [grid] * (here in numbers)
+    grids = [grid] if here in numbers else []
     sides = [side for side in {*map(math.isqrt, numbers)} if side * side in numbers - {here}]
     patch = model.patch_embed.patch_size[0]
     if size is not None:
-        steps = [tuple((side - patch) // stride + 1 for side in size) for stride in range(patch, 0, -1)]
-        grids = [(height, width) for height, width in steps if height > 0 and height * width in numbers][:1]
+        strides = range(patch, 0, -1) if min(size) >= patch else ()
+        steps = [((size[0] - patch) // stride + 1, (size[1] - patch) // stride + 1) for stride in strides]
+        grids = [(height, width) for height, width in steps if height * width in numbers][:1]
     elif squares and not (grids and count == model.pos_embed.shape[1]):
         grids += [(side, side) for side in sides]
     if len(grids) != 1:
@@ -124,7 +125,7 @@ def fit_positions(state: dict[str, Tensor], model: Any, old: Grid | None) -> dic
     Args:
         old: (h, w) of the state, as `source_grid` returns it; None leaves the state as it is.
     """
-    new = grid_of(model)
+    new = position_grid(model)
     if old is None or new is None:
         return state
     positions, way = state["pos_embed"], resampling_of(model)
@@ -134,8 +135,8 @@ def fit_positions(state: dict[str, Tensor], model: Any, old: Grid | None) -> dic
     first, patches = positions[:, :there], positions[:, there:]
     if here == 0:
         for name in filter(state.__contains__, _PREFIX):
-            own, first = first[:, : state[name].shape[1]], first[:, state[name].shape[1] :]
-            state = state | ({name: state[name].float() + own.float()} if own.shape[1] else {})
+            position, first = first[:, : state[name].shape[1]], first[:, state[name].shape[1] :]
+            state = state | ({name: state[name].float() + position.float()} if position.shape[1] else {})
     first = F.pad(first[:, :here], (0, 0, 0, max(here - there, 0)))
     patches = resample_positions(patches.unflatten(1, old), new, way).flatten(1, 2)
     return state | {"pos_embed": torch.cat([first, patches], dim=1)}

@@ -118,7 +118,7 @@ class BackboneSpec:
 
 
 _HINTS = get_type_hints(BackboneSpec)
-FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
+SPEC_FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
 
 
 def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any) -> BackboneSpec:
@@ -134,21 +134,21 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         UsageError: an unknown name, key or value, with the nearest known ones.
     """
     title, values, folder, where = _read_source(name)
-    given, given_files = _check_fields(overrides, f"backbone {title}", None)
-    replaced = given.keys() & {*user_code.USER_PARTS}
+    replacements, given_files = _check_fields(overrides, f"backbone {title}", None)
+    replaced = replacements.keys() & {*user_code.USER_PARTS}
     values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where, folder)
     files |= given_files
-    chosen = values | given
+    chosen = values | replacements
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
-    if "weights" in given:  # the configuration's statistics of pixels are those of other weights
-        of_export = {"mean", "std"} & exported.keys() - given.keys()
+    if "weights" in replacements:  # the configuration's statistics of pixels are those of other weights
+        of_export = {"mean", "std"} & exported.keys() - replacements.keys()
         chosen = {key: value for key, value in chosen.items() if key not in of_export}
-    if given.get("load") == "partial" and values.get("load") != "partial":
+    if replacements.get("load") == "partial" and values.get("load") != "partial":
         # the flag asks for the weights: their parts stay, unless a flag of its own asks for another kind
-        parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS} - given.keys()
-        kept = {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
-        chosen = {key: value for key, value in chosen.items() if key not in kept}
-        files = {part: sha for part, sha in files.items() if part not in kept}
+        parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS} - replacements.keys()
+        parts_of_export = {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
+        chosen = {key: value for key, value in chosen.items() if key not in parts_of_export}
+        files = {part: sha for part, sha in files.items() if part not in parts_of_export}
     if "arch" not in chosen and not has_kept():  # else it was rejected
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.default_fields(chosen["arch"])
@@ -161,13 +161,13 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
 
 def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     """Return the same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
-    given, files = _check_fields(overrides, f"backbone {spec.name}", None)
-    if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
-        given.setdefault("qk_norm", None)
-    if "arch" in given:
-        given.setdefault("pos_embed_interp", None)
-    files = {part: sha for part, sha in spec.files.items() if part not in given} | files
-    return _with_defaults(replace(spec, **given, files=files))
+    replacements, files = _check_fields(overrides, f"backbone {spec.name}", None)
+    if "attention" in replacements and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
+        replacements.setdefault("qk_norm", None)
+    if "arch" in replacements:
+        replacements.setdefault("pos_embed_interp", None)
+    files = {part: sha for part, sha in spec.files.items() if part not in replacements} | files
+    return _with_defaults(replace(spec, **replacements, files=files))
 
 
 def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
@@ -225,10 +225,10 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
     Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset; not
     of random weights that the configuration asks for (`asked`).
     """
-    named, exported = values.get("weights"), f"weights/{name}"
-    if named in (None, "config"):
+    weights, exported = values.get("weights"), f"weights/{name}"
+    if weights in (None, "config"):
         return values | {"weights": exported}
-    if (named == "random" and asked) or not str(named).startswith(("timm", "hf-hub:", "random")):
+    if (weights == "random" and asked) or not str(weights).startswith(("timm", "hf-hub:", "random")):
         return values
     facts = exports.pretraining_facts(Path([*exports.seed_exports(exported), exported][0]))
     real = facts and not facts.get("smoke") and facts.get("subset") is None
@@ -240,8 +240,10 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
     checked, files = {}, {}
     for key, value in values.items():
         with kept(), errors_naming(where):
-            if key not in FIELDS:
-                raise UsageError(f"unknown key '{key}'{did_you_mean(key, FIELDS)} (known: {', '.join(FIELDS)})")
+            if key not in SPEC_FIELDS:
+                raise UsageError(
+                    f"unknown key '{key}'{did_you_mean(key, SPEC_FIELDS)} (known: {', '.join(SPEC_FIELDS)})"
+                )
             if value is None or (key, value) == ("weights", "config"):
                 continue
             try:
@@ -346,8 +348,8 @@ def with_statistics(spec: BackboneSpec, defaults: dict[str, Any]) -> BackboneSpe
     values: dict[str, Any] = {key: getattr(spec, key) or defaults.get(key) for key in ("mean", "std")}
     for key, value in values.items():
         if value and len(value) not in (1, 3, spec.in_chans):
-            given = f"{len(value)} value(s), but images have {spec.in_chans} channel(s)"
-            raise UsageError(f"`{key}: {list(value)}`: {given}")
+            count = f"{len(value)} value(s), but images have {spec.in_chans} channel(s)"
+            raise UsageError(f"`{key}: {list(value)}`: {count}")
         if value and len(value) != spec.in_chans:
             values[key] = (sum(value) / len(value),) * spec.in_chans
     return replace(spec, **values)

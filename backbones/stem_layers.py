@@ -15,7 +15,7 @@ from timm.layers.format import nchw_to
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from backbones.initialisation import contract, described, make_on, make_users
+from backbones.initialisation import contract, make_on, make_users, shape_or_type
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stems import ConvLayer, find_stem
 from transfer.core import user_code
@@ -106,13 +106,13 @@ class StemEmbed(PatchEmbed):
         maps = self.post(self.proj(self.conv(x)))
         expected = [images.shape[0], self.embed_dim, height // rows, width // columns]
         if self.user and list(getattr(maps, "shape", ())) != expected:
-            fault = f"got {described(maps)} instead of {expected} for {described(images)}"
+            fault = f"got {shape_or_type(maps)} instead of {expected} for {shape_or_type(images)}"
             raise UserError(f"{contract('stem', self.user)}; {fault}")
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         return self.norm(tokens)
 
 
-def register(
+def register_archs(
     model: type[nn.Module],
     sizes: dict[str, dict[str, Any]],
     filter_state: Callable[..., dict[str, Tensor]],

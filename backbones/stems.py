@@ -10,7 +10,7 @@ are those of the paper, which does not say whether convolutions without a norm h
 import math
 import re
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, unknown
@@ -34,9 +34,9 @@ STEMS: dict[str, str] = {
     "xiao": "4Conv+4BN+4ReLU+1Proj@2,2,2,2,1@k3,3,3,3,1@wD/8,D/4,D/2,D",
 }
 
-NORMS = ("BN", "LN", "IBN")
+STEM_NORMS = ("BN", "LN", "IBN")
 ACTIVATIONS = ("ReLU", "GELU", "SReLU")
-COMPONENTS = ("Conv", *NORMS, *ACTIVATIONS, "Proj")
+STEM_COMPONENTS = ("Conv", *STEM_NORMS, *ACTIVATIONS, "Proj")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StemSpec:
         for letter, values in (("", self.strides), ("k", self.kernels), ("w", self.widths)):
             if values:
                 text += "@" + letter + ",".join(map(str, values))
-        return text + "@bias" * self.bias
+        return f"{text}@bias" if self.bias else text
 
     def sized(self, patch: int) -> "StemSpec":
         """Return the canonical form at a patch size: strides filled in, kernels and widths that are the defaults left
@@ -91,8 +91,8 @@ class StemSpec:
         convs = len(self.norms) - 1
         strides = self.strides or ((2, *[1] * (convs - 1), patch // 2) if convs else (patch,))
         if (product := math.prod(strides)) != patch:
-            given = ",".join(map(str, strides))
-            raise UsageError(f"stem '{self}': the strides {given} multiply to {product}, not to the patch size {patch}")
+            text = ",".join(map(str, strides))
+            raise UsageError(f"stem '{self}': the strides {text} multiply to {product}, not to the patch size {patch}")
         kernels = () if self.kernels == _default_kernels(convs, patch) else self.kernels
         widths = () if self.widths == ("64",) * convs else self.widths
         return replace(self, strides=strides, kernels=kernels, widths=widths)
@@ -123,22 +123,22 @@ def find_stem(text: str) -> StemSpec:
         UsageError: neither.
     """
     if text in STEMS:
-        return parse(STEMS[text])
-    if re.search(r"[+@]", text) or re.fullmatch(rf"\d*({'|'.join(COMPONENTS)})", text):
-        return parse(text)
+        return parse_stem(STEMS[text])
+    if re.search(r"[+@]", text) or re.fullmatch(rf"\d*({'|'.join(STEM_COMPONENTS)})", text):
+        return parse_stem(text)
     strings = "a component string such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8"
     raise unknown("stem", text, STEMS, f"; or {strings}; or path/to/file.py:Name")
 
 
-def parse(text: str) -> StemSpec:
-    """Read a component string; `parse(str(stem)) == stem`.
+def parse_stem(text: str) -> StemSpec:
+    """Read a component string; `parse_stem(str(stem)) == stem`.
 
     Raises:
         UsageError: with the place of what does not parse.
     """
     body, *suffixes = text.split("@")
     names = _components(text, body)
-    norm, activation = "|".join(NORMS), "|".join(ACTIVATIONS)
+    norm, activation = "|".join(STEM_NORMS), "|".join(ACTIVATIONS)
     form = rf"((?:Conv )*)((?:(?:{norm}) )*)((?:(?:{activation}) )*)Proj ((?:(?:{norm}) )?)((?:(?:{activation}) )?)"
     match = re.fullmatch(form, "".join(f"{name} " for name in names))
     before, norms, activations, *after = [part.split() for part in match.groups()] if match else [[]] * 5
@@ -159,11 +159,11 @@ def _components(text: str, body: str) -> list[str]:
     names: list[str] = []
     for word in body.split("+"):
         match = re.fullmatch(r"\s*([1-9]\d?)?([A-Za-z]+)\s*", word)
-        if not match or match[2] not in COMPONENTS:
-            near = did_you_mean(match[2] if match else word, COMPONENTS)
+        if not match or match[2] not in STEM_COMPONENTS:
+            near = did_you_mean(match[2] if match else word, STEM_COMPONENTS)
             fault = f"'{word}' is not a count and a component such as 3Conv{near}"
-            raise UsageError(f"stem '{text}': {fault} (known: {', '.join(COMPONENTS)})")
-        names += [match[2]] * int(match[1] or 1)
+            raise UsageError(f"stem '{text}': {fault} (known: {', '.join(STEM_COMPONENTS)})")
+        names.extend(repeat(match[2], int(match[1] or 1)))
     return names
 
 

@@ -153,11 +153,9 @@ def _head(learner: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
     """Return the tensors of a learner that no export of its backbone holds, by name."""
     prefix = next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
     names = _exported_names(backbone.model)
-    return {
-        name: value
-        for name, value in learner.state_dict().items()
-        if isinstance(value, Tensor) and not (name.startswith(prefix) and names[name.removeprefix(prefix)])
-    }
+    exported = {f"{prefix}{name}" for name in names if names[name]}
+    tensors = {name: value for name, value in learner.state_dict().items() if isinstance(value, Tensor)}
+    return {name: value for name, value in tensors.items() if name not in exported}
 
 
 def _exported_names(model: nn.Module) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, make_users, reset_parts
 from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
 from backbones.spec import default_qk_norm
-from backbones.stem_layers import StemEmbed, register
+from backbones.stem_layers import StemEmbed, register_archs
 from backbones.token_shards import Shards
 from backbones.weights.classifier import SEPARATE_HEAD
 from backbones.weights.export import export
@@ -174,7 +174,7 @@ def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
     return fit_positions(state, model, source_grid(state, model, size))
 
 
-register(
+register_archs(
     ViT,
     {name: {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads} for name, arch in VITS.items()},
     _filter_state,

@@ -4,6 +4,7 @@ Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D c
 """
 
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from backbones.archs import VOLOS, VOLOArch
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
 from backbones.positions import fit_positions, resample_positions, source_grid
-from backbones.stem_layers import StemEmbed, register
+from backbones.stem_layers import StemEmbed, register_archs
 
 __all__ = ["VOLO"]
 
@@ -67,8 +68,8 @@ class VOLO(TimmVOLO):
         self.patch_embed = StemEmbed(stem, embed_dim=embed_dims[0], flatten=False, strict_img_size=False, **shared)
         for block in self._blocks_with_chosen_ffn():
             widths = block.mlp.fc1.in_features, block.mlp.fc1.out_features
-            made = make_on(device, dtype, partial(make_ffn, ffn, *widths))
-            block.mlp = made if isinstance(made, Mlp | ConvFFN) else FlattenedFFN(made)
+            layer = make_on(device, dtype, partial(make_ffn, ffn, *widths))
+            block.mlp = layer if isinstance(layer, Mlp | ConvFFN) else FlattenedFFN(layer)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
@@ -86,7 +87,7 @@ class VOLO(TimmVOLO):
 
     def _blocks_with_chosen_ffn(self) -> list[Any]:
         stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
-        return [block for stage in (*stages, self.post_network) for block in stage if isinstance(block, FFN_REPLACED)]
+        return [block for block in chain(*stages, self.post_network or ()) if isinstance(block, FFN_REPLACED)]
 
     def forward_tokens(self, x: Tensor) -> Tensor:
         """Map the stem's [B, 2h, 2w, D'] to tokens [B, N, D] before the class attention."""
@@ -196,7 +197,7 @@ def _sizes(arch: VOLOArch) -> dict[str, Any]:
     return {**sizes, "downsamples": first, "outlook_attention": first}
 
 
-register(
+register_archs(
     VOLO,
     {name: _sizes(arch) for name, arch in VOLOS.items()},
     _filter_state,

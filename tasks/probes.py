@@ -16,9 +16,9 @@ from backbones.pretrain.accuracy import weighted_knn
 
 BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""
-EPSILON = 1e-5
+STD_EPSILON = 1e-5
 """Constant that is added to the standard deviations."""
-ROWS = 1024
+PREDICTED_ROWS = 1024
 """Number of samples that are predicted at a time."""
 ITERATIONS = 1000
 """Largest number of iterations of a fit of logistic regression."""
@@ -37,7 +37,7 @@ class Fitted(Protocol):
 def statistics(features: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean [D] and population standard deviation + 1e-5 [D] of features [M, D], in float64."""
     exact = features.double()
-    return exact.mean(0), exact.std(0, correction=0) + EPSILON
+    return exact.mean(0), exact.std(0, correction=0) + STD_EPSILON
 
 
 def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ class LeastSquares:
     def predict(self, features: Tensor, strength: float) -> Tensor:
         """Return the class [N] with the highest output for features [N, D]; `strength` is l2."""
         weights = self.weights(strength)
-        return torch.cat([(self._with_bias(rows) @ weights).argmax(1) for rows in features.split(ROWS)])
+        return torch.cat([(self._with_bias(rows) @ weights).argmax(1) for rows in features.split(PREDICTED_ROWS)])
 
     def _with_bias(self, features: Tensor) -> Tensor:
         # in one block of memory: features may take most of what there is
@@ -134,7 +134,7 @@ class Logistic:
         with warnings.catch_warnings(record=True, action="always", category=ConvergenceWarning) as raised:
             model.fit(self.x, self.labels)
         self.unconverged += any(issubclass(warning.category, ConvergenceWarning) for warning in raised)
-        parts = [torch.from_numpy(model.predict(self._standardised(rows))) for rows in features.split(ROWS)]
+        parts = [torch.from_numpy(model.predict(self._standardised(rows))) for rows in features.split(PREDICTED_ROWS)]
         return torch.cat(parts).to(features.device)
 
     def _standardised(self, features: Tensor) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES)
+INCLUDED = re.compile(r"^--8<--\n(configs/.*)\n--8<--$", re.MULTILINE)
 # Words in capitals stand for something of the reader's, in the text; such a line is no command yet.
 PLACEHOLDER = re.compile(r"^(NAME|TASK|RECIPE|FILE|SWEEP|TIER|P|T)$")
 
@@ -22,8 +23,9 @@ def prose(name: str) -> str:
 
 
 def blocks(name: str, language: str) -> list[str]:
-    """Return the fenced blocks of a language, without their indentation."""
-    fenced = re.findall(rf"^( *)```{language}\n(.*?)^\1```", read(name), re.MULTILINE | re.DOTALL)
+    """Return the fenced blocks of a language, without their indentation, and with the files that they include."""
+    text = INCLUDED.sub(lambda found: read(found[1]).rstrip("\n"), read(name))
+    fenced = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in fenced]
 
 
@@ -39,7 +41,7 @@ def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
     lines += re.findall(r"`([^`\n]*)`", prose(name))
     parsed = []
     for line in lines:
-        match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|predict|features|doctor)( .*)?$", line)
+        match = re.search(r"-m transfer\.(run|pretrain|sweep|report|verify|predict|features|doctor|new)( .*)?$", line)
         if match is None:
             continue
         arguments = tuple(shlex.split((match[2] or "").partition(" > ")[0], comments=True))

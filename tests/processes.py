@@ -20,17 +20,11 @@ import torch
 
 from transfer.core.process import INTERRUPTED, Ranks
 from transfer.engine import dist
+from transfer.launch import fork_server
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
 """Of a process that `subprocess` starts: no rank of a job that runs the tests."""
-PRELOADED = [
-    "timm",
-    "backbones.pretrain.dino.training",
-    "backbones.pretrain.supervised.training",
-    "tasks.fewshot.scoring",
-    "tasks.reid.training",
-]
-PRELOADED += ["transfer.pretrain", "transfer.evaluation.evaluator", "transfer.run"]
+PRELOADED = [*fork_server.PRELOADED, "transfer.run"]
 assert all(map(importlib.util.find_spec, PRELOADED)), "the server would leave out what it cannot import, and be slow"
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(PRELOADED)

@@ -20,9 +20,9 @@ import transfer
 from backbones.weights.export import CARD, write_tensors
 from transfer.core import exports
 from transfer.core.files import file_sha256, folder_replacement
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.card import model_card
-from transfer.verify.bundle import PLACES, bundle, unpacked, without_paths
+from transfer.verify.bundle import PLACE_OPTIONS, bundle, unpacked, without_paths
 
 ABOUT = """
 ## Shipped with vit-transfer
@@ -34,7 +34,7 @@ seconds, not for results: {params:.1f} million parameters, trained for {epochs} 
 """
 
 
-def ship(run: Run, name: str, into: Path = exports.SHIPPED) -> Path:
+def ship(run: StoredRun, name: str, into: Path = exports.SHIPPED_WEIGHTS) -> Path:
     """Write the folder of shipped weights and return it. Raises UserError for a run that `verify` would not accept."""
     record = without_paths(run.record)
     with folder_replacement(into / name) as new:
@@ -51,7 +51,7 @@ def ship(run: Run, name: str, into: Path = exports.SHIPPED) -> Path:
         write_tensors(rounded, export / exports.WEIGHTS)
         shutil.copymode(export / exports.CONFIG, export / exports.WEIGHTS)
         facts = exports.pretraining_facts(export)
-        facts["options"] = {key: value for key, value in facts["options"].items() if key not in PLACES}
+        facts["options"] = {key: value for key, value in facts["options"].items() if key not in PLACE_OPTIONS}
         facts[exports.SUMS] = {key: file_sha256(export / key) for key in facts[exports.SUMS]}
         (export / exports.PRETRAIN).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         named = replace(run.record, backbone=run.record.backbone | {"name": name})
@@ -62,7 +62,7 @@ def ship(run: Run, name: str, into: Path = exports.SHIPPED) -> Path:
             export=record.export,
             **{key: record.options[key] for key in ("size", "epochs")},
         )
-        (export / CARD).write_text(model_card(Run(run.folder, named)) + about, encoding="utf-8")
+        (export / CARD).write_text(model_card(StoredRun(run.folder, named)) + about, encoding="utf-8")
     return into / name
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.__main__ import BENCHMARKS
-from tests.documents import DOCUMENTS, ROOT, blocks, prose, read
+from tests.documents import DOCUMENTS, PAGES, ROOT, blocks, prose, read
+from tests.tables import written
 from tests.test_imports import ROOMS, docstring
 from transfer import api
+from transfer.data.layouts import FORMATS
 
 CODE = ("transfer", "tasks", "backbones", "configs", "tests", "docs")
 
@@ -71,6 +73,21 @@ def test_a_page_begins_with_a_paragraph(name: str) -> None:
     assert re.match(r'[A-Z`"]', first), first  # a paragraph before commands, tables and headings
 
 
+GUIDE = [name for name in PAGES if name.startswith(("docs/guide/", "docs/concepts/"))]
+TEXTS = [name for name in PAGES if not name.startswith("docs/studies/")]
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_a_page_has_an_example_before_its_second_section(name: str) -> None:
+    assert "\n```" in "\n## ".join(read(name).split("\n## ")[:2])
+
+
+@pytest.mark.parametrize("name", ["README.md", *TEXTS])
+def test_lines_of_text_have_at_most_120_characters(name: str) -> None:
+    lines = [line for line in prose(name).splitlines() if not line.startswith(("|", "<!--", "!["))]
+    assert [line for line in lines if len(line) > 120] == []
+
+
 def test_examples_import_public_names_alone() -> None:
     text = "\n".join(block for name in DOCUMENTS for block in blocks(name, "python"))
     modules = re.findall(r"^ *(?:from|import) ((?:transfer|backbones|tasks)\b[\w.]*)", text, re.MULTILINE)
@@ -83,6 +100,18 @@ def test_examples_import_public_names_alone() -> None:
 def test_the_table_of_rooms_is_that_of_the_tree() -> None:
     said = {room: " ".join(docstring(room).split()).partition(". ")[0].rstrip(".") for room in ROOMS}
     assert "\n".join(f"| `{room}/` | {text} |" for room, text in said.items()) in read("docs/architecture.md")
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "<!-- keys of " in read(name)])
+def test_tables_of_keys_are_those_of_the_code(name: str) -> None:
+    assert read(name) == written(read(name)), "run `python -m tests.tables`"
+
+
+def test_every_key_of_a_dataset_has_a_meaning() -> None:
+    keys = {key for layout in FORMATS.values() for key in layout.keys} - {"generator"}  # of the bundled sets
+    text = read("docs/guide/dataset-yaml.md")
+    assert not [key for key in keys if f"`{key}`" not in text]
+    assert not [format for format in FORMATS if f"`{format}`" not in text and format != "coco"]
 
 
 def test_every_benchmark_that_the_guide_cites_is_there() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
-from transfer import pretrain, run
-from transfer.core.settings import parse
+from transfer import new, pretrain, run
+from transfer.core.settings import parse_flags
 from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, GpuOptions
@@ -26,11 +26,13 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "report": report.main,
     "verify": verify.main,
     "predict": predict.main,
+    "new": new.main,
 }
 OPTIONS = {
     "report": None,
     "verify": verify.VerifyOptions,
     "predict": predict.PredictOptions,
+    "new": new.NewOptions,
     "doctor": doctor.DataOptions,
 }
 DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions, "gpu": GpuOptions}
@@ -71,12 +73,12 @@ def test_a_command_is_understood(module: str, arguments: tuple[str, ...], tmp_pa
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
     words, options = list(arguments), OPTIONS[module]
     if module == "report":
-        name, words = report.command(words)
-        options = report.COMMANDS[name]
+        name, words = report.named_command(words)
+        options = report.COMMAND_OPTIONS[name]
     elif module == "doctor":
         name = words.pop(0)
         options = DOCTOR[name] if name != "data" else options
-    parse(options, words, prog=f"python -m transfer.{module}")
+    parse_flags(options, words, prog=f"python -m transfer.{module}")
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +86,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for text in texts if not re.search(r" -m tests\.|pip ", text)]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",),
+             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMAND_OPTIONS,), "verify": ("runs",),
              "predict": ("run",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):

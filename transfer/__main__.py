@@ -15,6 +15,7 @@ USAGE = """usage: python -m transfer.COMMAND --help
   predict    use what a run trained on new images
   verify     check that records are unchanged and give their scores
   doctor     check this machine, datasets and backbones; measure speed
+  new        write a stem, attention or task of your own, with a test
 
 --list [KIND] lists names: tasks, recipes, backbones, weights, datasets, stems, attentions, ffns, detectors, sweeps,
 steps.
@@ -22,7 +23,7 @@ steps.
 
 
 COMMANDS = {
-    **{name: f"transfer.{name}" for name in ("run", "pretrain")},
+    **{name: f"transfer.{name}" for name in ("run", "pretrain", "new")},
     **{name: f"transfer.{name}.__main__" for name in ("sweep", "report", "predict", "verify", "doctor")},
 }
 """Command -> the module of its `main`."""

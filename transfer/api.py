@@ -14,6 +14,7 @@ from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_reci
 from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError
 from transfer.core.lazy import lazy_names
+from transfer.core.machine_errors import missing_packages_named
 from transfer.runs import RunSet, runs_of
 from transfer.task import Metric, Task
 
@@ -69,6 +70,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@missing_packages_named()
 def evaluate(
     task: str, *, backbone: "BackboneArgument", name: str | None = None, progress: bool = True, **options: Any
 ) -> RunSet:
@@ -102,6 +104,7 @@ def evaluate(
     return _execute(command, loaded, progress)
 
 
+@missing_packages_named()
 def pretrain(
     recipe: str | Path, *, backbone: "BackboneArgument", name: str | None = None, progress: bool = True, **options: Any
 ) -> RunSet:
@@ -136,8 +139,8 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
     if isinstance(backbone, str | Path):
         return {"backbone": str(backbone), **options}
     called = name or str(getattr(backbone, "__name__", type(backbone).__name__))
-    live_modules.register(called, backbone)
-    return {"backbone": f"{live_modules.PREFIX}{called}", **options}
+    live_modules.register_module(called, backbone)
+    return {"backbone": f"{live_modules.LIVE_PREFIX}{called}", **options}
 
 
 def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any], run: type[RunOptions]) -> Command:

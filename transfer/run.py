@@ -107,10 +107,10 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "li
         UserError: flags without effect, options that the task or the backbone cannot have, or missing inputs; one error
             names all of them.
     """
-    from transfer.evaluation.preflight import check_datasets
+    from transfer.evaluation.preflight import check_dataset_names
 
     with errors_together(join=True):
-        check_datasets(command, task)
+        check_dataset_names(command, task)
         commands = each_weights(command, task.from_scratch)
         inputs = [_checked_inputs(one, task) for one in commands]
     if say and ranks_from_environment().first:

@@ -2,6 +2,7 @@
 frame, a table or a file. Imports no torch.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from transfer.report.tables.table import Table
 
 
-class Run(store.Run):
+class Run(store.StoredRun):
     """A finished run.
 
     Attributes:
@@ -129,7 +130,7 @@ class Run(store.Run):
             raise UserError(f"{self.folder / OUTCOMES}: {error}") from None
 
 
-class RunSet(run_set.RunSet):
+class RunSet(run_set.StoredRuns):
     """Finished runs in order, with what the folder's other runs say of them (the trainings behind their weights)."""
 
     def __iter__(self) -> Iterator[Run]:
@@ -154,7 +155,7 @@ class RunSet(run_set.RunSet):
 
     def __repr__(self) -> str:
         """Return how many runs of which tasks there are."""
-        counts = {task: sum(record.task == task for record in self.records) for task in self.tasks}
+        counts = Counter(record.task for record in self.records)
         text = ", ".join(f"{count} {visible(task)}" for task, count in counts.items())
         return f"<RunSet of {len(self)}: {text or 'no runs'}>"
 
@@ -169,18 +170,15 @@ class RunSet(run_set.RunSet):
             UsageError: no run has a field of this name.
         """
         check_fields(values, self.records, self.exports)
-        wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
 
-        def keep(record: Record) -> bool:
-            return all(
-                any(has_value(record, name, str(value), self.exports) for value in choices)
-                for name, choices in wanted.items()
-            )
+        def has_one(record: Record, name: str, value: Any) -> bool:
+            choices = value if isinstance(value, list | tuple | set) else [value]
+            return any(has_value(record, name, str(choice), self.exports) for choice in choices)
 
-        return self.where(keep)
+        return self.where(lambda record: all(has_one(record, *item) for item in values.items()))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.COLUMNS`."""
+        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.FRAME_COLUMNS`."""
         from transfer.records.run_set import frame_of_runs
 
         return frame_of_runs(self)
@@ -231,7 +229,7 @@ def load(*folders: Path | str) -> RunSet:
     """
     import warnings
 
-    runs, problems = store.runs_in(Path(with_home(str(one))) for one in folders or ("runs",))
+    runs, problems = store.runs_in(Path(with_home(str(folder))) for folder in folders or ("runs",))
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return RunSet.of(runs)
@@ -241,17 +239,10 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     """Return the runs of these records, among all runs of their folder."""
     folder = store.Store(out)
     known, _ = folder.runs()
-    return RunSet.of((store.Run(folder.folder(record.run_id), record) for record in records), known)
+    return RunSet.of((store.StoredRun(folder.folder(record.run_id), record) for record in records), known)
 
 
-def compare(
-    runs: RunSet,
-    field: str,
-    a: Any,
-    b: Any,
-    *,
-    margin: float | None = None,
-) -> "Table":
+def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
 
     Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far
@@ -292,9 +283,9 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
     Raises:
         UsageError: no run has the field, or one of the values.
     """
-    from transfer.comparison.pairing import match
+    from transfer.comparison.pairing import match_runs
     from transfer.measure.steps import cost_ratios
     from transfer.report.tables.costs import ratio_table
 
     variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
-    return ratio_table(match(variants, runs.exports).matches, cost_ratios())
+    return ratio_table(match_runs(variants, runs.exports).matches, cost_ratios())

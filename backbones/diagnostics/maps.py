@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import to_pil_image
 
 from backbones.backbone import Backbone
-from backbones.diagnostics.recorder import weights_shown, why_no_weights
+from backbones.diagnostics.recorder import weights_shown, why_no_attention_weights
 from transfer.core.pictures import file_name
 
-COLORS = ("#000004", "#fcffa4", "#bb3754")
+HEAT_COLORS = ("#000004", "#fcffa4", "#bb3754")
 SHARE = 0.65
 """Of the map where it is blended with the image."""
 
@@ -37,7 +37,7 @@ def token_maps(
     """
     attention = getattr([*getattr(backbone.model, "blocks", [None])][-1], "attn", None)
     received: list[Tensor] = []
-    with nullcontext() if why_no_weights(attention) else weights_shown(attention, received.append):
+    with nullcontext() if why_no_attention_weights(attention) else weights_shown(attention, received.append):
         tokens = (maps_of(images) if maps_of else backbone.maps(images, [-1]))[-1].float()
     maps = {"similarity": nn.functional.cosine_similarity(tokens, tokens.mean((2, 3), keepdim=True), dim=1)}
     prefix = received[-1].shape[-1] - tokens[0, 0].numel() if received else -1
@@ -55,4 +55,4 @@ def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) 
         shares = (rows - rows.min()) / (rows.max() - rows.min()).clamp(min=1e-12)
         shown = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
         file = folder / f"{file_name(name)}.{kind}.png"
-        Image.blend(image, ImageOps.colorize(shown, *COLORS), SHARE).save(file)
+        Image.blend(image, ImageOps.colorize(shown, *HEAT_COLORS), SHARE).save(file)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from backbones.attention import ATTENTIONS, Attention, UserAttention
-from backbones.backbone import Backbone, create
+from backbones.backbone import CPU_BATCH, Backbone, create
 from backbones.diagnostics import statistics
 from backbones.diagnostics.hook_points import HookPoint, find_hook_points
 from backbones.diagnostics.stem import stem_facts
@@ -103,7 +104,7 @@ def attention_weights(attention: Any, x: Tensor, image_tokens: int | None = None
 
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
-CHUNK = 2**24
+CONVERTED_VALUES = 2**24
 """Largest number of values converted to float64 at a time."""
 
 
@@ -170,14 +171,14 @@ class Recorder:
         hooks.enter_context(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)))
 
     def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
-        reasons = grouped_by(blocks, lambda block: why_no_weights(getattr(block.module, "attn", None)))
+        reasons = grouped_by(blocks, lambda block: why_no_attention_weights(getattr(block.module, "attn", None)))
         for block in reasons.pop("", []):
             hooks.enter_context(weights_shown(block.module.attn, partial(show, block.name)))
         for reason, without in reasons.items():
             self.missing.append(f"attention weights of {', '.join(block.name for block in without)}: {reason}")
 
 
-def why_no_weights(attention: Any) -> str:
+def why_no_attention_weights(attention: Any) -> str:
     """Return why an attention's weights cannot be computed; empty when they can."""
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
@@ -189,15 +190,12 @@ def why_no_weights(attention: Any) -> str:
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return `function` of x [B, ...], called with at most `CHUNK` numbers at a time."""
-    images = max(CHUNK // max(x[0].numel(), 1), 1)
+    """Return `function` of x [B, ...], called with at most `CONVERTED_VALUES` numbers at a time."""
+    images = max(CONVERTED_VALUES // max(x[0].numel(), 1), 1)
     return torch.cat([function(chunk) for chunk in x.split(images)])
 
 
-CPU_BATCH = 16
-
-
-def evenly(images: int, total: int) -> NDArray[Any]:
+def spaced_places(images: int, total: int) -> NDArray[Any]:
     """Return the places of `images` images, evenly spaced in a list of `total`."""
     return np.arange(images) * total // images
 
@@ -219,10 +217,9 @@ def observe(
 
 IMAGES = 64
 """Number of images measured, evenly spaced in the validation split, or in the training split without one."""
-PER_CHANNEL = ("scale", "shift", "penalty")
 
 
-def check_backbone(spec: BackboneSpec, size: int) -> None:
+def check_hook_points(spec: BackboneSpec, size: int) -> None:
     """Raise UsageError for a backbone whose hook points are not known."""
     find_hook_points(create(spec, img_size=size, weights="random", load="strict"))
 
@@ -249,7 +246,7 @@ class TokenWatch:
         if data.val is None:
             context.note(f"{data.name} has no validation split: tokens are measured on training images")
         view = SplitDataset(split, view_of(options), preload=False)
-        self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
+        self.images = Subset(view, spaced_places(min(IMAGES, len(split)), len(split)).tolist())
 
     def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
         """Return `layers`, `attention` and `stem` as in the details of task `tokens`, without per-channel values."""
@@ -260,14 +257,17 @@ class TokenWatch:
         with torch.inference_mode(), self.context.scoring():
             stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
         if last := stem["last_activation"]:
-            last = {name: value for name, value in last.items() if name not in PER_CHANNEL}
-            readings = last["weights"]
-            last["weights"] = [{name: of[name] for name in of if name != "norm"} for of in readings]
+            last = _without_channels(last) | {"weights": [*map(_without_channels, last["weights"])]}
         return {
             "layers": statistics.layer_facts(recorder.layers, places),
             "attention": statistics.attention_facts(recorder.attentions, attentions),
             "stem": {"norms": stem["norms"], "last_activation": last},
         }
+
+
+def _without_channels(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts without the lists that have a value for each channel."""
+    return {name: value for name, value in facts.items() if not isinstance(value, list)}
 
 
 class BlockWatch:
@@ -281,10 +281,10 @@ class BlockWatch:
     """
 
     def __init__(self, learner: Learner) -> None:
-        averages = {part for average, _ in learner.averages() for part in average.modules()}
-        trained = (part for part in learner.modules() if isinstance(part, Backbone) and part not in averages)
+        averages = {*chain.from_iterable(average.modules() for average, _ in learner.averages())}
+        backbones = [part for part in learner.modules() if isinstance(part, Backbone)]
         with errors_naming("--watch blocks"):
-            if (backbone := next(trained, None)) is None:
+            if (backbone := next((part for part in backbones if part not in averages), None)) is None:
                 raise UsageError(f"{type(learner).__name__} trains no backbone; leave it out")
             points = find_hook_points(backbone)
         self.blocks = {point.name: point.module for point in points if point.kind in WITH_ATTENTION}

@@ -138,7 +138,8 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> T
     """
     q, k, v = checked_inputs(q, k, v)
     short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024
-    if short and not torch.is_inference_mode_enabled():  # asked last: the question breaks a compiled graph
+    if short and (torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()):
+        # a compiled graph, which the second question would break, trains
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
         # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
         with without_autocast(q):

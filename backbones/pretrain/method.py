@@ -21,7 +21,7 @@ from transfer.engine.options import FitOptions
 from transfer.engine.outcome import EXPORT_RULE, above_chance, judge_export, rule_of
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Scores
-from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
+from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for, image_ops_for
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -125,15 +125,15 @@ class PretrainingMethod(Task):
         return open_classification(spec, root, **chosen)
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
-        """Return a batch size that fits a small training split."""
-        return batch_for(len(dataset.train or ()), options)
+        """Return a batch size that fits a small training split, and image operations for the user's own images."""
+        return batch_for(len(dataset.train or ()), options) | image_ops_for(dataset, options)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
         if self.tokens_at:
-            from backbones.diagnostics.recorder import check_backbone
+            from backbones.diagnostics.recorder import check_hook_points
 
-            check_backbone(spec, options.size)
+            check_hook_points(spec, options.size)
         super().check(spec, dataset, options, context)
 
     def execute(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> Result:

@@ -51,9 +51,10 @@ class Head:
 
     def classes_in(self, state: Mapping[str, Tensor]) -> int:
         """Return C of the classifier among the tensors of a file; 0 if it is missing or incomplete."""
-        found = sorted(self.names & state.keys())
-        weights = [state[name] for name in found if name.endswith("weight") and state[name].ndim > 1]
-        return len(weights[0]) if weights and len(found) == len(self.names) else 0
+        if not self.names <= state.keys():
+            return 0
+        weights = [state[name] for name in sorted(self.names) if name.endswith("weight")]
+        return next((len(weight) for weight in weights if weight.ndim > 1), 0)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load the classifier's tensors of a file into the layer beside the model."""

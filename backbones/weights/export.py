@@ -33,7 +33,7 @@ _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False,
 _TIMM_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "area": "box"}
 
 
-def described(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
+def exported_config(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the `config.json` of a model.
 
     Args:
@@ -47,18 +47,18 @@ def described(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[
     if size is not None:
         images["input_size"] = (spec.in_chans if spec is not None else getattr(model, "in_chans", 3), *size)
     name = spec.arch if spec is not None else type(model).__name__
-    own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
+    base = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
     if is_in_file(name):
         arguments = {"arch": name, "in_chans": spec.in_chans}
         built = {"architecture": exports.USERS_MODEL, "model_args": arguments}
-        return own | built | {exports.IMPORT: exports.REGISTRATION}
+        return base | built | {exports.IMPORT: exports.REGISTRATION}
     if not exports.is_of_timm(model):
-        return own
+        return base
     with tempfile.TemporaryDirectory() as folder:
         save_config_for_hf(model, f"{folder}/config.json", data_config=images)
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
     if is_live(name) and not _rebuilds(model, config):
-        return own
+        return base
     for name in _OF_RELEASE if spec is not None and spec.weights == "random" else ("tag",):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
@@ -88,7 +88,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     if any((getattr(spec, name) or False) != value and getattr(spec, name) != value for name, value in _PLAIN.items()):
         return {}
     arch, arguments = VITS[spec.arch], config.get("model_args", {})
-    given = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
+    kept_arguments = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
     sizes = {
         "patch_size": spec.patch,
         "embed_dim": arch.dim,
@@ -98,7 +98,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     pooling = {"global_pool": POOLS[spec.pool or "cls"], "class_token": spec.pool != "gap"}
     others = {"no_embed_class": not spec.cls_pos_embed, "fc_norm": False, "dynamic_img_size": True}
     name = f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224"
-    return {"architecture": name, "model_args": {**given, **sizes, **pooling, **others}}
+    return {"architecture": name, "model_args": {**kept_arguments, **sizes, **pooling, **others}}
 
 
 def timm_preprocessing(scored: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,8 +127,8 @@ def described_preprocessing(scored: Mapping[str, Any]) -> str:
     first = f"shorter side to {resize}" if isinstance(resize, int) else resize
     first = f"to {' x '.join(map(str, resize))}" if isinstance(resize, list) else first
     crop = {"center": f"center crop of {size}", "windows": f"windows of {size}", "none": "no crop"}[scored["crop"]]
-    antialias = f"with{'out' * (not scored['antialias'])} antialias"
-    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias}), {crop}"
+    antialias = "with" if scored["antialias"] else "without"
+    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias} antialias), {crop}"
     usual = scored["antialias"] and scored["interpolation"] != "area" and scored.get("image_ops") != "fast"
     same = usual and scored["crop"] in ("center", "none")
     return f"{text}. timm's transform of `config.json` {'does the same' if same else 'can only come near that'}"
@@ -170,7 +170,7 @@ def export(
         write_tensors({**inner.state_dict(), **beside} if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
-        config = described(inner, spec, getattr(model, "classes", None), scored or {})
+        config = exported_config(inner, spec, getattr(model, "classes", None), scored or {})
         _copy_sources(arguments := config.get("model_args", {}), new)
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = rendered(  # how the model is loaded, and what happens without the import
@@ -186,9 +186,9 @@ def export(
         for name, content in (extra or {}).items():
             if name in (exports.PRETRAIN, exports.EXPORT_FACTS):
                 options = content.get("options", {})
-                named = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
+                copies = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
                 content = content | {exports.SCHEMA: exports.VERSION, exports.SUMS: sums}
-                content |= {"options": options | named} if named else {}
+                content |= {"options": options | copies} if copies else {}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / exports.CONFIG, file)  # the format's writer keeps all others out

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 import torch
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from backbones import archs
 from backbones.initialisation import make_ours
-from backbones.positions import Grid, fit_positions, grid_of, source_grid
+from backbones.positions import Grid, fit_positions, position_grid, source_grid
 from backbones.spec import BackboneSpec, resolve
 from backbones.stems import find_stem
-from backbones.weights.load import Network, check_values, fit_channels, read_network
+from backbones.weights.load import StoredNetwork, check_values, fit_channels, read_network
 from backbones.weights.locate import Located, exported_spec
 from transfer.core import exports
 from transfer.core.errors import UserError, shortened
@@ -56,7 +56,7 @@ class Loaded:
     layout: str
     network: str
     others: tuple[str, ...]
-    "see `Network`"
+    "see `StoredNetwork`"
     left_out: int
     "tensors of the file that belong to no backbone: heads, decoders"
     positions: str
@@ -76,7 +76,7 @@ class Loaded:
         its = f", its {self.network}" if self.network else ""
         others = f" (others: {', '.join(self.others)})" if self.others else ""
         parts = {
-            "": self.layout and f"{self.layout}{' checkpoint' * (self.layout != PLAIN)}{its}{others}",
+            "": self.layout and f"{self.layout}{'' if self.layout == PLAIN else ' checkpoint'}{its}{others}",
             "tensors rounded to ": self.rounded,
             "positions ": self.positions,
             "mean and std ": "" if self.statistics in (AS_CONFIGURED, OF_EXPORT) else self.statistics,
@@ -84,11 +84,11 @@ class Loaded:
             "newly initialized: ": ", ".join(self.untrained),
             "dropped: ": ", ".join(self.dropped),
         }
-        said = "; ".join(title + text for title, text in parts.items() if text)
-        return f"weights {self.weights}: {said}" if said else ""
+        line = "; ".join(title + text for title, text in parts.items() if text)
+        return f"weights {self.weights}: {line}" if line else ""
 
 
-def read_weights(model: nn.Module, located: Located, spec: BackboneSpec, head: Names = ()) -> tuple[Network, str]:
+def read_weights(model: nn.Module, located: Located, spec: BackboneSpec, head: Names = ()) -> tuple[StoredNetwork, str]:
     """Return the network of a file under the model's names, the position grid resampled, without heads other than
     `head`; and in words what was done to the positions.
 
@@ -107,7 +107,7 @@ def read_weights(model: nn.Module, located: Located, spec: BackboneSpec, head: N
     # the projects of these do not train on squares alone
     squares = bool(located.timm_name) or network.layout not in ("", "lightly", "mmpretrain", "TransReID")
     try:
-        old, new = source_grid(network.state, model, size, squares=squares), grid_of(model)
+        old, new = source_grid(network.state, model, size, squares=squares), position_grid(model)
         network = replace(network, state=fit_channels(fit_positions(network.state, model, old), model))
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
@@ -128,7 +128,7 @@ def _describe(old: Grid, new: Grid, *, known: bool) -> str:
 
 
 def load_weights(
-    model: nn.Module, network: Network, located: Located, spec: BackboneSpec, apart: Names = ()
+    model: nn.Module, network: StoredNetwork, located: Located, spec: BackboneSpec, apart: Names = ()
 ) -> tuple[list[str], list[str]]:
     """Load the network that `read_weights` returned into a model.
 
@@ -151,7 +151,7 @@ def load_weights(
         shapes = [f"{name} {tuple(state[name].shape)} for {tuple(target[name].shape)}" for name in sorted(wrong)]
         rows = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": shapes}
         listed = "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
-        which = f", its {network.name} (--weights-key: {', '.join(network.others)})," * bool(network.others)
+        which = f", its {network.name} (--weights-key: {', '.join(network.others)})," if network.others else ""
         remedy = "`--load partial` leaves new parts of the model as initialised"
         if names := _shipped_fits(state, spec):
             remedy = f"Use --backbone {' or '.join(names)}, whose tensors have these names and shapes"
@@ -163,7 +163,7 @@ def load_weights(
     refused = {name.rpartition(".")[0] for name in wrong if "." in name}
     fitting = {name for name in target.keys() & state.keys() - wrong if name.rpartition(".")[0] not in refused}
     taken = {name: state[name] for name in fitting}
-    missing = {name for name in target if name not in taken and not name.endswith("num_batches_tracked")}
+    missing = {name for name in target.keys() - taken.keys() if not name.endswith("num_batches_tracked")}
     unused = state.keys() - taken.keys()
     if spec.load == "partial":
         where = f"{located.path} in backbone {spec.name}"
@@ -179,10 +179,12 @@ def _shipped_fits(state: Mapping[str, Tensor], spec: BackboneSpec) -> list[str]:
         # positions are brought to other grids
         return {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "pos_embed"}
 
+    if spec.kind != "ours":
+        return []
     shipped = [resolve(name, weights="random", in_chans=spec.in_chans) for name in config_names("backbones")]
-    alike = [one for one in shipped if one.arch == spec.arch and spec.kind == "ours"]
+    alike = [other for other in shipped if other.arch == spec.arch]
     with torch.device("meta"):
-        return [one.name for one in alike if shapes(make_ours(one, (224, 224)).state_dict()) == shapes(state)]
+        return [other.name for other in alike if shapes(make_ours(other, (224, 224)).state_dict()) == shapes(state)]
 
 
 def _new_parts(spec: BackboneSpec) -> tuple[str, str]:
@@ -225,18 +227,19 @@ def check_partial(
     filled = len(touched - {_block(name) for name in lost if not _SMALL.match(name)})
     if 2 * filled < len(blocks):
         rows = {"missing": missing, "unused": unused}
-        said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items()]
-        raise UserError(f"{where}: {filled} of {len(blocks)} blocks are filled, less than half; {'; '.join(said)}")
+        lines = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items()]
+        raise UserError(f"{where}: {filled} of {len(blocks)} blocks are filled, less than half; {'; '.join(lines)}")
     # a whole block that is missing or unused is a model of another depth, which was asked for
     lost = {name for name in lost if _block(name) in {"", *touched}}
-    changing = {name for name in unused if _block(name) in touched - {""} or _CHANGES_FEATURES.match(name)}
+    changing = {name for name in unused if _block(name) in touched - {""}}
+    changing |= {name for name in unused if _CHANGES_FEATURES.match(name)}
     changing |= {name for name in unused if re.sub("bias$", "weight", name) in taken}
     changing = {name for name in changing if not re.match(new[1], name)}
     if (lost or changing) and not allow:
         rows = {"missing in the file": lost, "without a place in the model": changing}
-        said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items() if names]
+        lines = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items() if names]
         fix = "Use an architecture that has the same parts, or --allow-dropped"
-        raise UserError(f"{where}: the features would not be those of the weights; {'; '.join(said)}. {fix}")
+        raise UserError(f"{where}: the features would not be those of the weights; {'; '.join(lines)}. {fix}")
 
 
 def modules(names: Names, taken: Names) -> list[str]:
@@ -244,9 +247,11 @@ def modules(names: Names, taken: Names) -> list[str]:
 
     Those that differ in a number only are one, with their count.
     """
-    kept = {prefix for name in taken for prefix in _prefixes(name)}
-    found = {next((prefix for prefix in _prefixes(name) if prefix not in kept), name) for name in names}
-    counts = Counter(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in sorted(found))
+    above_taken = {*chain.from_iterable(map(_prefixes, taken))}
+    outermost = set[str]()
+    for name in names:
+        outermost.add(next((prefix for prefix in _prefixes(name) if prefix not in above_taken), name))
+    counts = Counter(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in sorted(outermost))
     return [f"{name} ({count})" if count > 1 else name for name, count in counts.items()]
 
 
@@ -256,5 +261,5 @@ def _prefixes(name: str) -> list[str]:
 
 def _block(name: str) -> str:
     """Return the block of a tensor: what ends at the first number in its name, but for the stem; empty outside."""
-    found = _BLOCK.match(name)
-    return found[1] if found else ""
+    match = _BLOCK.match(name)
+    return match[1] if match else ""

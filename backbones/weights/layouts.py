@@ -22,7 +22,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _SATELLITE = ((0.430, 0.411, 0.296), (0.213, 0.156, 0.143))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-HEADS = re.compile(
+HEAD_NAMES = re.compile(
     r"(\w*classifier\w*|\w*head(s|_dist)?|fc|last_layer|bottleneck\w*|pooler|b2|mask\w+|decoder\w*|local_cls_norm)(\.|$)|proj$"
 )
 """What a network holds beside its backbone: classifiers, projections, necks, decoders, mask tokens."""
@@ -104,7 +104,9 @@ def _dinov2(state: State, known: Collection[str]) -> State:
 
 def _dinov3(state: State, known: Collection[str]) -> State:
     if not any(name.endswith("q_bias") for name in known):  # released ones of B, L, H are zero, and timm drops them
-        state = {name: t for name, t in state.items() if not name.endswith("qkv.bias") or t.nan_to_num().any()}
+        biases = {name for name in state if name.endswith("qkv.bias")}
+        zeros = {name for name in biases if not state[name].nan_to_num().any()}
+        state = {name: tensor for name, tensor in state.items() if name not in zeros}
     return _by_timm(eva, state)
 
 

@@ -11,17 +11,18 @@ import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load
-from timm.models._manipulate import adapt_input_conv
+from timm.models import adapt_input_conv
 from torch import Tensor
 
 from backbones.archs import timm_names
-from backbones.weights.layouts import HEADS, LAYOUTS, Layout, rename
+from backbones.weights.layouts import HEAD_NAMES, LAYOUTS, Layout, rename
 from transfer.core import exports
 from transfer.core.errors import Replaced, UserError, first_line, shortened
 
@@ -41,7 +42,7 @@ _SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class StoredNetwork:
     """One network of a file of weights."""
 
     state: dict[str, Tensor]
@@ -62,7 +63,9 @@ class Network:
     """Whether its FFNs have x sigmoid(1.702 x) as activation, OpenAI's approximation of GELU; None: not known."""
 
 
-def read_network(path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None) -> Network:
+def read_network(
+    path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None
+) -> StoredNetwork:
     """Return the network of a file that is evaluated, or the one that `weights_key` names.
 
     Of several, the teacher is taken, then an exponential moving average, then the network that is trained by gradients
@@ -78,21 +81,23 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         UserError: the file cannot be read, or holds no such network, or several that no rule ranks.
     """
     reads, layout = [file.read_bytes() for file in exports.shards(path)], LAYOUTS[-1]
-    found = exports.digest_of_shards([hashlib.sha256(read).hexdigest() for read in reads])
-    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and found != sha256:
+    digest = exports.digest_of_shards([hashlib.sha256(read).hexdigest() for read in reads])
+    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and digest != sha256:
         raise Replaced(path)
     try:
-        content = {name: value for read in reads for name, value in _load(read).items()}
+        content = dict[str, Any]()
+        for read in reads:
+            content |= _load(read)
         tensors = _without_mmcv_names(rename(_flattened(content, "")))
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
         chosen = _choose(names, weights_key, _words(content, tensors), tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
-        nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))
-        own = [name for name in tensors if name.startswith(chosen) and not name.startswith(nested)]
-        inside = {name.removeprefix(chosen): tensors[name] for name in own}
-        if quantized := [n for n, t in inside.items() if t.is_quantized or (t.is_floating_point() and t.itemsize == 1)]:
+        nested = tuple(prefix for prefix in names if _is_within(prefix, chosen))
+        below = [name for name in tensors if name.startswith(chosen)]
+        inside = {name.removeprefix(chosen): tensors[name] for name in below if not name.startswith(nested)}
+        if quantized := [name for name in inside if _is_quantized(inside[name])]:
             raise UserError(f"quantized tensors: {_typed(quantized, inside)}. {_DEQUANTIZE}")
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
@@ -103,11 +108,11 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
         reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
         raise UserError(f"{path}: cannot be read as {layout.name or 'weights'}: {reason}") from error
-    aside = {name for name in state if name not in known and HEADS.match(name)}
+    aside = {*filter(HEAD_NAMES.match, state.keys() - {*known})}
     aside |= {name for name in tensors if not name.startswith((*names, chosen, "optimizer"))}
     facts = _facts_of_transformers(path.parent)
     width = len(state["norm.weight"]) if "norm.weight" in state else 0
-    return Network(
+    return StoredNetwork(
         state={name: tensor for name, tensor in state.items() if name not in aside},
         layout=layout.name,
         name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
@@ -180,9 +185,24 @@ def _without_mmcv_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors with the average that mmcv's EMAHook keeps in buffers, as `ema_blocks_0_norm1_bias`, as a network
     `ema.mmcv`.
     """
-    starts = [(name, start) for name in tensors for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))]
-    buffers = {f"{name[:at]}ema_{name[at:].replace('.', '_')}": f"{name[:at]}{_MMCV}{name[at:]}" for name, at in starts}
+    buffers: dict[str, str] = {}
+    for name in tensors:
+        for prefix, rest in _cuts(name):
+            buffers[f"{prefix}ema_{rest.replace('.', '_')}"] = f"{prefix}{_MMCV}{rest}"
     return {buffers.get(name, name): tensor for name, tensor in tensors.items()}
+
+
+def _cuts(name: str) -> list[tuple[str, str]]:
+    """Return a name cut before each of its parts: ("", "a.b"), ("a.", "b")."""
+    return [(name[:start], name[start:]) for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))]
+
+
+def _is_within(prefix: str, outer: str) -> bool:
+    return prefix != outer and prefix.startswith(outer)
+
+
+def _is_quantized(tensor: Tensor) -> bool:
+    return tensor.is_quantized or (tensor.is_floating_point() and tensor.itemsize == 1)
 
 
 def _words(content: Mapping[str, Any], tensors: Collection[str]) -> tuple[set[str], set[str]]:
@@ -194,29 +214,32 @@ def _words(content: Mapping[str, Any], tensors: Collection[str]) -> tuple[set[st
     if hub or "ema_state_dict.steps" in tensors or any(_MMCV in name for name in tensors):
         return passed_over | {"ema"}, set()  # the EMAHook of mmcv and mmengine swaps average and network on saving
     wrapped = any(name.startswith("ema_state_dict.module.") for name in tensors)
-    told = not wrapped or "ema_state_dict.n_averaged" in tensors  # torch's own average, which mmengine's is not
-    return passed_over, {"ema"} if told else set()
+    is_torchs = "ema_state_dict.n_averaged" in tensors  # torch's own average, which mmengine's is not
+    return passed_over, {"ema"} if is_torchs or not wrapped else set()
 
 
 def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:
     """Return the layout of a file, and for each network its prefix and its name: what tells it from the others."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in tensors:
-        found.update(name[:end] for end in (0, *(dot.end() for dot in re.finditer(r"\.", name))) if name[end:] in known)
-    own = [prefix for prefix, count in found.items() if 2 * count >= len(known)]
+        counts.update(prefix for prefix, rest in _cuts(name) if rest in known)
+    models = [prefix for prefix, count in counts.items() if 2 * count >= len(known)]
     text = "\n".join(tensors)
     for layout in (row for row in LAYOUTS if re.search(row.sign, text, re.MULTILINE)):
         anchor = re.compile(rf"(|.*?\.){layout.anchor}")
         prefixes = list(dict.fromkeys(match[1] for name in tensors if (match := anchor.match(name))))
         # a user's model has a ViT within, and names of its own around it
-        if prefixes and not any(p != outer and p.startswith(outer) for p in prefixes for outer in own):
+        if prefixes and not any(_is_within(prefix, outer) for prefix, outer in product(prefixes, models)):
             break
     else:
-        prefixes = own
-    pieces = {prefix: [piece for piece in prefix.split(".") if piece not in ("", "module")] for prefix in prefixes}
-    common = set[str]().union(*pieces.values()).intersection(*pieces.values())
-    names = {prefix: ".".join(piece for piece in own if piece not in common) for prefix, own in pieces.items()}
-    return layout, {prefix: name or prefix.rstrip(".") or "top level" for prefix, name in names.items()}
+        prefixes = models
+    pieces = [prefix.split(".") for prefix in prefixes]
+    common = {"", "module"}.union(set[str]().union(*pieces).intersection(*pieces))
+    names: dict[str, str] = {}
+    for prefix, words in zip(prefixes, pieces):
+        name = ".".join(word for word in words if word not in common)
+        names[prefix] = name or prefix.rstrip(".") or "top level"
+    return layout, names
 
 
 def _choose(
@@ -225,10 +248,12 @@ def _choose(
     """Return the prefix of the network that is taken; `words` are those of `_words`."""
     part = f".{(key or '').strip('.')}."
     below = {(f".{name}".partition(part)[0] + part)[1:] for name in tensors if part in f".{name}"}
-    told = [[p for p in names if key in (None, names[p])], [p for p in names if part in f".{p}"], [*below]]
-    prefixes = next(filter(None, told), [])
-    own = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
-    ranks = {p: (not own[p] & words[0], "teacher" in own[p], bool(own[p] & words[1])) for p in prefixes}
+    by_name = [prefix for prefix, name in names.items() if key in (None, name)]
+    prefixes = by_name or [prefix for prefix in names if part in f".{prefix}"] or [*below]
+    ranks: dict[str, tuple[bool, ...]] = {}
+    for prefix in prefixes:
+        title = {*re.split(r"[._]", prefix.lower())}
+        ranks[prefix] = (not title & words[0], "teacher" in title, bool(title & words[1]))
     best = [prefix for prefix in prefixes if ranks[prefix] == max(ranks.values())]
     if len(best) == 1:
         return best[0]
@@ -263,7 +288,7 @@ def check_values(path: Path, state: Mapping[str, Tensor], model: Mapping[str, Te
     Raises:
         UserError: they are not.
     """
-    floats = [name for name in sorted(state) if name in model and model[name].is_floating_point()]
+    floats = [name for name in sorted(state.keys() & model.keys()) if model[name].is_floating_point()]
     if others := [name for name in floats if not state[name].is_floating_point()]:
         raise UserError(f"{path}: the model has floats where the file has {_typed(others, state)}. {_DEQUANTIZE}")
     if broken := [name for name in floats if not state[name].isfinite().all()]:
@@ -274,7 +299,7 @@ def _typed(names: Sequence[str], state: Mapping[str, Tensor]) -> str:
     return shortened([f"{name} ({str(state[name].dtype).removeprefix('torch.')})" for name in names])
 
 
-def check_gelu(path: Path, network: Network, model: Any, arch: str) -> str:
+def check_gelu(path: Path, network: StoredNetwork, model: Any, arch: str) -> str:
     """Check that the FFNs of a model have the GELU of a network; return a note where the file leaves that open.
 
     Raises:
@@ -303,8 +328,9 @@ def fit_channels(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
         model: its `pretrained_cfg` names the convolution; the weights of a model without fit as they are or not at all.
     """
     layers = getattr(model, "pretrained_cfg", {}).get("first_conv") or ()
-    own = dict(model.named_parameters())
-    for name in (f"{layer}.weight" for layer in ([layers] if isinstance(layers, str) else layers)):
-        if name in state and name in own and state[name].ndim == 4 and state[name].shape[1] == 3:
-            state = state | {name: adapt_input_conv(own[name].shape[1], state[name])}
+    parameters = dict(model.named_parameters())
+    for layer in [layers] if isinstance(layers, str) else layers:
+        name = f"{layer}.weight"
+        if name in state and name in parameters and state[name].ndim == 4 and state[name].shape[1] == 3:
+            state = state | {name: adapt_input_conv(parameters[name].shape[1], state[name])}
     return state

@@ -50,20 +50,20 @@ def find_weights(spec: BackboneSpec) -> Located:
     if path.is_dir():
         file = next((path / name for name in exports.WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
-            raise MissingInput(
-                f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}"
-                + "".join(f"; use one of {', '.join(seeds)}" for seeds in [exports.seed_exports(str(path))] if seeds)
-            )
+            seeds = exports.seed_exports(str(path))
+            fix = f"; use one of {', '.join(seeds)}" if seeds else ""
+            files = ", ".join(exports.WEIGHT_FILES)
+            raise MissingInput(f"backbone {spec.name}: the folder {path} holds none of {files}{fix}")
         return _locate_file(file, spec)
-    recipe = next((one for one in config_names("pretrain") if spec.name.startswith(one)), "")
+    recipe = next((name for name in config_names("pretrain") if spec.name.startswith(name)), "")
     names = ("config", "random", "timm", *exports.shipped_names())
     near = did_you_mean(source, names) or did_you_mean(f"weights/{source}", ()) or "."
-    made = (
-        f"`python -m transfer.pretrain {recipe or 'RECIPE'} --backbone {spec.name} "
-        f"--dataset {'imagenet1k' if recipe else 'DATA'} --data FOLDER` makes them; or "
-    ) * (not path.suffix)  # pretraining makes folders
+    pretraining = ""
+    if not path.suffix:  # pretraining makes folders
+        words = f"{recipe or 'RECIPE'} --backbone {spec.name} --dataset {'imagenet1k' if recipe else 'DATA'}"
+        pretraining = f"`python -m transfer.pretrain {words} --data FOLDER` makes them; or "
     raise MissingInput(
-        f"backbone {spec.name}: there are no weights at {path}{near} {made}"
+        f"backbone {spec.name}: there are no weights at {path}{near} {pretraining}"
         "set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"
     )
 
@@ -155,13 +155,16 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
     """
     exported = exported_spec(spec) or spec
     ours, theirs = spec.identity(), exported.identity()
-    return [
-        f"the file of {key} has changed since they were trained (as it was then: {getattr(exported, key)})"
-        if key in spec.files and key in exported.files
-        else f"{key} {getattr(exported, key)} there, {getattr(spec, key)} here"
-        for key in ("arch", *archs.ARCHITECTURE_FIELDS)
-        if ours[key] != theirs[key] and archs.changes_tensors(key, ours[key], theirs[key])
-    ]
+    changes = list[str]()
+    for key in ("arch", *archs.ARCHITECTURE_FIELDS):
+        if ours[key] == theirs[key] or not archs.changes_tensors(key, ours[key], theirs[key]):
+            continue
+        there, here = getattr(exported, key), getattr(spec, key)
+        if key in spec.files and key in exported.files:
+            changes.append(f"the file of {key} has changed since they were trained (as it was then: {there})")
+        else:
+            changes.append(f"{key} {there} there, {here} here")
+    return changes
 
 
 def head_digest(weights: str) -> str:

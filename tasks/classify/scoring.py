@@ -72,8 +72,8 @@ def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
         place = next(place for place, names in enumerate(zip(theirs, ours)) if names[0] != names[1])
         return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
     only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
-    sides = ((len(theirs), "there", only_there), (len(ours), "here", only_here))
-    return "; ".join(f"{count} {where}" + f" ({shortened(only)} only)" * bool(only) for count, where, only in sides)
+    there = f"{len(theirs)} there" + (f" ({shortened(only_there)} only)" if only_there else "")
+    return there + f"; {len(ours)} here" + (f" ({shortened(only_here)} only)" if only_here else "")
 
 
 def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:

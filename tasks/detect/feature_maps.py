@@ -96,7 +96,7 @@ def distances(table: Tensor, length: int, shown: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOptions:
+class VitMapOptions:
     """How a plain ViT computes its maps."""
 
     out_indices: tuple[int, ...]
@@ -130,24 +130,25 @@ class VitMaps(nn.Module):
         UsageError: taps or global blocks that do not exist, or a part that cannot be windowed.
     """
 
-    def __init__(self, backbone: Backbone, options: MapOptions) -> None:
+    def __init__(self, backbone: Backbone, options: VitMapOptions) -> None:
         super().__init__()
         model: Any = backbone.model
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
         self.out_indices = [block_index(tap, depth, "--out-indices") for tap in options.out_indices]
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
-        self.windowed = [
-            bool(options.window) and number not in {block_index(block, depth, "--global-blocks") for block in chosen}
-            for number in range(depth)
-        ]
+        if not options.window:
+            chosen = tuple(range(depth))
+        unwindowed = {block_index(block, depth, "--global-blocks") for block in chosen}
+        self.windowed = [number not in unwindowed for number in range(depth)]
         del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             fix = "use --window 0 --no-relative"
             raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain blocks; {fix}")
         if options.relative:
             self._add_relative(model)
-        self.channels, self.strides = [backbone.dim] * len(self.out_indices), [backbone.stride] * len(self.out_indices)
+        self.channels = [backbone.dim for _ in self.out_indices]
+        self.strides = [backbone.stride for _ in self.out_indices]
         self.shards: Shards | None = None
 
     def share_tokens(self, shards: Shards) -> None:
@@ -218,11 +219,11 @@ class VitMaps(nn.Module):
             return self._within(attention, x, (height, width), (height, width))
         if self.options.padding == "keys":
             x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
-        rows = [
-            [self._within(attention, region, (size, size), (height, width)) for region in row]
-            for row in regions(x, size)
-        ]
-        return _side_by_side([_side_by_side(row, 2) for row in rows], 1)[:, :height, :width]
+        bands = []
+        for row in regions(x, size):
+            attended = [self._within(attention, region, (size, size), (height, width)) for region in row]
+            bands.append(_side_by_side(attended, 2))
+        return _side_by_side(bands, 1)[:, :height, :width]
 
     def _within(self, attention: Any, x: Tensor, size: Grid, image: Grid) -> Tensor:
         """Apply attention to tokens [B, h, w, D] in windows of equal size, no larger than `size`.
@@ -271,7 +272,7 @@ class StageMaps(nn.Module):
         return self.backbone.maps(images, self.stages)
 
 
-def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
+def make_maps(backbone: Backbone, options: VitMapOptions) -> VitMaps | StageMaps:
     """Return the module that computes a backbone's maps. Raises UsageError when it has none."""
     if is_plain(backbone):
         return VitMaps(backbone, options)
@@ -297,9 +298,13 @@ def regions(x: Tensor, size: int) -> list[list[Tensor]]:
 
     In each region all windows hold equally many tokens, none of which is padding.
     """
-    height, width = x.shape[1:3]
-    rows, columns = ([length for length in (side // size * size, side % size) if length] for side in (height, width))
-    return [list(band.split(columns, dim=2)) for band in x.split(rows, dim=1)]
+    bands = x.split(_lengths(x.shape[1], size), dim=1)
+    return [list(band.split(_lengths(x.shape[2], size), dim=2)) for band in bands]
+
+
+def _lengths(side: int, size: int) -> list[int]:
+    """Return the lengths of the part of a side that full windows cover, and of the rest, as far as there are any."""
+    return [length for length in (side // size * size, side % size) if length]
 
 
 def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,7 @@ class DetectionLearner(Learner):
     def split(self, batch: Batch, parts: int) -> list[Batch]:
         """Split a batch into parts of equally many images, which keep the padding of the whole batch."""
         size = -(-self.batch_size(batch) // parts)
-        starts = range(0, self.batch_size(batch), size)
-        return [{name: values[start : start + size] for name, values in batch.items()} for start in starts]
+        return [_part(batch, start, start + size) for start in range(0, self.batch_size(batch), size)]
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of images."""
@@ -115,6 +115,10 @@ class DetectionLearner(Learner):
             self.maps.share_tokens(Shards(ranks))
 
 
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    return {name: values[start:stop] for name, values in batch.items()}
+
+
 def collate(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Collect packed samples of mmdetection's transforms in one batch; nothing is stacked, as sizes differ."""
     return {name: [sample[name] for sample in samples] for name in samples[0]}
@@ -128,7 +132,7 @@ def _total(value: Tensor | list[Tensor]) -> Tensor:
 def widen(detector: nn.Module) -> None:
     """Make the neck and every head return their outputs in float32 at least, mmdetection's type of regions."""
     for part in neck_and_heads(detector):
-        part.register_forward_hook(lambda part, inputs, output: widened(output))
+        part.register_forward_hook(lambda part, inputs, output: tree_map(_widened, output))
 
 
 def neck_and_heads(detector: Any) -> list[nn.Module]:
@@ -140,9 +144,8 @@ def neck_and_heads(detector: Any) -> list[nn.Module]:
     return modules
 
 
-def widened(value: Any) -> Any:
-    """Return floating-point tensors, within containers too, in float32 at least; all else unchanged."""
-    return tree_map(lambda x: x.to(operator_dtype(x)) if _is_float(x) else x, value)
+def _widened(value: Any) -> Any:
+    return value.to(operator_dtype(value)) if _is_float(value) else value
 
 
 def _is_float(value: Any) -> bool:
@@ -228,10 +231,10 @@ def detect(learner: DetectionLearner, data: CocoData, options: DetectOptions, co
 
 def _in_order(gathered: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
     """Return the results of all ranks by image. Raises NotFinite for the first image without finite results."""
-    if broken := [place for _, places in gathered for place in places]:
+    if broken := [*chain.from_iterable(places for _, places in gathered)]:
         raise NotFinite(f"boxes, scores or masks: not finite for {split.images[min(broken)].file_name}")
-    of_image = {place: results for of_rank, _ in gathered for place, results in of_rank.items()}
-    return [result for place in sorted(of_image) for result in of_image[place]]
+    of_image = dict(chain.from_iterable(results.items() for results, _ in gathered))
+    return [*chain.from_iterable(of_image[place] for place in sorted(of_image))]
 
 
 def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padded: bool) -> list[tuple[int, int]]:
@@ -262,11 +265,11 @@ def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[A
     """Return mmdetection's sample for each image; None when an output is not finite."""
     prepared = detector.data_preprocessor(batch, False)
     try:
-        said = warnings.catch_warnings(action="ignore")  # by mmdetection about its own use of torch
-        with context.scoring(), finite_outputs(detector) as flags, said:
+        silence = warnings.catch_warnings(action="ignore")  # by mmdetection about its own use of torch
+        with context.scoring(), finite_outputs(detector) as flags, silence:
             samples: list[Any] = detector.predict(prepared["inputs"], prepared["data_samples"])
-            for found in (sample.pred_instances for sample in samples):
-                flags += [found.bboxes.isfinite().all(), found.scores.isfinite().all()]
+            for instances in (sample.pred_instances for sample in samples):
+                flags += [instances.bboxes.isfinite().all(), instances.scores.isfinite().all()]
             return samples
     except NotFinite:
         return None
@@ -274,8 +277,10 @@ def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[A
 
 def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int:
     """Return the first image of a batch whose outputs are not finite by itself; 0 when there is none."""
-    singles = ({name: [values[place]] for name, values in batch.items()} for place in range(len(batch["inputs"])))
-    return next((place for place, single in enumerate(singles) if _predicted(detector, single, context) is None), 0)
+    for place in range(len(batch["inputs"])):
+        if _predicted(detector, _part(batch, place, place + 1), context) is None:
+            return place
+    return 0
 
 
 def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -286,11 +291,11 @@ def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
     """Return the detections of one image in COCO's format."""
-    found = sample.pred_instances
-    columns = [found.bboxes.float(), found.scores.float()[:, None], found.labels[:, None]]
+    instances = sample.pred_instances
+    columns = [instances.bboxes.float(), instances.scores.float()[:, None], instances.labels[:, None]]
     rows: NDArray[Any] = torch.cat(columns, dim=1).cpu().double().numpy()  # one copy: each waits for a GPU
     rows[:, 2:4] -= rows[:, :2]
-    masks = found.masks.cpu().numpy() if "masks" in found else None
+    masks = instances.masks.cpu().numpy() if "masks" in instances else None
     results: Results = []
     for place, row in enumerate(rows):
         *box, score, label = row.tolist()

@@ -29,7 +29,7 @@ from timm.layers import LayerNorm2d
 from torch import Tensor
 
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.core.machine_errors import machine_error
+from transfer.core.machine_errors import install_command, machine_error
 
 
 def operator_dtype(*tensors: Tensor) -> torch.dtype:
@@ -134,8 +134,8 @@ class Bridge(ModuleType):
 
 
 COMPILED = "mmcv._ext"
-PACKAGES = ("mmengine", "mmcv", "mmdet")
-INSTALL = "pip install -e '.[detection]'"
+MMLAB_PACKAGES = ("mmengine", "mmcv", "mmdet")
+INSTALL = install_command("detection")
 
 
 def load() -> None:
@@ -159,7 +159,7 @@ def load() -> None:
 
 def versions() -> dict[str, str]:
     """Return the version of each package that `load` imported, by import name."""
-    return {name: str(importlib.import_module(name).__version__) for name in PACKAGES}
+    return {name: str(importlib.import_module(name).__version__) for name in MMLAB_PACKAGES}
 
 
 def ops_source() -> Literal["compiled", "bridge"]:
@@ -173,9 +173,9 @@ def ops_source() -> Literal["compiled", "bridge"]:
 
 
 def _check_installed() -> None:
-    if missing := [name for name in PACKAGES if name not in sys.modules and find_spec(name) is None]:
+    if missing := [name for name in MMLAB_PACKAGES if not (name in sys.modules or find_spec(name))]:
         raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
-    for name in PACKAGES:
+    for name in MMLAB_PACKAGES:
         if (both := _owners().get(name, []))[1:]:
             fix = f"pip uninstall -y {' '.join(both)} && {INSTALL}"
             raise UserError(f"{' and '.join(both)} are both installed and overwrite each other's files: {fix}")

@@ -7,7 +7,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from transfer.core.files import writing
-from transfer.core.pictures import COLORS, file_name
+from transfer.core.pictures import BOX_COLORS, file_name
 from transfer.data.coco.dataset import CocoData
 
 Item = dict[str, Any]
@@ -31,10 +31,10 @@ def draw_detections(
     for item in objects:
         _box(pen, item["bbox"], names[item["category_id"]], OBJECT)
     ranked = sorted(results, key=lambda result: -result["score"])
-    shown = [result for place, result in enumerate(ranked) if place < ALWAYS or result["score"] >= SHOWN]
-    for result in reversed(shown):  # the best on top
+    count = max(ALWAYS, sum(result["score"] >= SHOWN for result in results))
+    for result in reversed(ranked[:count]):  # the best on top
         label = f"{names[result['category_id']]} {result['score']:.2f}"
-        _box(pen, result["bbox"], label, COLORS[result["category_id"] % len(COLORS)])
+        _box(pen, result["bbox"], label, BOX_COLORS[result["category_id"] % len(BOX_COLORS)])
     return image
 
 

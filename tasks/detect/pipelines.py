@@ -18,7 +18,7 @@ from transfer.data.coco.split import CocoSplit
 
 GREY = 114
 """Value of the pixels that pad crops (ViTDet's jitter in mmdetection); whole images are padded with the mean."""
-STEP = 32
+SIDE_STEP = 32
 META = ("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")
 CORNERS = [0, 1, 0, 3, 2, 3, 2, 1]
 """Those of a box (x1, y1, x2, y2) as a polygon."""
@@ -40,7 +40,7 @@ def train_transforms(view: View, size: tuple[int, int], flip: float, masks: bool
     short, long = size
     geometry: list[dict[str, Any]]
     if view != "jitter":
-        shorter = [short] if view == "resize" else list(range(short, round(0.6 * short) - 1, -STEP))
+        shorter = [short] if view == "resize" else list(range(short, round(0.6 * short) - 1, -SIDE_STEP))
         geometry = [{"type": "RandomChoiceResize", "scales": [(long, side) for side in shorter], "keep_ratio": True}]
         geometry += [{"type": "RandomFlip", "prob": flip}]
     else:

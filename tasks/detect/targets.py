@@ -22,6 +22,7 @@ from mmdet.models.task_modules.samplers import RandomSampler, SamplingResult
 from mmdet.models.utils.misc import unmap as indexed_unmap
 from mmdet.structures.mask import BitmapMasks
 from mmdet.structures.mask.mask_target import mask_target_single as mask_target_on_cpu
+from timm.layers import to_2tuple
 from torch import Tensor
 
 assign_to_objects = MaxIoUAssigner.assign
@@ -40,9 +41,9 @@ def assign_wrt_overlaps(self: Any, overlaps: Tensor, gt_labels: Tensor) -> Assig
     assigned = torch.where(highest >= self.pos_iou_thr, objects + 1, assigned)
     if self.match_low_quality:  # an object's best anchors are its own, and of objects that share one, the last's
         best, anchors = overlaps.max(dim=1, keepdim=True)
-        own = overlaps == best if self.gt_max_assign_all else F.one_hot(anchors[:, 0], overlaps.shape[1]).bool()
+        is_best = overlaps == best if self.gt_max_assign_all else F.one_hot(anchors[:, 0], overlaps.shape[1]).bool()
         numbers = torch.arange(1, len(overlaps) + 1, dtype=torch.int32, device=overlaps.device)
-        last = torch.where(own & (best >= self.min_pos_iou), numbers[:, None], 0).amax(0)
+        last = torch.where(is_best & (best >= self.min_pos_iou), numbers[:, None], 0).amax(0)
         assigned = torch.where(last > 0, last, assigned)
     labels = torch.where(assigned > 0, gt_labels[(assigned - 1).clamp(min=0)], -1)
     return AssignResult(len(overlaps), assigned, highest, labels=labels)
@@ -84,8 +85,7 @@ def mask_target_single(pos_proposals: Tensor, pos_assigned_gt_inds: Tensor, gt_m
     masks = torch.from_numpy(gt_masks.masks).to(pos_proposals.device, non_blocking=True).to(pos_proposals.dtype)
     x, y = pos_proposals[:, 0::2].clamp(0, gt_masks.width), pos_proposals[:, 1::2].clamp(0, gt_masks.height)
     rois = torch.stack([pos_assigned_gt_inds.to(x), x[:, 0], y[:, 0], x[:, 1], y[:, 1]], dim=1)
-    size = torch.nn.modules.utils._pair(cfg.mask_size)
-    return (roi_align(masks[:, None], rois, size, 1.0, 0, "avg", True)[:, 0] >= 0.5).float()
+    return (roi_align(masks[:, None], rois, to_2tuple(cfg.mask_size), 1.0, 0, "avg", True)[:, 0] >= 0.5).float()
 
 
 def unmap(data: Tensor, count: int, inds: Tensor, fill: float = 0) -> Tensor:
@@ -125,8 +125,8 @@ def nms_by_class(boxes: Tensor, scores: Tensor, *arguments: Any, **options: Any)
     In float32 the 80th class of an image of 1,024 pixels is moved to a grid of 1/128 pixel: enough for boxes a few
     pixels wide to stay beside a better one that covers more than the threshold.
     """
-    kept, places = batched_nms(boxes.double(), scores, *arguments, **options)
-    return kept.to(torch.promote_types(boxes.dtype, scores.dtype)), places
+    remaining, places = batched_nms(boxes.double(), scores, *arguments, **options)
+    return remaining.to(torch.promote_types(boxes.dtype, scores.dtype)), places
 
 
 def install(*, bridge: bool) -> None:

@@ -21,7 +21,7 @@ from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import PICTURES, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
-RESULTS = "detections.json"  # in a run's folder
+DETECTIONS = "detections.json"  # in a run's folder
 IGNORE_IOF = 0.7
 """Share of a proposal within a crowd from which Detectron does not train on it (facebookresearch/Detectron,
 detectron/core/config.py, `TRAIN.CROWD_FILTER_THRESH`)."""
@@ -75,7 +75,7 @@ class DetectOptions(FitOptions):
     global_blocks: Annotated[tuple[int, ...] | None, Needs(window=True)]
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
-    """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
+    """Relative positions within the attention, from zero; a custom function supports them if it takes `scale`."""
     grad_checkpointing: Annotated[bool, Execution()]
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]
@@ -158,11 +158,11 @@ class Detect(Task):
             for block in getattr(options, name) or () if spec.depth else ():
                 with kept():
                     block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
-        own = spec.attention if options.relative and is_user_part(spec.attention or "") else None
-        names = parameters(own) if own else None  # as they stand in the file, which is not run
+        part = spec.attention if options.relative and is_user_part(spec.attention or "") else None
+        names = parameters(part) if part else None  # as they stand in the file, which is not run
         if names is not None and "scale" not in names:
             reject(
-                f"{own} cannot have relative positions: use --no-relative, or let the function or the `forward` of a "
+                f"{part} cannot have relative positions: use --no-relative, or let the function or the `forward` of a "
                 "core take (q, k, v, scale=None): scores are scale q k^T where a scale is given, and v narrower than q"
             )
 
@@ -212,16 +212,16 @@ class Detect(Task):
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
         from tasks.detect.coco.averages import by_class, by_kind
 
-        found: ByClass = {}
+        classes: ByClass = {}
         for prefix, short, matches in by_kind(names, outcomes):
             for place, rows in enumerate(by_class(matches, short).T):
                 counted = (matches.truth_category == place) & (matches.truth_counted > 0)
                 images = np.isin(np.arange(len(matches.sample)), matches.truth_image[counted])
                 for name, row in zip(short, rows, strict=True):
                     if not np.isnan(row[0]):
-                        of_class = found.setdefault(str(matches.categories[place]), (images, {}))
-                        of_class[1][f"{prefix}_{name}"] = row
-        return found
+                        _, scores = classes.setdefault(str(matches.categories[place]), (images, {}))
+                        scores[f"{prefix}_{name}"] = row
+        return classes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Save the first `save_pictures` validation images with their objects and detections."""
@@ -229,7 +229,7 @@ class Detect(Task):
             return
         from tasks.detect.pictures import save_pictures
 
-        save_pictures(folder / PICTURES, dataset, json.loads((folder / RESULTS).read_bytes()), options.save_pictures)
+        save_pictures(folder / PICTURES, dataset, json.loads((folder / DETECTIONS).read_bytes()), options.save_pictures)
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

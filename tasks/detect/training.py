@@ -16,15 +16,15 @@ from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_trained, load_head, read_head
 from tasks.detect import mmlab
-from tasks.detect.coco.averages import evaluate, resampled, scores
-from tasks.detect.coco.matching import PREFIX, Kind, Matches
+from tasks.detect.coco.averages import pair_detections, resampled, scores
+from tasks.detect.coco.matching import SCORE_PREFIX, Kind, Pairing
 from tasks.detect.detectors import build_detector
-from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, is_plain, make_maps, quarters
+from tasks.detect.feature_maps import StageMaps, VitMapOptions, VitMaps, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, Results, collate, detect, with_trained_classes
 from tasks.detect.pictures import save_pictures
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.task import (
-    RESULTS,
+    DETECTIONS,
     TASK,
     DetectOptions,
     DetectorSpec,
@@ -72,8 +72,8 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
         assert dataset.train is not None
         usable = int(options.trains_on(dataset.train).sum())
         if usable < options.batch_size:
-            images = f"{usable} training images{' with objects' * (options.empty_images == 'drop')}"
-            raise UsageError(f"--batch-size {options.batch_size}: {dataset.name} has {images}")
+            kind = "training images with objects" if options.empty_images == "drop" else "training images"
+            raise UsageError(f"--batch-size {options.batch_size}: {dataset.name} has {usable} {kind}")
     else:
         check_head(spec, "detect")
         with_trained_classes(spec, dataset)
@@ -129,10 +129,10 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     outcomes, results = _outcomes(learner, dataset, detector, options, context)
     if context.ranks.first:
         for kind in kinds(detector, dataset):
-            outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
+            outcomes |= resampled(Pairing.from_outcomes(outcomes, kind))
     context.cost.eval_seconds += time.monotonic() - start
     if context.folder and context.ranks.first:
-        write_atomic(context.folder / RESULTS, json.dumps(results).encode())
+        write_atomic(context.folder / DETECTIONS, json.dumps(results).encode())
     if options.epochs:
         about = {"classes": list(dataset.classes), "category_ids": list(dataset.category_ids)}
         about["upright"] = dataset.train is not None and dataset.train.upright
@@ -172,13 +172,13 @@ def predict(learner: DetectionLearner, images: FileSplit, options: DetectOptions
     facts = weights_facts(learner.backbone.spec.weights)
     data = CocoData.of_images(images, facts["classes"], facts["category_ids"])
     assert data.val is not None
-    found = detect(learner, data, options, context)
-    for number, result in enumerate(found, 1):
+    detections = detect(learner, data, options, context)
+    for number, result in enumerate(detections, 1):
         mask, (_, _, width, height) = result.get("segmentation"), result["bbox"]
         result |= {"id": number, "area": float(mask_library().area(mask)) if mask else width * height, "iscrowd": 0}
     limits = learner.detector.test_cfg
     info = {"score_threshold": limits.get("rcnn", limits).score_thr}
-    return {"coco": {"info": info, **data.as_coco(data.val), "annotations": found}}
+    return {"coco": {"info": info, **data.as_coco(data.val), "annotations": detections}}
 
 
 def maps(learner: DetectionLearner) -> VitMaps | StageMaps:
@@ -186,10 +186,10 @@ def maps(learner: DetectionLearner) -> VitMaps | StageMaps:
     return learner.maps
 
 
-def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
     """Save every image with what `predict` found on it. Raises UserError."""
-    names, ids = zip(*((item["name"], item["id"]) for item in found["coco"]["categories"]))
-    save_pictures(folder, CocoData.of_images(images, names, ids), found["coco"]["annotations"], len(images))
+    names, ids = zip(*((item["name"], item["id"]) for item in prediction["coco"]["categories"]))
+    save_pictures(folder, CocoData.of_images(images, names, ids), prediction["coco"]["annotations"], len(images))
 
 
 def _outcomes(
@@ -203,7 +203,7 @@ def _outcomes(
     outcomes: Outcomes = {}
     if context.ranks.first:
         for kind in kinds(detector, data):
-            outcomes |= evaluate(data, results, kind).outcomes()
+            outcomes |= pair_detections(data, results, kind).outcomes()
         outcomes["cluster"] = np.arange(len(data.val.images))
     return broadcast_object(outcomes), results
 
@@ -211,9 +211,9 @@ def _outcomes(
 def rescore(outcomes: Outcomes) -> Scores:
     """Compute the numbers of each kind from its matches."""
     all_scores: Scores = {}
-    for kind, prefix in PREFIX.items():
+    for kind, prefix in SCORE_PREFIX.items():
         if any(name.startswith(f"{prefix}_") for name in outcomes):
-            all_scores |= scores(Matches.from_outcomes(outcomes, kind))
+            all_scores |= scores(Pairing.from_outcomes(outcomes, kind))
     return all_scores
 
 
@@ -227,10 +227,10 @@ def make_learner(
 ) -> DetectionLearner:
     """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
     backbone = create(spec, drop_path=options.drop_path, **overrides)
-    given = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
+    settings = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
     taps = _taps(backbone, options) if options.pyramid == "taps" else (-1,)
     grid = (options.size[0] // backbone.stride, options.size[1] // backbone.stride)
-    kind = MapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **given)
+    kind = VitMapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **settings)
     built = build_detector(detector, make_maps(backbone, kind), options.pyramid, classes, ignore_iof=options.ignore_iof)
     return DetectionLearner(built, norm_eval=options.norm_eval)
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 import backbones
-from backbones.backbone import Backbone
+from backbones.backbone import CPU_BATCH, Backbone
 from tasks.fewshot.task import FewshotOptions
 from transfer.core.errors import UserError, print_safe, unusable
 from transfer.core.files import check_writable, lock, write_atomic
@@ -37,11 +37,7 @@ from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import extract
 
-CPU_BATCH = 16
-"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them again in every layer."""
-
-
-FLAG = "--feature-cache"
+CACHE_FLAG = "--feature-cache"
 
 
 class Stored(NamedTuple):
@@ -77,17 +73,17 @@ def locked_file(store: Path, key: dict[str, Any], wait: Callable[[], None]) -> I
     Raises:
         UserError: the folder cannot be written, or keeps no locks.
     """
-    check_writable(store, FLAG)
+    check_writable(store, CACHE_FLAG)
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     path = store / f"{digest[:32]}.safetensors"
     with path.with_suffix(".lock").open("wb") as file:
-        while not lock(file, path, flag=FLAG):
+        while not lock(file, path, flag=CACHE_FLAG):
             wait()
             time.sleep(1)
         yield path
 
 
-def read_stored(path: Path) -> Stored:
+def read_features(path: Path) -> Stored:
     """Return the content of a file, `EMPTY` when there is none. Raises UserError when it is not as it was written."""
     from safetensors import SafetensorError, safe_open
 
@@ -95,19 +91,19 @@ def read_stored(path: Path) -> Stored:
         return EMPTY
     kinds = (SafetensorError, OSError, ValueError, KeyError, TypeError)
     with unusable(f"{path}: damaged", *kinds), safe_open(path, framework="np") as file:
-        found, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
-    if written != _checksum(found):
+        content, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
+    if written != _checksum(content):
         raise UserError(f"{path}: damaged (its bytes are not those that were written)")
-    return found
+    return content
 
 
-def write_stored(path: Path, content: Stored, about: dict[str, Any]) -> None:
+def write_features(path: Path, content: Stored, about: dict[str, Any]) -> None:
     """Write a file; `about` says in its metadata what the features are. Raises UserError when the disk is full."""
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in content._asdict().items()}
     metadata = {"sha256": _checksum(content), "about": json.dumps(about, ensure_ascii=False)}
-    write_atomic(path, save(arrays, metadata=metadata), flag=FLAG)
+    write_atomic(path, save(arrays, metadata=metadata), flag=CACHE_FLAG)
 
 
 def _checksum(content: Stored) -> str:
@@ -167,12 +163,12 @@ class Extractor:
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
             missing = np.setdiff1d(needed, held.rows)
-            found = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
+            stored_seconds = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
             if len(missing):
                 held = held.merged(self._computed(split, missing, [image_of[row] for row in missing.tolist()], name))
                 if first:
                     about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(order), "key": key}
-                    write_stored(path, held, about)
+                    write_features(path, held, about)
             else:
                 context.say(f"{name}: {len(needed)} features from {path}")
         self.computed += len(missing)
@@ -180,7 +176,7 @@ class Extractor:
         self.entries.append(broadcast_object(path.stem))
         cores = 1 if context.on_gpu else torch.get_num_threads() + context.workers
         seconds, before = held.seconds[np.isin(held.rows, needed)].sum(), context.cost.extraction
-        spent = {"extraction_seconds": seconds, "found_hours": found * cores / 3600}
+        spent = {"extraction_seconds": seconds, "found_hours": stored_seconds * cores / 3600}
         context.cost.extraction = {name: before.get(name, 0.0) + float(value) for name, value in spent.items()}
         return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
 
@@ -210,7 +206,7 @@ class Extractor:
 def _held(path: Path) -> Stored:
     """Return what the store has; nothing where its file is damaged, which is said."""
     try:
-        return read_stored(path)
+        return read_features(path)
     except UserError as damage:
         print_safe(f"{damage}; its features are computed again", file=sys.stderr)
         return EMPTY

@@ -19,7 +19,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import extract_view, image_outcomes, macro
 from backbones.spec import BackboneSpec
-from tasks.fewshot.features import FLAG, Extractor, encoder
+from tasks.fewshot.features import CACHE_FLAG, Extractor, encoder
 from tasks.fewshot.task import FewshotOptions, SupportSets
 from tasks.labelled_images import frozen_backbone
 from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
@@ -91,11 +91,12 @@ def probe_all(
         results[draw] = {shots: probed(draw, shots) for shots in sets.shots}
     for of_rank in gather_objects(results):
         results |= of_rank
-    names = {shots: f"correct_{shots}shot" for shots in sets.shots}
-    draws = range(len(sets.orders))
-    correct = {name: np.stack([results[draw][shots][0] for draw in draws], axis=1) for shots, name in names.items()}
-    chosen = {name: [results[draw][shots][1] for draw in draws] for shots, name in names.items()}
-    return correct, chosen, sum(unconverged for draw in draws for *_, unconverged in results[draw].values())
+    correct, chosen, unconverged = dict[str, NDArray[Any]](), dict[str, list[float]](), 0
+    for shots in sets.shots:
+        columns, strengths_of, counts = zip(*(results[draw][shots] for draw in range(len(sets.orders))))
+        correct[f"correct_{shots}shot"], chosen[f"correct_{shots}shot"] = np.stack(columns, axis=1), [*strengths_of]
+        unconverged += sum(counts)
+    return correct, chosen, unconverged
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptio
             raise UsageError(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
     options.support_sets(dataset)
     if context.features:
-        check_writable(context.features, FLAG)
+        check_writable(context.features, CACHE_FLAG)
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> Result:
@@ -181,8 +182,8 @@ def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) 
 
 def rescore(outcomes: Outcomes) -> Scores:
     """Compute `accuracy_<k>shot` and `macro_accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
-    found = {name.replace("correct", "accuracy"): x for name, x in outcomes.items() if name.startswith("correct_")}
-    scores = {name: float(correct.mean()) for name, correct in found.items()}
-    for name, correct in found.items():
+    probed = {name.replace("correct", "accuracy"): x for name, x in outcomes.items() if name.startswith("correct_")}
+    scores = {name: float(correct.mean()) for name, correct in probed.items()}
+    for name, correct in probed.items():
         scores |= macro(name, correct.mean(1), outcomes)
     return scores

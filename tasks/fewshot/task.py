@@ -8,6 +8,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -55,7 +57,7 @@ class SupportSets:
     def needed(self) -> NDArray[Any]:
         """Return the indices, sorted, of all training images that any draw takes."""
         most = self.shots[-1] + self.select
-        return np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
+        return np.unique(np.concatenate([order[:most] for order in chain(*self.orders)]))
 
     @property
     def digest(self) -> str:
@@ -133,10 +135,8 @@ def draw_support_sets(
         raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
     train, test = content_digests(data.training), content_digests(data.validation)
     groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]
-    if rule == "digest":
-        orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))
-    else:
-        orders = tuple(permuted(groups, draw) for draw in range(draws))
+    order = partial(by_content, contents=train) if rule == "digest" else permuted
+    orders = tuple(order(groups, draw) for draw in range(draws))
     sets = SupportSets(rule, orders, tuple(sorted(shots)), select, tuple(train), tuple(test))
     if select and not all(len(sets.selection(draw)) for draw in range(draws)):
         fault = f"no class has more than {sets.shots[-1]} training images"
@@ -145,21 +145,23 @@ def draw_support_sets(
     return sets
 
 
-def image_digest(data: ClassificationData, *, ordered: bool) -> str:
+def images_digest(data: ClassificationData, *, ordered: bool) -> str:
     """Return the sha256 (hex) over split, class and content of every image, sorted or in the order of the splits."""
-    lines = [
-        f"{split.name}/{data.classes[label]}/".encode() + content
-        for split in (data.train, data.val)
-        if split is not None
-        for label, content in zip(split.labels.tolist(), content_digests(split), strict=True)
-    ]
+    lines = list[bytes]()
+    for split in (data.training, data.validation):
+        images = zip(split.labels.tolist(), content_digests(split), strict=True)
+        lines += [f"{split.name}/{data.classes[label]}/".encode() + content for label, content in images]
     return hashlib.sha256(b"\n".join(lines if ordered else sorted(lines))).hexdigest()
 
 
-def _by_content(group: NDArray[Any], contents: Sequence[bytes], draw: int) -> NDArray[Any]:
-    first = {contents[index]: index for index in reversed(group.tolist())}
-    ranked = sorted(first, key=lambda content: hashlib.sha256(content + f"draw {draw}".encode()).digest())
-    return np.array([first[content] for content in ranked], dtype=np.int64)
+def by_content(groups: Sequence[NDArray[Any]], draw: int, contents: Sequence[bytes]) -> tuple[NDArray[Any], ...]:
+    """Return the images of every class in the order of the digest of content and draw, equal images once."""
+    orders = list[NDArray[Any]]()
+    for group in groups:
+        first = {contents[index]: index for index in reversed(group.tolist())}
+        ranked = sorted(first, key=lambda content: hashlib.sha256(content + f"draw {draw}".encode()).digest())
+        orders.append(np.array([first[content] for content in ranked], dtype=np.int64))
+    return tuple(orders)
 
 
 def permuted(groups: Sequence[NDArray[Any]], draw: int) -> tuple[NDArray[Any], ...]:
@@ -168,6 +170,7 @@ def permuted(groups: Sequence[NDArray[Any]], draw: int) -> tuple[NDArray[Any], .
     return tuple(generator.permutation(group) for group in groups)
 
 
+PRIMARY_SHOTS = 10
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
 
 
@@ -225,7 +228,7 @@ class Fewshot(Classification):
     """Mean accuracy over the draws, as `accuracy_<k>shot`, and its mean over the classes, `macro_accuracy_<k>shot`."""
 
     module = "tasks.fewshot.scoring"
-    name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
+    name, version, options, primary = "fewshot", 1, FewshotOptions, f"accuracy_{PRIMARY_SHOTS}shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:
@@ -235,7 +238,7 @@ class Fewshot(Classification):
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
         """Return the shots that the largest class has, and those of the primary score."""
         largest = int(np.bincount(dataset.training.labels).max())
-        shots = tuple(k for k in options.shots if k <= largest or f"accuracy_{k}shot" == self.primary)
+        shots = tuple(k for k in options.shots if k in {PRIMARY_SHOTS, *range(largest + 1)})
         return {"shots": (shots or options.shots, f"the largest class has {largest} training images")}
 
     def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
@@ -248,7 +251,7 @@ class Fewshot(Classification):
 
     def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
         """Return the images' contents, and their order if the draws depend on it."""
-        return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
+        return {"images": images_digest(dataset, ordered=options.support == "bigvision")}
 
 
 TASK = Fewshot()

@@ -50,10 +50,10 @@ class LinearOptions(ViewOptions, FitOptions):
 
     def augmentation(self) -> AugmentOptions:
         """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""
-        given: dict[str, Any] = {"augment": "crop", "crop_area": self.crop_area, "crop_ratio": (3 / 4, 4 / 3)}
-        given |= {"interpolation": "bilinear", "flip": self.flip, "resize": self.resize, "image_ops": "pil"}
-        given |= {"auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 0, "randaug": None}
-        return AugmentOptions(**given)
+        values: dict[str, Any] = {"augment": "crop", "crop_area": self.crop_area, "crop_ratio": (3 / 4, 4 / 3)}
+        values |= {"interpolation": "bilinear", "flip": self.flip, "resize": self.resize, "image_ops": "pil"}
+        values |= {"auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 0, "randaug": None}
+        return AugmentOptions(**values)
 
 
 class Linear(Classification):

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result, Scores
 
-ROWS = 8192  # validation features that are classified at a time
+CLASSIFIED_ROWS = 8192  # validation features that are classified at a time
 
 
 class LinearLearner(Learner):
@@ -121,8 +122,8 @@ class LinearLearner(Learner):
 
     def heads(self) -> dict[str, Tensor]:
         """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
-        named = {"head": self._head(), "best": self.best_head}
-        return {f"{name}.{key}": tensor for name, head in named.items() for key, tensor in head.items()}
+        heads = {"head": self._head(), "best": self.best_head}
+        return {f"{name}.{key}": tensor for name, head in heads.items() for key, tensor in head.items()}
 
     def _head(self) -> dict[str, Tensor]:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}
@@ -162,13 +163,13 @@ class RateGrid(Learner):
         images, labels = batch
         with torch.no_grad():
             features = self.encode(images)
-        each = [head((features, labels), step) for head in self.heads]
-        stats = {name: torch.stack([of_head[name] for of_head in each]) for name in each[0]}
+        results = [head((features, labels), step) for head in self.heads]
+        stats = {name: torch.stack([*map(itemgetter(name), results)]) for name in results[0]}
         losses = stats.pop("loss")
         compared = losses.detach().masked_fill(self.lost, math.inf)
         best = compared.argmin()
-        of_best = {name: values.take(best) for name, values in stats.items()}  # an index would wait for the GPU
-        return {"loss": losses.masked_fill(self.lost, 0).sum(), "best_loss": compared.take(best), **of_best}
+        best_stats = {name: values.take(best) for name, values in stats.items()}  # an index would wait for the GPU
+        return {"loss": losses.masked_fill(self.lost, 0).sum(), "best_loss": compared.take(best), **best_stats}
 
     def after_step(self, step: int) -> None:
         """Set the parameters of the heads that are lost with this step or before to 0, unless all are."""
@@ -180,8 +181,10 @@ class RateGrid(Learner):
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Return the groups of each head, with its rate."""
-        each = zip(self.rates, self.heads)
-        return [group for rate, head in each for group in head.parameter_groups(replace(options, lr=rate))]
+        groups = list[dict[str, Any]]()
+        for rate, head in zip(self.rates, self.heads):
+            groups += head.parameter_groups(replace(options, lr=rate))
+        return groups
 
     def signs(self) -> Signs:
         """Return those of one classifier, of the lowest loss: a rate that is too large is no failure of the others."""
@@ -189,9 +192,9 @@ class RateGrid(Learner):
 
     def validate(self, features: Tensor, labels: Tensor, device: torch.device) -> Scores:
         """Classify validation features [N, F] by each head, and keep the results; return the top-1 of each rate."""
-        each = zip(self.rates, self.heads, self.lost.tolist())
-        scores = {rate: head.validate(features, labels, device) for rate, head, lost in each if not lost}
-        return {f"top1_lr{rate:g}": of_rate["top1"] for rate, of_rate in scores.items() if of_rate}
+        heads = zip(self.rates, self.heads, self.lost.tolist())
+        scores = {rate: head.validate(features, labels, device) for rate, head, lost in heads if not lost}
+        return {f"top1_lr{rate:g}": score["top1"] for rate, score in scores.items() if score}
 
     def choose(self, features: Tensor, labels: Tensor, context: Context) -> LinearLearner:
         """Return the head with the best top-1 on held-out features [M, F], the first of several; the record has all,
@@ -202,8 +205,8 @@ class RateGrid(Learner):
             if lost:
                 rows.append({"lr": rate, "status": "nonfinite"})
                 continue
-            found = scores_of(classify(head.head, features, labels, context.device))["top1"]
-            rows.append({"lr": rate, "selection_top1": found, **accuracies(head.outcomes())})
+            top1 = scores_of(classify(head.head, features, labels, context.device))["top1"]
+            rows.append({"lr": rate, "selection_top1": top1, **accuracies(head.outcomes())})
         chosen = max(range(len(rows)), key=lambda index: rows[index].get("selection_top1", -1))
         failed = [f"{row['lr']:g}" for row in rows if "status" in row]
         context.details["lrs"] = {"chosen": self.rates[chosen], "rates": rows}
@@ -227,7 +230,7 @@ def classify(head: nn.Linear, features: Tensor, labels: Tensor, device: torch.de
     """Return the ranks and ties [N, 2] of the true classes (see `true_class_ranks`) of features [N, F], labels [N]; the
     same on every rank.
     """
-    rows = zip(features.split(ROWS), labels.split(ROWS))
+    rows = zip(features.split(CLASSIFIED_ROWS), labels.split(CLASSIFIED_ROWS))
     return broadcast_object(torch.cat([true_class_ranks(head(x.to(device)), y.to(device)).cpu() for x, y in rows]))
 
 
@@ -259,7 +262,7 @@ def make_encoder(backbone: Backbone, blocks: int, avgpool: bool, context: Contex
     return encode, backbone.dim * blocks + backbone.model.embed_dim * avgpool
 
 
-def hold_out(data: ClassificationData, options: LinearOptions, seed: int) -> tuple[ClassificationData, Split | None]:
+def hold_back(data: ClassificationData, options: LinearOptions, seed: int) -> tuple[ClassificationData, Split | None]:
     """Return the data without the training images that choose among `--lrs`, and these; without `--lrs` all data."""
     if not (options.lrs and options.epochs):
         return data, None
@@ -285,7 +288,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-    dataset, _ = hold_out(dataset, options, context.seed)
+    dataset, _ = hold_back(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
     elif len(dataset.training) < options.batch_size:
@@ -299,7 +302,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    dataset, held = hold_out(dataset, options, context.seed)
+    dataset, held = hold_back(dataset, options, context.seed)
     balanced = options.class_weights == "balanced"
     first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), balanced)
     learner = _for_rates(first, options)
@@ -355,7 +358,7 @@ def features(model: LinearLearner | RateGrid, images: Split, options: LinearOpti
 @torch.no_grad()
 def predict(model: LinearLearner, images: Split, options: LinearOptions, context: Context) -> Outcomes:
     """Classify images as the last validation does."""
-    rows = features(model, images, options, context).split(ROWS)
+    rows = features(model, images, options, context).split(CLASSIFIED_ROWS)
     logits = torch.cat([model.head(x.to(context.device)).cpu() for x in rows])
     return named_scores(logits, model.backbone)
 

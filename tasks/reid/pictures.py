@@ -8,10 +8,10 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from transfer.core.files import writing
-from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
+from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.task import PICTURES
 
-PLACES = 10
+SHOWN_PLACES = 10
 RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # safe for color-blind readers
 HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
 
@@ -29,7 +29,7 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
     lists = RankedLists.load(folder / RANKED)
     with writing(folder / PICTURES):
         (folder / PICTURES).mkdir(exist_ok=True)
-        for row in evenly(len(lists.query), count):
+        for row in evenly_spaced(len(lists.query), count):
             picture(lists, row, root).save(folder / PICTURES / picture_name(row), quality=85)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from backbones.spec import BackboneSpec
 from transfer.core.errors import reject
 from transfer.core.options import Added, Common, Execution, Needs, Range, check_pad
-from transfer.data.reid.dataset import FORMATS, ReidData, join, open_reid, split_off
+from transfer.data.reid.dataset import REID_FORMATS, ReidData, join, open_reid, split_off
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric, Outcomes, Task
@@ -92,7 +92,7 @@ class Reid(Task):
     module = "tasks.reid.training"
     name, version, options, primary = "reid", 1, ReidOptions, "mAP"
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
-    formats = tuple(FORMATS)
+    formats = tuple(REID_FORMATS)
 
     def open(self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, **chosen: Any) -> ReidData:
         """Read the lists of images, identities and cameras; see `transfer.data.reid.dataset.open_reid`."""

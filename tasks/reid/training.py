@@ -5,6 +5,7 @@ The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its v
 
 import math
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,14 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import export_trained, load_head, read_head
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
-from tasks.reid.pictures import PLACES
+from tasks.reid.pictures import SHOWN_PLACES
 from tasks.reid.task import TASK, ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.data.loading.images import collate_boxes, erased, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
-from transfer.data.reid.market1501 import matched
+from transfer.data.reid.market1501 import Sample, matched_queries
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
@@ -212,7 +213,7 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
         export_trained(learner, learner.backbone, context)
     if ranking.degenerate:
         raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
-    if lacking := len(dataset.query) - len(matched(dataset.query, dataset.gallery)):
+    if lacking := len(dataset.query) - len(matched_queries(dataset.query, dataset.gallery)):
         context.note(f"{lacking} of {len(dataset.query)} queries have no match in the gallery; the others are scored")
     if context.folder and context.ranks.first:
         _ranked_lists(ranking, dataset).save(context.folder / RANKED)
@@ -247,9 +248,9 @@ def _train(backbone: Backbone, dataset: ReidData, options: ReidOptions, context:
     if fit(learner, loader, options, context, validate).nonfinite:
         return learner
     learner.load_state_dict(best.state["tensors"], strict=False)  # none if the last state is kept
-    people, kept = len({sample.identity for sample in data.query}), best.state["epoch"] or options.last_epoch
-    context.details["validation"] = {"identities": people, "kept_epoch": kept}
-    context.note(f"{people} training identities were validated on, not trained on; kept: epoch {kept}")
+    people, epoch = len({sample.identity for sample in data.query}), best.state["epoch"] or options.last_epoch
+    context.details["validation"] = {"identities": people, "kept_epoch": epoch}
+    context.note(f"{people} training identities were validated on, not trained on; kept: epoch {epoch}")
     return learner
 
 
@@ -259,23 +260,20 @@ def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context
     Raises:
         NotFinite: a feature is not finite; the image is named.
     """
-    lists, found = {"query": dataset.query, "gallery": dataset.gallery}, []
+    lists, ranked = {"query": dataset.query, "gallery": dataset.gallery}, list[Tensor]()
     for split, samples in lists.items():
-        found.append(features(learner, dataset.files(samples), options, context, f"{split} features"))
-        check_finite(found[-1], [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-    labels = [
-        np.array([getattr(sample, kind) for sample in samples])
-        for kind in ("identity", "camera")
-        for samples in lists.values()
-    ]
+        ranked.append(features(learner, dataset.files(samples), options, context, f"{split} features"))
+        check_finite(ranked[-1], [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
+    labels = [np.array([sample.identity for sample in samples]) for samples in lists.values()]
+    labels += [np.array([sample.camera for sample in samples]) for samples in lists.values()]
 
     def ranking() -> Ranking:
-        query, gallery = on_device(found, context.device, copies=6)  # in float64, in halves, and centred
+        query, gallery = on_device(ranked, context.device, copies=6)  # in float64, in halves, and centred
         if not options.rerank:
-            return rank(query, gallery, *labels, ap=options.ap, keep=PLACES)
+            return rank(query, gallery, *labels, ap=options.ap, keep=SHOWN_PLACES)
         k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
         distances = rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight)
-        return rank_distances(distances, *labels, ap=options.ap, keep=PLACES, device=query.device)
+        return rank_distances(distances, *labels, ap=options.ap, keep=SHOWN_PLACES, device=query.device)
 
     return by_first(ranking)
 
@@ -289,10 +287,12 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
     """Return the first places, with camera -1 where there are none."""
     assert ranking.nearest is not None
     assert ranking.nearest_distances is not None
-    query, gallery = (
-        [(dataset.name_of(sample), sample.identity, sample.camera if dataset.cameras else -1) for sample in samples]
-        for samples in (dataset.query, dataset.gallery)
-    )
+
+    def rows(samples: Sequence[Sample]) -> list[tuple[str, int, int]]:
+        cameras = [sample.camera if dataset.cameras else -1 for sample in samples]
+        return [(dataset.name_of(sample), sample.identity, camera) for sample, camera in zip(samples, cameras)]
+
+    query, gallery = rows(dataset.query), rows(dataset.gallery)
     return RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
 
 
@@ -313,8 +313,8 @@ def features(
     """Return the L2-normalised features [M, D] of the files, as ranked."""
 
     def encode(images: Tensor) -> Tensor:
-        found = learner.encode(images)
-        return found + learner.encode(images.flip(-1)) if options.flip_test else found
+        encoded = learner.encode(images)
+        return encoded + learner.encode(images.flip(-1)) if options.flip_test else encoded
 
     files.read_channels(learner.backbone.spec.in_chans)
     return nn.functional.normalize(extract_view(encode, files, options, context, label, preload=False), dim=1)

@@ -24,7 +24,7 @@ from transfer.task import ByClass, Defaults, Metric, Outcomes, Scores
 
 LOOKED_AT = 20
 """Images whose sides are looked at for `--size`."""
-COUNTS = ("intersection", "union", "labelled")
+PIXEL_COUNTS = ("intersection", "union", "labelled")
 """int64 [M, C]: pixels of the class that are found as such; of the class or found as such; of the class."""
 
 
@@ -109,9 +109,11 @@ class Segment(Classification):
         counts = resample_counts(outcomes["sample"])
         right, union, labelled = _sums(outcomes, np.vstack([np.ones_like(counts[:1]), counts]))
         shares = np.divide(right, union, out=np.full_like(right, np.nan), where=labelled > 0)
-        columns = zip(outcomes["labelled"].T > 0, shares.T, strict=True)
-        found = {str(label): (images, {"mIoU": column}) for label, (images, column) in enumerate(columns)}
-        return {label: of_class for label, of_class in found.items() if of_class[0].any()}
+        classes: ByClass = {}
+        for label, images in enumerate(outcomes["labelled"].T > 0):
+            if images.any():
+                classes[str(label)] = (images, {"mIoU": shares[:, label]})
+        return classes
 
 
 def resampled(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
@@ -129,8 +131,8 @@ def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[An
 
 
 def _sums(outcomes: Outcomes, weights: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return `COUNTS` [B, C] of all images for weights [B, M] of them."""
-    return [weights @ outcomes[name].astype(np.float64) for name in COUNTS]
+    """Return `PIXEL_COUNTS` [B, C] of all images for weights [B, M] of them."""
+    return [weights @ outcomes[name].astype(np.float64) for name in PIXEL_COUNTS]
 
 
 TASK = Segment()

@@ -30,7 +30,7 @@ from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head
 from tasks.labelled_images import frozen_backbone
-from tasks.segment.task import COUNTS, TASK, SegmentOptions, resampled
+from tasks.segment.task import PIXEL_COUNTS, TASK, SegmentOptions, resampled
 from transfer.core.errors import UsageError
 from transfer.core.exports import weights_facts
 from transfer.core.pictures import file_name
@@ -46,10 +46,10 @@ from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.task import Result
 
-TRIES = 10
+CROP_TRIES = 10
 CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
 """Largest changes, of which each is made in half of the images."""
-COLORS = np.random.default_rng(0).integers(256, size=768).tolist()
+PALETTE = np.random.default_rng(0).integers(256, size=768).tolist()
 """Palette of label images."""
 DISTORT = v2.Compose([v2.RandomApply([v2.ColorJitter(**{name: most})], 0.5) for name, most in CHANGES.items()])
 
@@ -102,12 +102,12 @@ class SegmentLearner(Learner):
         return interpolate((total / count)[None], list(size), mode="bilinear")[0]
 
     def count(self, image: Tensor, labels: Tensor, window: int, batch: int) -> Tensor:
-        """Return the rows of `COUNTS` for an image, int64 [1, 3, C]; -1 if a logit is not finite."""
+        """Return the rows of `PIXEL_COUNTS` for an image, int64 [1, 3, C]; -1 if a logit is not finite."""
         logits, labelled = self.predict(image, labels.shape[-2:], window, batch), labels[0] != IGNORED
         pairs = labels[0][labelled] * self.classes + logits.argmax(0)[labelled]
         confusion = torch.bincount(pairs, minlength=self.classes**2).view(self.classes, -1)
-        right, true, found = confusion.diag(), confusion.sum(1), confusion.sum(0)
-        return torch.where(logits.isfinite().all(), torch.stack([right, true + found - right, true]), -1)[None]
+        right, true, predicted = confusion.diag(), confusion.sum(1), confusion.sum(0)
+        return torch.where(logits.isfinite().all(), torch.stack([right, true + predicted - right, true]), -1)[None]
 
 
 class MaskedImages(SplitDataset):
@@ -132,7 +132,7 @@ def random_view(pair: Sequence[Image.Image], options: SegmentOptions, fill: tupl
     size = options.size
     image = _resized(pair[0], round(size * random.uniform(*options.scale)))
     mask = pair[1].resize(image.size, Image.Resampling.NEAREST)
-    for _ in range(TRIES):
+    for _ in range(CROP_TRIES):
         left, top = (random.randint(0, max(side - size, 0)) for side in image.size)
         box = (left, top, min(left + size, image.width), min(top + size, image.height))
         counts = np.array(mask.crop(box).histogram()[:IGNORED])
@@ -179,8 +179,8 @@ def make_encoder(backbone: Backbone, blocks: int, size: int) -> tuple[Callable[[
     def encode(images: Tensor) -> Tensor:
         if not plain:
             return backbone.maps(images, (-1,))[0]
-        given = {"indices": blocks, "norm": True, "intermediates_only": True}
-        return torch.cat(backbone.model.forward_intermediates(backbone.normalised(images), **given), 1)
+        request = {"indices": blocks, "norm": True, "intermediates_only": True}
+        return torch.cat(backbone.model.forward_intermediates(backbone.normalised(images), **request), 1)
 
     return encode, encode(backbone.mean.new_zeros(1, backbone.spec.in_chans, size, size)).shape[1]
 
@@ -219,7 +219,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     count = partial(learner.count, window=options.size, batch=options.eval_batch_size)
     counts = compute_rows(count, whole, context, batch_size=1, label="validation")
     raise_if_broken((counts < 0).any(2).any(1), val.names, "logits of the val split")
-    outcomes = image_outcomes(val) | dict(zip(COUNTS, np.moveaxis(counts.numpy(), 1, 0)))
+    outcomes = image_outcomes(val) | dict(zip(PIXEL_COUNTS, np.moveaxis(counts.numpy(), 1, 0)))
     outcomes |= resampled(outcomes)
     context.cost.eval_seconds += time.monotonic() - start
     if options.epochs:
@@ -248,7 +248,7 @@ def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions,
         with context.scoring():
             logits = learner.predict(pixels, image.size[::-1], options.size, options.eval_batch_size)
         labels.append(logits.argmax(0).byte().cpu().numpy())
-    shares = [np.bincount(one.ravel(), minlength=learner.classes) / one.size for one in labels]
+    shares = [np.bincount(classes.ravel(), minlength=learner.classes) / classes.size for classes in labels]
     return {
         "labels": labels,
         "scores": np.stack(shares),
@@ -256,9 +256,9 @@ def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions,
     }
 
 
-def draw(images: FileSplit, found: dict[str, Any], folder: Path) -> None:
+def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
     """Save the labels of every image as `folder`/NAME.png (see `file_name`) with a palette."""
-    for name, labels in zip(images.names, found["labels"]):
+    for name, labels in zip(images.names, prediction["labels"]):
         picture = Image.fromarray(labels)
-        picture.putpalette(COLORS)
+        picture.putpalette(PALETTE)
         picture.save(folder / f"{file_name(name)}.png")

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from backbones.diagnostics.recorder import Recorder, check_backbone, evenly, observe
+from backbones.diagnostics.recorder import Recorder, check_hook_points, observe, spaced_places
 from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_facts, finite_mean, layer_facts
 from backbones.diagnostics.stem import stem_facts
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import frozen_backbone
-from tasks.tokens.task import SCORED, TokensOptions
+from tasks.tokens.task import SCORED_PLACES, TokensOptions
 from transfer.core.errors import UsageError
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import view_of
@@ -33,7 +33,7 @@ from transfer.task import Outcomes, Result, Scores
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
     """Check that the backbone's tokens can be found at this size, and that there are enough images."""
-    check_backbone(spec, options.size)
+    check_hook_points(spec, options.size)
     if options.images is not None and options.images > len(dataset.validation):
         raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.validation)} for validation")
 
@@ -42,7 +42,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     """Run the images through the backbone and record measures of its tokens."""
     backbone = frozen_backbone(spec, options, context)
     total = len(dataset.validation)
-    chosen = evenly(options.images or total, total)
+    chosen = spaced_places(options.images or total, total)
     view = SplitDataset(dataset.validation, view_of(options), preload=False)
     recorder = Recorder(backbone, options.class_token)
     images = Subset(view, chosen.tolist())
@@ -54,19 +54,19 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     context.details["attention"] = attention_facts(recorder.attentions, attentions)
     context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
     context.details["missing"] = [*recorder.missing, *stem["missing"]]
-    every = image_outcomes(dataset.validation)
-    outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
+    columns = image_outcomes(dataset.validation)
+    outcomes = {name: column[chosen] for name, column in columns.items()} | _scored(recorder, places)
     scores = rescore(outcomes)
     for measure in context.details["missing"]:
         context.note(f"not to be had: {measure}")
-    for name in [name for name in outcomes if name in SCORED.values() and name not in scores]:
+    for name in [name for name in SCORED_PLACES.values() if name in outcomes.keys() - scores.keys()]:
         context.note(f"{name} is not defined: no image has two tokens there that are not zero")
     return scores, outcomes
 
 
 def rescore(outcomes: Outcomes) -> Scores:
     """Compute the means over the images whose similarity is defined; without any, no score."""
-    means = {name: finite_mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
+    means = {name: finite_mean(outcomes[name]) for name in SCORED_PLACES.values() if name in outcomes}
     return {name: mean for name, mean in means.items() if mean is not None}
 
 
@@ -85,4 +85,4 @@ def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], na
 def _scored(recorder: Recorder, places: list[NDArray[Any]]) -> Outcomes:
     last = {place["kind"]: rows for place, rows in zip(recorder.layers, places, strict=True)}
     similarity = TOKEN_FIELDS.index("similarity")
-    return {name: last[kind][:, similarity] for kind, name in SCORED.items() if kind in last}
+    return {name: last[kind][:, similarity] for kind, name in SCORED_PLACES.items() if kind in last}

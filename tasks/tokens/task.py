@@ -9,7 +9,7 @@ from transfer.core.options import Common, Range
 from transfer.data.classification import ClassificationData
 from transfer.task import Defaults, Metric
 
-SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
+SCORED_PLACES = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
 """Score of each kind of place; the last place of a kind counts."""
 
 
@@ -28,7 +28,7 @@ class Tokens(Classification):
 
     module = "tasks.tokens.measuring"
     name, version, options, primary, trains = "tokens", 1, TokensOptions, "similarity_stem", False
-    metrics = dict.fromkeys(SCORED.values(), Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)))
+    metrics = dict.fromkeys(SCORED_PLACES.values(), Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)))
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions) -> Defaults:
         """Return the number of validation images if it is below the recipe's."""

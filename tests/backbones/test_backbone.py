@@ -8,7 +8,7 @@ import timm
 import torch
 
 from backbones.backbone import create
-from backbones.build import build
+from backbones.build import build_model
 from backbones.spec import IMAGENET_MEAN, override, resolve, timm_names
 from backbones.weights.locate import Located
 from tests.backbones.support import IMAGES, tiny, users_file
@@ -26,7 +26,7 @@ def test_timm_names_are_timms():
 def test_every_shipped_backbone_builds(name):
     spec = resolve(name)
     with torch.device("meta"):
-        model, built, loaded, *_ = build(spec, Located(None, "random"), (256, 128))
+        model, built, loaded, *_ = build_model(spec, Located(None, "random"), (256, 128))
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
     assert built.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
     assert loaded is None
@@ -57,7 +57,7 @@ def test_models_of_big_vision(arch, dim, heads, hidden):
     for name, attention in (("bigvision_s16", "softmax"), ("bigvision_s16_relu", "relu")):
         spec = resolve(name, arch=arch, patch=32, pool="gap")
         with torch.device("meta"):
-            model, *_ = build(spec, Located(None, "random"))
+            model, *_ = build_model(spec, Located(None, "random"))
         block = model.blocks[0]
         assert (spec.attention, model.cls_token, model.pos_embed.shape) == (attention, None, (1, 49, dim))
         assert (model.init, spec.ffn, spec.cls_pos_embed) == ("bigvision", "mlp_tanh", False)

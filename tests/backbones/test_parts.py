@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from backbones.attention import ATTENTIONS, Attention, make_attention, normalised_pointwise
 from backbones.ffn import make_ffn
 from backbones.stem_layers import ScaledReLU, StemEmbed
-from backbones.stems import ACTIVATIONS, NORMS, STEMS, StemSpec, find_stem, parse
+from backbones.stems import ACTIVATIONS, STEM_NORMS, STEMS, StemSpec, find_stem, parse_stem
 from tests.backbones.support import users_file
 from transfer.core.errors import UsageError, UserError
 
@@ -73,10 +73,10 @@ def test_full_stem_is_algorithm_1():
 
 
 def test_fewer_norms_than_convolutions_belong_to_the_last():
-    spec = parse("3Conv+1BN+2GELU+1Proj")
+    spec = parse_stem("3Conv+1BN+2GELU+1Proj")
     assert spec.norms == ("", "", "BN", "")
     assert spec.activations == ("", "GELU", "GELU", "")
-    assert parse("3Conv+2IBN+1BN+1Proj").norms == ("IBN", "IBN", "BN", "")
+    assert parse_stem("3Conv+2IBN+1BN+1Proj").norms == ("IBN", "IBN", "BN", "")
 
 
 def test_after_the_projection_norm_and_activation_act_on_the_map():
@@ -104,10 +104,10 @@ def test_scaled_relu():
 def stems(draw) -> StemSpec:
     convs = draw(st.integers(0, 5))
     some = lambda known, least, most: tuple(draw(st.lists(st.sampled_from(known), min_size=least, max_size=most)))  # noqa: E731
-    norms, activations = some(NORMS, 0, convs), some(ACTIVATIONS, 0, convs)
+    norms, activations = some(STEM_NORMS, 0, convs), some(ACTIVATIONS, 0, convs)
     sizes = lambda count: some(range(1, 100), count, count) if draw(st.booleans()) else ()  # noqa: E731
     return StemSpec(
-        norms=("",) * (convs - len(norms)) + norms + (draw(st.sampled_from(("", *NORMS))),),
+        norms=("",) * (convs - len(norms)) + norms + (draw(st.sampled_from(("", *STEM_NORMS))),),
         activations=("",) * (convs - len(activations)) + activations + (draw(st.sampled_from(("", *ACTIVATIONS))),),
         strides=sizes(convs + 1),
         kernels=sizes(convs + 1),
@@ -116,9 +116,10 @@ def stems(draw) -> StemSpec:
     )
 
 
+@settings(deadline=None)
 @given(stems())
 def test_what_is_printed_is_parsed_back(spec):
-    assert parse(str(spec)) == spec
+    assert parse_stem(str(spec)) == spec
 
 
 def test_a_bias_goes_to_the_convolutions_without_a_norm():

@@ -13,7 +13,7 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
 
-from tasks.fewshot.features import Stored, read_stored, write_stored
+from tasks.fewshot.features import Stored, read_features, write_features
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.loading.read_image import read_image
@@ -58,11 +58,11 @@ def stored_features(work: Path) -> Made:
     root = work / "features"
     root.mkdir()
     features = np.random.default_rng(0).random((16, 16), dtype=np.float32)
-    write_stored(root / "0.safetensors", Stored(np.arange(16), features, np.ones(16)), {})
+    write_features(root / "0.safetensors", Stored(np.arange(16), features, np.ones(16)), {})
     return (
         root,
         _files(root),
-        lambda copy: [array.tobytes() for array in read_stored(copy / "0.safetensors")],
+        lambda copy: [array.tobytes() for array in read_features(copy / "0.safetensors")],
     )
 
 

@@ -1,6 +1,7 @@
 """What a command does on the pretended GPU, counted by phase and by line of the product."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,18 @@ class Ledger:
         self.launches: Counter[str] = Counter()
         self.mixes: Counter[str] = Counter()
         self.kernels, self.steps, self.phase = 0, 0, "else"
+        self.seconds, self.computing = 0.0, False
+
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """Count the seconds within as those of the device."""
+        outermost, self.computing, begin = not self.computing, True, time.process_time()
+        try:
+            yield
+        finally:
+            if outermost:
+                self.computing = False
+                self.seconds += time.process_time() - begin
 
     @contextmanager
     def within(self, phase: str) -> Iterator[None]:
@@ -44,7 +57,8 @@ class Ledger:
     def table(self) -> str:
         """Return everything as text."""
         rows = [f"{number:6} {phase:8} {kind:22} {line}" for phase, kind, line, number in self.lines()]
-        others = [f"{name}: {value}" for name, value in vars(self).items() if name not in ("syncs", "phase")]
+        hidden = ("syncs", "phase", "computing")
+        others = [f"{name}: {value}" for name, value in vars(self).items() if name not in hidden]
         return "\n".join(["synchronisations: number, phase, kind, line", *rows, *others])
 
 

@@ -88,10 +88,12 @@ class Pretended(TorchDispatchMode):
     """Within it, tensors can be made on the GPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        leaves = tree_leaves((args, kwargs))
-        if any(isinstance(leaf, Gpu) or (isinstance(leaf, torch.device) and leaf.type == "cuda") for leaf in leaves):
-            return compute(func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        with LEDGER.device():
+            leaves = tree_leaves((args, kwargs))
+            devices = (leaf.type for leaf in leaves if isinstance(leaf, torch.device))
+            if "cuda" in devices or any(isinstance(leaf, Gpu) for leaf in leaves):
+                return compute(func, args, kwargs or {})
+            return func(*args, **(kwargs or {}))
 
 
 def _index(index: Any) -> Any:

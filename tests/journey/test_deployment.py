@@ -16,7 +16,7 @@ from torch import nn
 
 import transfer
 from backbones.backbone import create
-from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps
+from tasks.detect.feature_maps import StageMaps, VitMapOptions, VitMaps
 from tests.documents import files_in
 from tests.tasks.support import digits
 from transfer.data.reid.dataset import open_reid
@@ -89,7 +89,7 @@ class Maps(nn.Module):
 
 
 def vitdet(**given: Any) -> nn.Module:
-    options = MapOptions(out_indices=(-1,), window=3, global_blocks=(1,), relative=True, grid=(4, 4))
+    options = VitMapOptions(out_indices=(-1,), window=3, global_blocks=(1,), relative=True, grid=(4, 4))
     return VitMaps(create("vit_tiny", img_size=64, weights="random", **given), options)
 
 

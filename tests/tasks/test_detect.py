@@ -11,7 +11,7 @@ import yaml
 
 from backbones.spec import resolve
 from tasks.detect import mmlab, training
-from tasks.detect.task import RESULTS, TASK
+from tasks.detect.task import DETECTIONS, TASK
 from tests.interactions.generator import with_words
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
@@ -62,7 +62,7 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
 
 
 def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
-    (file,) = run.glob(f"detect-*/{RESULTS}")
+    (file,) = run.glob(f"detect-*/{DETECTIONS}")
     data, results = toy(), json.loads(file.read_bytes())
     assert data.val is not None
     assert results

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageColor
 
 from backbones.spec import resolve
-from tasks.reid.pictures import FRAME, GAP, HEIGHT, PLACES, QUERY, RIGHT, WRONG, picture, save_pictures
+from tasks.reid.pictures import FRAME, GAP, HEIGHT, QUERY, RIGHT, SHOWN_PLACES, WRONG, picture, save_pictures
 from tasks.reid.task import TASK
 from tasks.reid.training import BNNeck, _rank, batch_hard_triplet
 from tests.processes import run_by_ranks
@@ -18,7 +18,7 @@ from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
 from transfer.core.errors import UserError
-from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
+from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
@@ -113,7 +113,7 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     kept = outcomes(out)
     assert lists.query.tolist() == kept["sample"].tolist()
     assert lists.query_identity.tolist() == kept["cluster"].tolist()
-    assert lists.places.shape == (len(data.query), PLACES)
+    assert lists.places.shape == (len(data.query), SHOWN_PLACES)
     shown = {data.name_of(sample): (sample.identity, sample.camera) for sample in data.gallery}
     for place, name in enumerate(lists.gallery):
         assert shown[str(name)] == (lists.gallery_identity[place], lists.gallery_camera[place])
@@ -121,10 +121,10 @@ def test_the_lists_kept_are_those_that_were_scored(out: Path) -> None:
     assert not (lists.right & same_camera).any(), "junk has no place in a list"
     # without ties the first match stands where the outcomes count it
     hits = kept["hits"] > 0
-    single = hits & (kept["tied"] == 1) & (kept["before"] < PLACES)
+    single = hits & (kept["tied"] == 1) & (kept["before"] < SHOWN_PLACES)
     assert single.any()
     assert (lists.right[single].argmax(1) == kept["before"][single]).all()
-    assert not lists.right[hits & (kept["before"] >= PLACES)].any()
+    assert not lists.right[hits & (kept["before"] >= SHOWN_PLACES)].any()
 
 
 def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
 def test_queries_are_evenly_spaced(total: int, count: int) -> None:
-    found = evenly(total, count)
+    found = evenly_spaced(total, count)
     assert len(found) == len(set(found)) == min(total, count)
     assert found[0] == 0
     assert max(np.diff(found), default=0) - min(np.diff(found), default=0) <= 1

@@ -18,7 +18,7 @@ from transfer.core.errors import DeviceLost
 from transfer.core.files import ROOT
 from transfer.core.live_modules import LiveModule
 from transfer.engine.context import Context
-from transfer.records.run_set import COLUMNS
+from transfer.records.run_set import FRAME_COLUMNS
 from transfer.run import main
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}
@@ -128,7 +128,7 @@ def test_each_run_has_its_own_peak_and_none_follows_a_lost_gpu(tmp_path: Path, m
     transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "good", **options)
     assert len(resets) == 2
     monkeypatch.setattr("tasks.reid.training._rank", lose)
-    with pytest.raises(DeviceLost, match=r"computes nothing more .*CUDA error: device-side assert"):
+    with pytest.raises(DeviceLost, match=r"unusable in this process.*CUDA error: device-side assert"):
         transfer.evaluate("reid", backbone=TinyNet(), name="mine", out=tmp_path / "lost", **options)
     assert len(resets) == 3
 
@@ -165,7 +165,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path) -> None:
     runs = transfer.load(folder)
     frame = runs.to_frame()
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == FRAME_COLUMNS
     assert len(frame) == sum(max(len(run.scores), 1) for run in runs)
     for run in runs:
         rows = frame[frame.run_id == run.run_id].set_index("metric")
@@ -178,7 +178,7 @@ def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path)
 
 def test_the_guide_names_every_column() -> None:
     guide = (ROOT / "docs" / "guide" / "python.md").read_text()
-    assert [name for name in COLUMNS if f"`{name}`" not in guide] == []
+    assert [name for name in FRAME_COLUMNS if f"`{name}`" not in guide] == []
 
 
 def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:

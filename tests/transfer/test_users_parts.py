@@ -141,7 +141,7 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
     ("before", "after", "message"),
     [
         ('float(outcomes["accuracy"].mean())', "7.0", "returned accuracy = 7.0, which is outside [0, 1]"),
-        ('"nearest_mean"', '"knn"', "which is one of the suite; give yours a name of its own"),
+        ('"nearest_mean"', '"knn"', "which is a name of the suite; choose another"),
         ("rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
         ("api.image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],

@@ -9,7 +9,7 @@ from transfer.cli.layers import combined_options, config_files, layer_values, na
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
 from transfer.core.errors import MissingInput, UsageError, did_you_mean, errors_together, reject, unusable
-from transfer.core.exports import CONFIG, EXPORT, why_no_weights
+from transfer.core.exports import CONFIG, EXPORT, why_not_exported
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.engine.outcome import SCORED
@@ -33,7 +33,7 @@ class Command:
         launch: the options of the launcher.
         recipe_backbone: fields of the backbone that only the recipe sets, for architectures that have them.
         flags: the names of the options that the command line sets, in their order.
-        given: the names of the options that the user set: in flags, in YAML files, or by `--smoke` the size.
+        set_by_user: the names of the options that the user set: in flags, in YAML files, or by `--smoke` the size.
         fitted: a line for each default that is not the recipe's, with its reason.
         recipe: the recipe, where the command was read from one.
     """
@@ -45,7 +45,7 @@ class Command:
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     recipe_backbone: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    given: frozenset[str] = frozenset()
+    set_by_user: frozenset[str] = frozenset()
     fitted: tuple[str, ...] = ()
     recipe: "Recipe | None" = None
 
@@ -84,11 +84,12 @@ class Command:
         assert self.recipe is not None
         later = {name: note.recorded for name, note in noted(type(self.options), Added).items()}
         usual = plain(type(self.run)()) | plain(BackboneOptions()) | later | self.recipe.values()
-        given = plain(self.run) | plain(self.backbone) | plain(self.options)
+        values = plain(self.run) | plain(self.backbone) | plain(self.options)
+        shown = [name for name in values if name not in ("backbone", "config", "dry_run", *self.recipe_backbone)]
         return [
-            f"  {name}: {_shown(value)} (recipe: {_shown(usual.get(name))})"
-            for name, value in given.items()
-            if name not in ("backbone", "config", "dry_run", *self.recipe_backbone) and value != usual.get(name)
+            f"  {name}: {_shown(values[name])} (recipe: {_shown(usual.get(name))})"
+            for name in shown
+            if values[name] != usual.get(name)
         ]
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
@@ -99,9 +100,9 @@ class Command:
 
     def fit_backbone(self, spec: "BackboneSpec", task: "Task") -> None:
         """Replace the task's defaults that do not fit the backbone, and add the lines that report them."""
-        defaults = task.defaults_for_backbone(spec, self.options, self.given)
-        self.options, lines = fitted_options(self.options, defaults, self.given)
-        self.fitted += (*lines, *filter(None, ["" if "size" in self.given else self._token_grid(spec, task)]))
+        defaults = task.defaults_for_backbone(spec, self.options, self.set_by_user)
+        self.options, lines = fitted_options(self.options, defaults, self.set_by_user)
+        self.fitted += (*lines, *filter(None, ["" if "size" in self.set_by_user else self._token_grid(spec, task)]))
 
     def _token_grid(self, spec: "BackboneSpec", task: "Task") -> str:
         """Return a line on images over twice as large as those of the weights; empty for others."""
@@ -116,14 +117,14 @@ class Command:
     def fit_data(self, task: "Task", spec: "BackboneSpec", dataset: Any) -> "Command":
         """Return the command with the defaults that fit a dataset, and with the lines that report them alone."""
         defaults = task.defaults_for_data(spec, dataset, self.options)
-        options, lines = fitted_options(self.options, defaults, self.given)
+        options, lines = fitted_options(self.options, defaults, self.set_by_user)
         return replace(self, options=options, fitted=lines)
 
     def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
         """Return lines on what the program chose in the place of the user: defaults, and a part of the backbone."""
         lines = [*self.fitted]
-        named = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
-        if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
+        by_default = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
+        if by_default and not self.resolved(from_scratch, attention="softmax").qk_norm:
             default = f"as --attention {spec.attention} has it by default"
             lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
         others = self.resolved(from_scratch=False).weights if from_scratch else ""
@@ -172,20 +173,20 @@ def read_command(
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
             missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
-            raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
+            raise UsageError(f"--smoke: {missing}; set them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
     layers += [(layer, read_yaml(layer)) for layer in user_layers]
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)
     parsed = combined_options(recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
     users_layers = [read_yaml(layer) for layer in user_layers if CONFIGS not in layer.parents]
-    given = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}
-    recipe_backbone = _take_recipe_fields(parsed.backbone, given)
-    given |= {"size"} if parsed.run.smoke else set()
+    set_by_user = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}
+    recipe_backbone = _take_recipe_fields(parsed.backbone, set_by_user)
+    set_by_user |= {"size"} if parsed.run.smoke else set()
     if recipe.path.suffix in (".yaml", ".yml") and CONFIGS not in recipe.path.resolve().parents:  # of the user's own
-        given |= layer_values(recipe.path).keys()
+        set_by_user |= layer_values(recipe.path).keys()
     groups_read = (parsed.run, parsed.backbone, parsed.options, parsed.launch)
-    command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(given), lines, recipe)
+    command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(set_by_user), lines, recipe)
     command.check_flags()
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer --list backbones` shows the shipped ones")
@@ -206,9 +207,8 @@ def weights_of_run(weights: str, out: Path) -> str:
             is unknown and near that of a run.
         UserError: its record cannot be read.
     """
-    folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
-    run = next((folder for folder in folders if (folder / RECORD).exists() or (folder / OPTIONS).exists()), None)
-    if run is None:
+    run = Path(weights) if "/" in weights or Path(weights).is_dir() else out / weights
+    if not (run / RECORD).exists() and not (run / OPTIONS).exists():
         ids = (record.parent.name for record in out.glob(f"*/{RECORD}"))
         plausible = "-" in weights and not {":", "/"} & {*weights} and not Path(weights).exists()
         if plausible and (near := did_you_mean(weights, ids)):
@@ -218,7 +218,7 @@ def weights_of_run(weights: str, out: Path) -> str:
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
     with unusable(f"--weights {weights}: {run / RECORD} is not a readable record"):
         record = json.loads((run / RECORD).read_bytes())
-        status, reason = record["outcome"]["status"], why_no_weights(record["options"])
+        status, reason = record["outcome"]["status"], why_not_exported(record["options"])
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     reason = reason if status in SCORED else f"its training ended as {status}"

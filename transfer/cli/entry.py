@@ -17,9 +17,9 @@ from transfer.core.machine_errors import in_one_line
 from transfer.core.process import INTERRUPTED, end_with_parent
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 
-KINDS: dict[str, Callable[[], Iterable[str]]] = {
+LISTINGS: dict[str, Callable[[], Iterable[str]]] = {
     **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
-    **{f"{part}s": partial(user_code.builtin_names, part) for part in ("stem", "attention", "ffn")},
+    **{f"{part}s": partial(user_code.builtin_names, part) for part in user_code.VARIED_PARTS},
     "recipes": partial(config_names, "pretrain"),
     "weights": shipped_names,
     "steps": lambda: [
@@ -34,13 +34,13 @@ def listing(kinds: Iterable[str]) -> str:
     """Return the names of each kind below its title; one kind alone has none. Raises UsageError for an unknown kind."""
     chosen = list(kinds)
     for kind in chosen:
-        if kind not in KINDS:
-            raise unknown("kind of name", kind, KINDS)
+        if kind not in LISTINGS:
+            raise unknown("kind of name", kind, LISTINGS)
     if len(chosen) == 1:
-        return "\n".join(KINDS[chosen[0]]())
-    parts = [f"{kind}:\n  " + "\n  ".join(KINDS[kind]()) for kind in chosen]
-    more = f"--list KIND lists one of {', '.join(KINDS)}. Any of timm's {len(timm_names())} models is a backbone too."
-    return "\n".join([*parts, more])
+        return "\n".join(LISTINGS[chosen[0]]())
+    parts = [f"{kind}:\n  " + "\n  ".join(LISTINGS[kind]()) for kind in chosen]
+    timm_models = f"Any of timm's {len(timm_names())} models is a backbone too."
+    return "\n".join([*parts, f"--list KIND lists one of {', '.join(LISTINGS)}. {timm_models}"])
 
 
 def package_version(name: str) -> str | None:
@@ -51,7 +51,7 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def versions() -> str:
+def installed_versions() -> str:
     """Return the versions of the suite and of what its numbers depend on most."""
     return ", ".join(f"{name} {package_version(name) or 'not installed'}" for name in ("vit-transfer", "torch", "timm"))
 
@@ -65,7 +65,7 @@ def exit_on_user_error(
         main: the body, which returns the exit status.
         argv: its arguments, by default those of the process; `--debug` among them shows the traceback of an error, too.
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
-        listed: the kinds of names that `--list` shows, see `KINDS`; by default all.
+        listed: the kinds of names that `--list` shows, see `LISTINGS`; by default all.
     """
     end_with_parent()
     status = _status(main, sys.argv[1:] if argv is None else argv, usage, listed)
@@ -85,7 +85,7 @@ def _status(main: Callable[[list[str]], int], words: list[str], usage: str, list
             print_safe(usage)
             return 0 if argv else 2
         if argv[:1] == ["--version"]:
-            print_safe(versions())
+            print_safe(installed_versions())
             return 0
         if argv[:1] == ["--list"]:
             print_safe(listing(argv[1:] or listed))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from transfer.core.options import Common, Execution, noted
-from transfer.core.settings import is_positional, parse, value_name
+from transfer.core.settings import is_positional, parse_flags, value_name
 
 T = TypeVar("T")
 COLUMNS, _INDENT = 100, 30
@@ -24,7 +24,7 @@ OURS = ("backbones", "tasks", "transfer")
 def read_options(schema: type[T], argv: list[str], program: str) -> T:
     """Return the options of a command without recipe; `--help` prints its help and leaves. Raises as `parse`."""
     print_help(program, {"options": schema}, {}, argv)
-    return parse(schema, argv, prog=program)
+    return parse_flags(schema, argv, prog=program)
 
 
 def print_help(program: str, groups: Mapping[str, type[Any]], values: Mapping[str, Any], argv: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from transfer.cli.help import print_help
 from transfer.core.errors import UsageError, did_you_mean, errors_in, errors_naming, errors_together, kept, reject
 from transfer.core.options import CommandLine, Files, noted
-from transfer.core.settings import CONFIGS, as_flags, flat_schema, parse, read_yaml, shipped_path
+from transfer.core.settings import CONFIGS, as_flags, flat_schema, parse_flags, read_yaml, shipped_path
 
 
 def flag_values(argv: list[str], flag: str) -> list[str]:
@@ -123,7 +123,7 @@ def combined_options(
             words += as_flags(with_full_paths(layer, content, groups.values()))
         if content and CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
             with errors_in() as errors, errors_naming(str(layer)), errors_together():
-                parse(schema, [], prog=program, below=words)
+                parse_flags(schema, [], prog=program, below=words)
             wrong += [line for error in errors for line in str(error).split("\n") if "is missing;" not in line]
         values |= {key.replace("-", "_"): value for key, value in content.items()}
         for key in content:
@@ -134,7 +134,7 @@ def combined_options(
     if wrong:
         raise UsageError("\n".join(wrong))
     with errors_in() as errors:
-        unchecked = parse(schema, argv, prog=program, below=words)
+        unchecked = parse_flags(schema, argv, prog=program, below=words)
         checked |= {name: object.__new__(group) for name, group in groups.items()}
         for name, group in checked.items():
             vars(group).update(vars(getattr(unchecked, name)))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from transfer.core.errors import errors_naming, errors_together, reject
 from transfer.core.options import Checked, CommandLine, Common, Execution, Files, Needs, Range, check_keys
-from transfer.core.settings import as_flags, parse
+from transfer.core.settings import as_flags, parse_flags
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""
@@ -71,7 +71,7 @@ class RunOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
+        if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= seed < 2**63 for seed in self.seeds):
             reject("--seeds must be different numbers from 0 to 2**63 - 1, at least one")
         if len({*self.dataset}) < len(self.dataset):
             reject(f"--dataset {' '.join(self.dataset)}: a name is duplicated")
@@ -196,8 +196,12 @@ class BackboneOptions:
 
     def overrides(self) -> dict[str, Any]:
         """Return the arguments of `backbones.resolve` besides the name."""
-        given = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
-        return given | {"weights": self.weights[0]}
+        values = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+        return values | {"weights": self.weights[0]}
+
+
+BACKBONE_OPTIONS = tuple(item.name for item in fields(BackboneOptions))
+"""The options that say which backbone is meant."""
 
 
 def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
@@ -207,9 +211,10 @@ def check_resources(resources: dict[str, Any], where: str = "resources") -> None
         where: the place of the resources, for messages.
     """
     check_keys(resources, (*RESOURCES, "extra"), where)
-    given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
+    values = {name: value for name, value in resources.items() if value is not None}
+    values.pop("extra", None)
     with errors_naming(where), errors_together():
-        read = parse(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **given}))
-        for name, value in given.items():
+        read = parse_flags(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **values}))
+        for name, value in values.items():
             if isinstance(value, str) and not isinstance(getattr(read, name), str):
                 reject(f"{name} must be a number, not the text {value!r}; remove the quotes")

@@ -40,17 +40,20 @@ class Recipe:
 
     def values(self, known: Collection[str] | None = None) -> dict[str, Any]:
         """Return all values of the recipe; of those of `base` only the ones of `known` options, unless it is None."""
-        own = {key: value for key, value in layer_values(self.path).items() if key != BASE}
+        values = {key: value for key, value in layer_values(self.path).items() if key != BASE}
         if self.base is None:
-            return own
-        skipped = {"method"} if is_in_file(self.name) else set[str]()
-        shipped = {key: value for key, value in read_yaml(self.base).items() if key not in skipped}
-        return {key: value for key, value in shipped.items() if known is None or key in known} | own
+            return values
+        shipped = read_yaml(self.base)
+        skipped = set[str]() if known is None else shipped.keys() - {*known}
+        skipped |= {"method"} if is_in_file(self.name) else set()
+        return {key: value for key, value in shipped.items() if key not in skipped} | values
 
     def smoke_values(self, known: Collection[str] | None = None) -> dict[str, Any]:
         """Return the sizes of `--smoke`, as `values` does."""
-        own = known is None or self.base is None or self.smoke.parent != CONFIGS / "smoke"
-        return {key: value for key, value in read_yaml(self.smoke).items() if own or key in (known or ())}
+        sizes = read_yaml(self.smoke)
+        if known is None or self.base is None or self.smoke.parent != CONFIGS / "smoke":
+            return sizes
+        return {key: value for key, value in sizes.items() if key in known}
 
 
 def task_recipe(name: str) -> Recipe:
@@ -139,30 +142,31 @@ def fitted_layers(
         base, smoke: those of the recipe, see `transfer.cli.recipe.Recipe`.
     """
     shipped, users = _by_origin(layers, base, smoke)
-    given = {*users, *names_of_flags(argv)}
+    set_by_user = {*users, *names_of_flags(argv)}
     fitted, lines = list[Layer](), []
     for option, fit in (("epochs", _fitted_spans), ("size", _fitted_resize)):
         flags = [value for value in flag_values(argv, f"--{option}") if value.replace(".", "", 1).isdecimal()]
         new, old = read_value(flags[0], option) if flags else users.get(option), shipped.get(option)
         if not (isinstance(new, int | float) and isinstance(old, int | float) and 0 < new != old > 0):
             continue
-        if values := fit(kind, shipped, given, new):
+        if values := fit(kind, shipped, set_by_user, new):
             changes = ", ".join(f"{name} {shipped[name]} -> {value}" for name, value in values.items())
             fitted.append((Path(f"--{option} {new}"), values))
             lines.append(f"--{option} {new}, where the recipe has {old}: {changes}; as flags they are taken as given")
     return fitted, tuple(lines)
 
 
-def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epochs: float) -> dict[str, Any]:
+def _fitted_spans(kind: type[Any], shipped: dict[str, Any], set_by_user: set[str], epochs: float) -> dict[str, Any]:
     whole = shipped["epochs"]
-    values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in given}
-    held = shipped.get("schedule") == "epoch" and "schedule" not in given
-    around = sum(sum(values.get(name, ())) for name in HELD) + held * max(-shipped.get("schedule_offset", 0), 0)
-    short = [
-        name
-        for name, numbers in values.items()
-        if any(numbers) and (name == "milestones" or (around if name in HELD else max(numbers)) >= epochs)
-    ]
+    values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in set_by_user}
+    held = shipped.get("schedule") == "epoch" and "schedule" not in set_by_user
+    around = sum(sum(values.get(name, ())) for name in HELD)
+    around += max(-shipped.get("schedule_offset", 0), 0) if held else 0
+    short = []
+    for name, numbers in values.items():
+        last = around if name in HELD else max(numbers, default=0)
+        if any(numbers) and (name == "milestones" or last >= epochs):
+            short.append(name)
     return scaled_spans(kind, shipped if held else shipped | {"schedule": "step"}, epochs / whole, short)
 
 
@@ -177,32 +181,33 @@ def scaled_spans(kind: type[Any], values: Mapping[str, Any], share: float, names
     return scaled | ({"schedule": "step"} if held else {})
 
 
-def _fitted_resize(kind: type[Any], shipped: dict[str, Any], given: set[str], size: float) -> dict[str, Any]:
-    resize = None if "resize" in given else shipped.get("resize")
+def _fitted_resize(kind: type[Any], shipped: dict[str, Any], set_by_user: set[str], size: float) -> dict[str, Any]:
+    resize = None if "resize" in set_by_user else shipped.get("resize")
     return {"resize": int(resize * size // shipped["size"])} if resize else {}
 
 
 def fitted_options(
-    options: Any, defaults: Mapping[str, tuple[Any, str]], given: Collection[str]
+    options: Any, defaults: Mapping[str, tuple[Any, str]], set_by_user: Collection[str]
 ) -> tuple[Any, tuple[str, ...]]:
     """Return options with the defaults that fit better than the recipe's, and a line for each with its reason.
 
     Args:
         options: the options of a task.
         defaults: see `transfer.task.Task.defaults_for_backbone`.
-        given: the names of the options that the user set, which are not changed.
+        set_by_user: the names of the options that the user set, which are not changed.
     """
-    changed = {k: v for k, (v, _) in defaults.items() if k not in given and v != getattr(options, k)}
-    lines = [
-        f"{_as_flag(k, v)}, where the recipe has {_as_flag(k, getattr(options, k))}: {defaults[k][1]}"
-        for k, v in changed.items()
-    ]
+    changed, lines = dict[str, Any](), list[str]()
+    for name, (value, reason) in defaults.items():
+        usual = getattr(options, name)
+        if name not in set_by_user and value != usual:
+            changed[name] = value
+            lines.append(f"{_as_flag(name, value)}, where the recipe has {_as_flag(name, usual)}: {reason}")
     return replace(options, **changed) if changed else options, tuple(lines)
 
 
 def _as_flag(name: str, value: Any) -> str:
     if isinstance(value, bool):
-        return f"--{'no-' * (not value)}{name.replace('_', '-')}"
+        return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     return " ".join(as_flags({name: list(value) if isinstance(value, tuple) else value}))
 
 
@@ -221,7 +226,7 @@ def _by_origin(layers: Sequence[Layer], base: Path | None, smoke: Path) -> tuple
 def _numbers(value: Any) -> list[float]:
     """Return a value or those in a list; an empty list for other values, which the parser rejects."""
     values = value if isinstance(value, list) else [value]
-    return values if all(isinstance(one, int | float) for one in values) else []
+    return values if all(isinstance(number, int | float) for number in values) else []
 
 
 def _scaled(value: Any, share: float, whole: bool) -> Any:

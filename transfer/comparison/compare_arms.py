@@ -5,6 +5,7 @@ Imports neither torch nor pandas.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from transfer.comparison.paired_intervals import Contrasts, Units, estimates
@@ -17,10 +18,16 @@ from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, verdict_of
 
 PERCENT = 100.0
 ARMS = ("a", "b")
-FAMILIES = ("primary", "other", "not counted")
-"""Families of tests: primary scores that answer which variant transfers better, their other scores, and the rest."""
 DIFFERENCE = {"": (1, -1)}
 """The contrast of two variants, a less b."""
+
+
+class Family(StrEnum):
+    """Families of tests: primary scores that answer which variant transfers better, other scores of these, the rest."""
+
+    PRIMARY = "primary"
+    OTHER = "other"
+    NOT_COUNTED = "not counted"
 
 
 def effects(f: Axis, g: Axis) -> dict[str, tuple[int, ...]]:
@@ -53,7 +60,7 @@ class ComparedScore:
         estimate: contrast with its interval; None without an interval.
         with_breakdowns: contrast in which training runs that failed count as chance; None if none failed.
         at_chance: whether no variant scores above chance.
-        family: family of tests over which its p value is adjusted, one of `FAMILIES`.
+        family: family of tests over which its p value is adjusted.
         p: p value, adjusted for the number of tests in its family; None without an estimate.
     """
 
@@ -66,12 +73,13 @@ class ComparedScore:
     estimate: Estimate | None = None
     with_breakdowns: Estimate | None = None
     at_chance: bool = False
-    family: str = FAMILIES[0]
+    family: Family = Family.PRIMARY
     p: float | None = None
 
     @property
     def _metric(self) -> dict[str, Any]:
-        return next((record.metrics.get(self.score) for record in self.matched.records if record.scores), None) or {}
+        scored = (record for record in self.matched.records if record.scores)
+        return next((record.metrics.get(self.score) for record in scored), None) or {}
 
     @property
     def percent(self) -> bool:
@@ -148,15 +156,15 @@ def compared_arms(
         contrasts: a coefficient for each variant, by the name of the effect.
     """
     units = [Units.of(runs, evidence) for runs in matched.variants]
-    breakdowns = [Breakdowns(name, *one.variant.breakdowns) for name, one in zip(names, units, strict=True)]
-    if not all(one.runs for one in units):
-        failed = [not one.runs and bool(one.variant.absent) for one in units]
+    breakdowns = [Breakdowns(name, *arm.variant.breakdowns) for name, arm in zip(names, units, strict=True)]
+    if not all(arm.runs for arm in units):
+        failed = [not arm.runs and bool(arm.variant.absent) for arm in units]
         kind = Kind.BOTH_FAILED if all(failed) else Kind.A_FAILED if failed[0] else Kind.B_FAILED
         verdict = Verdict(kind if any(failed) else Kind.NO_INTERVAL)
         row = ComparedScore(matched, matched.first.primary, verdict, breakdowns=tuple(breakdowns))
         return ComparedMatch(matched, units, [row])
     results, without = estimates(units, contrasts)
-    at_chance = not any(one.variant.above_chance for one in units)
+    at_chance = not any(arm.variant.above_chance for arm in units)
     rows = []
     for score, result in results.items():
         for name, coefficients in contrasts.items():
@@ -165,28 +173,29 @@ def compared_arms(
             row.means = tuple(result.means[place] for place in used)
             row.breakdowns = tuple(breakdowns[place] for place in used)
             row.estimate, row.with_breakdowns = result.contrasts.get(name), result.with_breakdowns.get(name)
-            row.family = FAMILIES[not row.primary]
+            row.family = Family.PRIMARY if row.primary else Family.OTHER
             rows.append(row)
     return ComparedMatch(matched, units, rows, without)
 
 
-def judge(rows: Sequence[ComparedScore], margin: float | None) -> None:
+def decide(rows: Sequence[ComparedScore], margin: float | None) -> None:
     """Write the p values, adjusted over each family of tests, and the verdicts into the rows.
 
     Args:
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
-    for name in FAMILIES:
-        family = [(row, row.estimate) for row in rows if row.estimate is not None and row.family == name]
-        p_values = adjusted([estimate.p for _, estimate in family])
-        for (row, estimate), p in zip(family, p_values, strict=True):
+    for family in Family:
+        members = [row for row in rows if row.family is family]
+        tests = [(row, row.estimate) for row in members if row.estimate is not None]
+        p_values = adjusted([estimate.p for _, estimate in tests])
+        for (row, estimate), p in zip(tests, p_values, strict=True):
             row.p = p
             row.verdict = verdict_of(
                 estimate,
                 p=p,
                 higher=row.higher,
                 effect=row.effect is not None,
-                tests=len(family),
+                tests=len(tests),
                 margin=margin / PERCENT if margin and row.percent else None,
                 percent=row.percent,
             )
@@ -199,7 +208,10 @@ def judge(rows: Sequence[ComparedScore], margin: float | None) -> None:
 
 def _caveats(records: Sequence[Record], estimate: Estimate) -> list[str]:
     """Return what stands beside a verdict."""
-    subsets = {f"subset {record.subset}" for record in records if record.subset is not None}
-    caveats = ["one seed"] * (estimate.seed_error is None) + sorted(subsets)
-    caveats += ["random weights"] * any(map(is_untrained, records))
-    return caveats + ["training not judged"] * any(record.not_judged for record in records)
+    caveats = ["one seed"] if estimate.seed_error is None else []
+    caveats += sorted({f"subset {record.subset}" for record in records if record.subset is not None})
+    if any(map(is_untrained, records)):
+        caveats.append("random weights")
+    if any(record.not_judged for record in records):
+        caveats.append("training not judged")
+    return caveats

@@ -11,9 +11,7 @@ from transfer.records.fields import content_label
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import SKEWED
 
-BORROWED = (
-    "has one completed seed and is taken to vary over seeds as the others do: nothing is concluded; add seeds to it"
-)
+BORROWED = "has one completed seed, whose variance is assumed to be that of the others; inconclusive: add seeds to it"
 NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
 
@@ -24,27 +22,28 @@ def notes_of(match: ComparedMatch) -> list[str]:
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield the text on fields that differ between the variants but were not selected."""
-    contents = dict.fromkeys(content_label(content, content) for content in match.matched.unshared if content)
-    if contents:
+    unshared = match.matched.unshared
+    if contents := dict.fromkeys(content_label(content, content) for content in unshared if content):
         yield f"the variants also differ in what was not selected: {' vs. '.join(contents)}"
-    if any(name in content for content in match.matched.unshared for name in ("mean", "std")):
+    if any({"mean", "std"} & content.keys() for content in unshared):
         yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"
 
 
 def _no_interval(match: ComparedMatch) -> Iterator[str]:
     """Yield each reason why scores have no interval, with their names unless it holds for all."""
     for reason, names in values_by_key((why, score) for score, why in match.without_interval.items()).items():
-        yield f"no interval{' of ' * any(names)}{', '.join(names)}: {reason}"
+        scores = f" of {', '.join(names)}" if any(names) else ""
+        yield f"no interval{scores}: {reason}"
 
 
 def _few_clusters(match: ComparedMatch) -> Iterator[str]:
     """Yield the distinct texts on estimates dominated by a few large clusters, or with too few discordant ones."""
     rows = [(row, row.estimate) for row in match.rows if row.estimate is not None]
-    unequal = [one for _, one in rows if 2 * one.effective_clusters < one.clusters]
-    for size, equal in dict.fromkeys((one.clusters, f"{one.effective_clusters:.0f}") for one in unequal):
+    unequal = [estimate for _, estimate in rows if 2 * estimate.effective_clusters < estimate.clusters]
+    for size, equal in dict.fromkeys((estimate.clusters, f"{estimate.effective_clusters:.0f}") for estimate in unequal):
         yield f"{size} clusters of unequal sizes count as {equal} of equal size"
-    few = [row for row, one in rows if one.method == "t" and one.most_discordant < SKEWED]
-    if few:
+    by_t = [(row, estimate) for row, estimate in rows if estimate.method == "t"]
+    if few := [row for row, estimate in by_t if estimate.most_discordant < SKEWED]:
         names = ", ".join(f"{row.score} ({row.effect})" if row.effect else row.score for row in few)
         yield f"fewer than {SKEWED} clusters differ, so the interval may be too short: {names}"
 
@@ -57,14 +56,17 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     if paired:
         yield from _left_out(names, units, paired)
-    if min(sizes) == 1 < max(sizes) and any(row.estimate is not None for row in match.rows):
+    estimates = [(row.score, row.estimate) for row in match.rows if row.estimate is not None]
+    if min(sizes) == 1 < max(sizes) and estimates:
         yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"
-    if zero := dict.fromkeys(row.score for row in match.rows if row.estimate and row.estimate.seed_error == 0):
+    if zero := dict.fromkeys(score for score, estimate in estimates if estimate.seed_error == 0):
         yield f"{NO_MORE}: {', '.join(zero)}"
-    weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
-    if of := [name for name, ids, size in zip(names, weights, sizes, strict=True) if size > 1 and len(ids) == 1]:
-        who = " and ".join(of)
-        yield f"all seeds of {who} start from one set of weights; variance between pretraining runs is not measured"
+    several = [(name, variant) for name, variant, size in zip(names, units, sizes, strict=True) if size > 1]
+    if one_start := [name for name, variant in several if len(_pretrained_weights(variant)) == 1]:
+        yield (
+            f"all seeds of {' and '.join(one_start)} start from one set of weights; variance between pretraining runs "
+            "is not measured"
+        )
     for name, variant in zip(names, units, strict=True):
         if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
             yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"
@@ -72,6 +74,11 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
             same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
             why = "the score does not depend on the seed" if same else "those of one seed or pretraining are averaged"
             yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
+
+
+def _pretrained_weights(variant: Units) -> set[str]:
+    """Return the ids of the pretrained weights that the runs of a variant start from."""
+    return {run.record.weights_id for run in variant.runs} - {RANDOM}
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -82,6 +89,6 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
     """
     for name, variant, places in zip(names, units, paired, strict=True):
         for label in (label for place, label in enumerate(variant.seeds) if place not in places):
-            broken = [other for other, of in zip(names, units, strict=True) if label in of.variant.absent]
+            broken = [other for other, arm in zip(names, units, strict=True) if label in arm.variant.absent]
             why = f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
             yield f"excluded: {' '.join(map(str, label))} of {name}, {why}"

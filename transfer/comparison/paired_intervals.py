@@ -6,7 +6,7 @@ Shapes: M samples, C clusters, R runs, S seeds.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, count, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
+from transfer.core.grouped import values_by_key
 from transfer.records import per_sample
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.per_sample import OUTCOMES, RESAMPLED
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate, Scores
 from transfer.task import Outcomes
@@ -29,9 +30,10 @@ Contrasts = Mapping[str, Sequence[int]]
 
 def _score_names(records: Sequence[Record]) -> list[str]:
     """Return the scores to compare that all records have; of COCO those over all object sizes."""
-    coco, whole = ("box_", "mask_"), ("_AP", "_AP50", "_AP75")
-    names = [name for name in informative(records[0]) if not name.startswith(coco) or name.endswith(whole)]
-    return [name for name in names if all(name in record.scores for record in records)]
+    shared = set.intersection(*({*record.scores} for record in records))
+    of_coco = {name for name in shared if name.startswith(("box_", "mask_"))}
+    of_sizes = {name for name in of_coco if not name.endswith(("_AP", "_AP50", "_AP75"))}
+    return [name for name in informative(records[0]) if name in shared - of_sizes]
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,16 @@ class Units:
         variant: all runs of the variant, with the training runs that failed.
     """
 
-    runs: list[Run]
+    runs: list[StoredRun]
     labels: list[Unit]
     variant: Arm
 
     @classmethod
-    def of(cls, runs: Sequence[Run], evidence: Evidence) -> "Units":
+    def of(cls, runs: Sequence[StoredRun], evidence: Evidence) -> "Units":
         """Return the units of some runs of one configuration."""
         variant = evidence.variant([run.record for run in runs])
-        kept = [(run, label) for run, label in zip(runs, variant.labels, strict=True) if run.record.scored]
-        return cls([run for run, _ in kept], [label for _, label in kept], variant)
+        scored = [(run, label) for run, label in zip(runs, variant.labels, strict=True) if run.record.scored]
+        return cls([run for run, _ in scored], [label for _, label in scored], variant)
 
     @property
     def seeds(self) -> list[Unit]:
@@ -63,7 +65,7 @@ class Units:
 
 def _by_label(labels: Sequence[Unit]) -> list[list[int]]:
     """Return the indices of the runs of each label, in the order in which the labels first appear."""
-    return [[row for row, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)]
+    return list(values_by_key(zip(labels, count())).values())
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class PairedOutcomes:
         UserError: outcomes are missing or unreadable, or name other samples or clusters.
     """
 
-    def __init__(self, runs: Sequence[Run], outcomes: Mapping[str, Outcomes] | None = None) -> None:
+    def __init__(self, runs: Sequence[StoredRun], outcomes: Mapping[str, Outcomes] | None = None) -> None:
         self._runs = runs
         self._outcomes = [outcomes[run.record.run_id] if outcomes else read_outcomes(run) for run in runs]
         self._orders = [self._order(run, arrays) for run, arrays in zip(runs, self._outcomes, strict=True)]
@@ -107,7 +109,7 @@ class PairedOutcomes:
         columns, resampled = [], []
         for run, arrays, order in zip(self._runs, self._outcomes, self._orders, strict=True):
             with _errors_name_file(run):
-                values = per_sample.values_of(run.record, name, arrays)
+                values = per_sample.sample_values(run.record, name, arrays)
             columns += [] if values is None else [values[order]]
             resampled += [arrays[key]] if (key := f"{RESAMPLED}{name}") in arrays else []
         if len(columns) == len(self._runs):
@@ -136,7 +138,7 @@ class PairedOutcomes:
         sums = np.stack([np.bincount(numbers, column[counts], len(sizes)) for column in columns])
         return Scores.of_clusters(sums, sizes)
 
-    def _order(self, run: Run, outcomes: Outcomes) -> NDArray[Any]:
+    def _order(self, run: StoredRun, outcomes: Outcomes) -> NDArray[Any]:
         """Return the index [M] in a run's outcomes of each sample of the first run."""
         first_names, names = self._outcomes[0]["sample"], outcomes["sample"]
         first_set, name_set = set(first_names.tolist()), set(names.tolist())
@@ -164,7 +166,7 @@ class PairedOutcomes:
         return clusters
 
 
-def read_outcomes(run: Run) -> Outcomes:
+def read_outcomes(run: StoredRun) -> Outcomes:
     """Return the arrays of a run's `outcomes.npz`. Raises UserError if they cannot be read."""
     with _errors_name_file(run):
         outcomes = per_sample.read(run.folder / OUTCOMES)
@@ -173,7 +175,7 @@ def read_outcomes(run: Run) -> Outcomes:
 
 
 @contextmanager
-def _errors_name_file(run: Run) -> Iterator[None]:
+def _errors_name_file(run: StoredRun) -> Iterator[None]:
     """Turn UnusableOutcomes into a UserError that names the run's file."""
     try:
         yield
@@ -191,7 +193,7 @@ def estimates(units: Sequence[Units], contrasts: Contrasts) -> tuple[dict[str, E
         units: runs of each variant by seed.
         contrasts: those to estimate.
     """
-    runs = [run for variant in units for run in variant.runs]
+    runs = list(chain.from_iterable(variant.runs for variant in units))
     names, reasons = _score_names([run.record for run in runs]), dict[str, str]()
     results = {name: Estimates([_recorded_mean(variant, name) for variant in units]) for name in names}
     try:
@@ -210,7 +212,7 @@ def estimates(units: Sequence[Units], contrasts: Contrasts) -> tuple[dict[str, E
 
 
 def mean_score(
-    runs: Sequence[Run], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
+    runs: Sequence[StoredRun], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
 ) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
@@ -226,51 +228,58 @@ def mean_score(
         UserError: per-sample outcomes are missing, damaged or of other samples.
     """
     units = Units.of([run for run in runs if score in run.record.scores], evidence)
-    found = _estimates([units], PairedOutcomes(units.runs, outcomes), {"": (1,)}, score) if units.runs else None
-    return found.contrasts[""] if found else None
+    if not units.runs:
+        return None
+    result = _estimates([units], PairedOutcomes(units.runs, outcomes), {"": (1,)}, score)
+    return result.contrasts[""] if result else None
 
 
 def _recorded_mean(variant: Units, name: str) -> float:
     """Return the mean over seeds of each seed's mean recorded score."""
-    by_seed = [[variant.runs[row].record.scores[name] for row in rows] for rows in _by_label(variant.labels)]
-    return fmean(map(fmean, by_seed))
+    scores = (run.record.scores[name] for run in variant.runs)
+    return fmean(map(fmean, values_by_key(zip(variant.labels, scores)).values()))
 
 
 def _estimates(units: Sequence[Units], outcomes: PairedOutcomes, contrasts: Contrasts, name: str) -> Estimates | None:
     """Return the estimates of a score; None if neither samples nor resamples give it. Raises UserError."""
-    record = next(run.record for variant in units for run in variant.runs)
-    bounds = record.metrics.get(name, {}).get("bounds") or UNKNOWN
-
-    def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
-        merged = [variant.merged(_by_label(of_arm)) for variant, of_arm in zip(scores, labels, strict=True)]
-        # among all variants, so that effects are those of the means that stand beside them
-        kept, paired = paired_seeds(merged, [list(dict.fromkeys(of_arm)) for of_arm in labels])
-        found = {}
-        for label, coefficients in contrasts.items():
-            used = [place for place, coefficient in enumerate(coefficients) if coefficient]
-            found[label] = contrast(
-                [kept[place] for place in used],
-                [coefficients[place] for place in used],
-                bounds=(float(bounds[0]), float(bounds[1])),
-                paired=paired,
-            )
-        return [float(variant.values.mean()) for variant in kept], found
-
+    record = units[0].runs[0].record
+    low, high = record.metrics.get(name, {}).get("bounds") or UNKNOWN
+    bounds = float(low), float(high)
+    labels, absent = [arm.labels for arm in units], [arm.variant.absent for arm in units]
     try:
         if (scores := outcomes.scores(name)) is None:
             return None
-        ends = [0, *accumulate(len(variant.runs) for variant in units)]
-        variants = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
-        result = Estimates(*of(variants, [variant.labels for variant in units]))
-        level_of_chance = chance(record, name, record.metrics)
-        if level_of_chance is None or not any(variant.variant.absent for variant in units):
+        ends = [0, *accumulate(map(len, labels))]
+        arms = [scores.of_seeds_at(range(start, end)) for start, end in pairwise(ends)]
+        result = Estimates(*_contrasts(arms, labels, contrasts, bounds))
+        level = chance(record, name)
+        if level is None or not any(absent):
             return result
-        with_lost = [
-            scores.with_constant(level_of_chance, len(variant.variant.absent))
-            for scores, variant in zip(variants, units, strict=True)
-        ]
-        return replace(
-            result, with_breakdowns=of(with_lost, [variant.labels + variant.variant.absent for variant in units])[1]
-        )
+        with_failed = [arm.with_constant(level, len(failed)) for arm, failed in zip(arms, absent, strict=True)]
+        labels = [arm.labels + arm.variant.absent for arm in units]
+        return replace(result, with_breakdowns=_contrasts(with_failed, labels, contrasts, bounds)[1])
     except ValueError as error:
         raise UserError(f"{record.run_id}: {error}") from None
+
+
+def _contrasts(
+    arms: Sequence[Scores], labels: Sequence[Sequence[Unit]], contrasts: Contrasts, bounds: tuple[float, float]
+) -> tuple[list[float], dict[str, Estimate]]:
+    """Return the mean of each variant, and the contrasts of the means by their names.
+
+    Args:
+        arms: scores of each variant's runs.
+        labels: unit of each run of each variant.
+        contrasts: see `estimates`.
+        bounds: smallest and largest value of a sample.
+    """
+    by_unit = [arm.merged(_by_label(of_runs)) for arm, of_runs in zip(arms, labels, strict=True)]
+    # among all variants, so that effects are those of the means that stand beside them
+    paired_arms, paired = paired_seeds(by_unit, [list(dict.fromkeys(of_runs)) for of_runs in labels])
+    estimates_by_name = {}
+    for label, coefficients in contrasts.items():
+        used = [place for place, coefficient in enumerate(coefficients) if coefficient]
+        used_coefficients = [coefficients[place] for place in used]
+        used_arms = [paired_arms[place] for place in used]
+        estimates_by_name[label] = contrast(used_arms, used_coefficients, bounds=bounds, paired=paired)
+    return [float(arm.values.mean()) for arm in paired_arms], estimates_by_name

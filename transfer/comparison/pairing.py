@@ -5,7 +5,7 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 from transfer.comparison.selection import Selection
@@ -14,7 +14,7 @@ from transfer.core.grouped import grouped_by
 from transfer.records import fields
 from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, displayed_fields, pretraining
 from transfer.records.record import Record, digest_of
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 
 FRACTION = "label_fraction"
 """The option that changes the training images of a dataset and leaves the others."""
@@ -44,7 +44,7 @@ class MatchedRuns:
         unshared: for each variant, values of the fields that no two variants share although no selector names them.
     """
 
-    variants: list[list[Run]]
+    variants: list[list[StoredRun]]
     setting: dict[str, Any] = field(default_factory=dict)
     differing: list[str] = field(default_factory=list)
     unshared: list[dict[str, Any]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class MatchedRuns:
     @property
     def records(self) -> list[Record]:
         """Records of all variants."""
-        return [run.record for runs in self.variants for run in runs]
+        return [run.record for run in chain.from_iterable(self.variants)]
 
     @property
     def label(self) -> str:
@@ -93,12 +93,12 @@ class _Candidate:
         parts: those of the backbone and its pretraining, which variants need not share.
     """
 
-    run: Run
+    run: StoredRun
     content: Mapping[str, Any]
     parts: Collection[str]
 
     @classmethod
-    def of(cls, run: Run, chosen: Collection[str], exports: Exports) -> "_Candidate":
+    def of(cls, run: StoredRun, chosen: Collection[str], exports: Exports) -> "_Candidate":
         """Return a run with its fields."""
         protocol = {name: value for name, value in displayed_fields(run.record).items() if name not in chosen}
         facts = fields.parts_of(run.record, chosen, exports)
@@ -111,9 +111,11 @@ class _Candidate:
 
 _Candidates = Sequence[Sequence[_Candidate]]
 """Candidates of each variant."""
+_Group = tuple[dict[str, Any], list[list[_Candidate]]]
+"""Values of the fields that act in a group of candidates, and its candidates of each variant."""
 
 
-def match(variants: Sequence[Selection], exports: Exports) -> Matching:
+def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
     """Return the groups of runs that can be compared, and the reasons why other runs cannot.
 
     The protocol must be equal except for the fields of the selectors, and so must every field of the backbone and of
@@ -121,38 +123,41 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
     with a part, is kept in `MatchedRuns.unshared`. A field that has no effect in one variant does not separate it
     from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
-    chosen = {name for variant in variants for name in variant.fields}
-    shares = {run.record.options.get(FRACTION) for variant in variants for run in variant.runs}
+    chosen = set(chain.from_iterable(variant.fields for variant in variants))
+    runs = chain.from_iterable(variant.runs for variant in variants)
+    shares = {run.record.options.get(FRACTION) for run in runs}
     if FRACTION in chosen and len(shares) > 1:  # another share of the training images is other data
         chosen.add("dataset_digest")
     by_label: dict[str, list[list[_Candidate]]] = {}
     for index, variant in enumerate(variants):
         for run in variant.runs:
-            one = _Candidate.of(run, chosen, exports)
-            label = f"{one.content.get('task')} on {one.content.get('dataset')}"
-            by_label.setdefault(label, [[] for _ in variants])[index].append(one)
+            candidate = _Candidate.of(run, chosen, exports)
+            label = f"{candidate.content.get('task')} on {candidate.content.get('dataset')}"
+            by_label.setdefault(label, [[] for _ in variants])[index].append(candidate)
     matching, refused = Matching([], []), set[str]()
     for label in sorted(by_label):
-        names, unshared = _names(by_label[label])
-        parts = _agreeing(by_label[label], names)
-        if not parts and sum(map(bool, by_label[label])) > 1:
-            matching.exclusions.append(nearest := _nearest(by_label[label], names))
+        candidates = by_label[label]
+        names, unshared = _names(candidates)
+        groups = _agreeing(candidates, names)
+        if not groups and sum(map(bool, candidates)) > 1:
+            matching.exclusions.append(nearest := _nearest(candidates, names))
             refused.add(nearest.label)
-        shown = _setting_fields([content for content, _ in parts])
-        for content, part in sorted(parts, key=lambda found: [fields.order(found[0].get(name)) for name in shown]):
-            matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
-            matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
-            if mixed := _describe(matched, part, variants, unshared, exports):
+        shown = _setting_fields([content for content, _ in groups])
+        for content, group in sorted(groups, key=lambda group: [fields.order(group[0].get(name)) for name in shown]):
+            matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
+            matched.setting = {name: _shown(group, name, content[name], exports) for name in shown if name in content}
+            if mixed := _describe(matched, group, variants, unshared, exports):
                 matching.exclusions.append(mixed)
             else:
                 matching.matches.append(matched)
-    matching.exclusions.extend(one for one in _unused(variants, matching.matches, exports) if one.label not in refused)
+    unused = _unused(variants, matching.matches, exports)
+    matching.exclusions.extend(exclusion for exclusion in unused if exclusion.label not in refused)
     return matching
 
 
 def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
     """Yield a reason for every run that is in no match, so that none is dropped silently."""
-    used = {run.folder for matched in matches for runs in matched.variants for run in runs}
+    used = {run.folder for matched in matches for run in chain.from_iterable(matched.variants)}
     for variant in variants:
         unused = [run for run in variant.runs if run.folder not in used]
         for label, runs in grouped_by(unused, lambda run: task_label(run.record)).items():
@@ -166,7 +171,7 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
                     yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
 
 
-def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:
+def _failed_trainings(variant: Selection, runs: Sequence[StoredRun], exports: Exports) -> int:
     """Return how many pretrainings of a variant failed, so that it has no run to pair; 0 if it has any run."""
     pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
     records = [run.record for run in variant.runs if run.record.task in (runs[0].record.task, *pretrainings)]
@@ -176,14 +181,19 @@ def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports)
 
 def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
     """Return the differing fields in which variants must agree, and those of components without a common value."""
-    everyone = [one for of_arm in candidates for one in of_arm]
-    names: tuple[list[str], list[str]] = [], []
-    for name in fields.differing((one.content for one in everyone), missing=None):
-        values = [{repr(one.content.get(name)) for one in of_arm if one.acting([name])} for of_arm in candidates]
-        acting = [of_arm for of_arm in values if of_arm]
-        is_part = any(name in one.parts for one in everyone)
-        names[is_part and len(acting) > 1 and not set.intersection(*acting)].append(name)
-    return names
+    everyone = list(chain.from_iterable(candidates))
+    shared, unshared = list[str](), list[str]()
+    for name in fields.differing((candidate.content for candidate in everyone), missing=None):
+        values = list(filter(None, (_acting_values(arm, name) for arm in candidates)))
+        is_part = any(name in candidate.parts for candidate in everyone)
+        is_unshared = is_part and len(values) > 1 and not set.intersection(*values)
+        (unshared if is_unshared else shared).append(name)
+    return shared, unshared
+
+
+def _acting_values(arm: Sequence[_Candidate], name: str) -> set[str]:
+    """Return the values of a field in the runs of a variant in which it acts."""
+    return {repr(candidate.content.get(name)) for candidate in arm if candidate.acting([name])}
 
 
 def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -196,87 +206,94 @@ def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     of_method = grouped_by(contents, lambda content: content.get(method)).values()
     within = {method}.union(*(fields.differing(alike, missing=NO_EFFECT) for alike in of_method))
     known = fields.differing(contents, missing=NO_EFFECT)
-    names = [name for name in known if name in within or not name.startswith(PRETRAINING)]
+    of_methods = {name for name in known if name.startswith(PRETRAINING)} - within
+    names = [name for name in known if name not in of_methods]
     of_data = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]
     names = fields.fewest(contents, names, of_data)
     return names if fields.told_apart(contents, names) == len(contents) else list(fields.differing(contents))
 
 
-def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[str, Any], list[list[_Candidate]]]]:
-    """Return the parts of which all variants agree in what acts in several, each with the values of what acts there."""
-    found: list[tuple[dict[str, Any], list[list[_Candidate]]]] = [({}, [])]
-    for of_arm in candidates:
+def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[_Group]:
+    """Return the groups in which all variants agree in what acts in several of them."""
+    groups: list[_Group] = [({}, [])]
+    for arm in candidates:
         kinds: dict[str, tuple[dict[str, Any], list[_Candidate]]] = {}
-        for one in of_arm:
-            acting = one.acting(names)
-            kinds.setdefault(digest_of(acting), (acting, []))[1].append(one)
-        found = [
-            (content | acting, [*part, ones])
-            for content, part in found
-            for acting, ones in kinds.values()
+        for candidate in arm:
+            acting = candidate.acting(names)
+            kinds.setdefault(digest_of(acting), (acting, []))[1].append(candidate)
+        groups = [
+            (content | acting, [*arms, alike])
+            for (content, arms), (acting, alike) in product(groups, kinds.values())
             if all(content.get(name, value) == value for name, value in acting.items())
         ]
-    merged: dict[str, tuple[dict[str, Any], list[list[_Candidate]]]] = {}
-    for content, part in found:
+    merged: dict[str, _Group] = {}
+    for content, arms in groups:
         _, whole = merged.setdefault(digest_of(content), (content, [[] for _ in candidates]))
-        for ones, more in zip(whole, part, strict=True):
-            ones += [one for one in more if one not in ones]
+        for arm, more in zip(whole, arms, strict=True):
+            arm += [candidate for candidate in more if candidate not in arm]
     return list(merged.values())
 
 
 def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
+
+    def distinct(arm: Sequence[_Candidate]) -> Collection[_Candidate]:
+        return {digest_of(candidate.acting(names)): candidate for candidate in arm}.values()
+
     clashes = []
-    for variants in combinations(filter(None, candidates), 2):
-        distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in variants]
-        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*distinct))
+    for arms in combinations(filter(None, candidates), 2):
+        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*map(distinct, arms)))
         clashes.append(min(pairs, key=lambda pair: len(pair[2])))
-    one, other, clash = max(clashes, key=lambda pair: len(pair[2]))
+    record_a, record_b, clash = max(clashes, key=lambda pair: len(pair[2]))
     differences = fields.values_label(clash, " vs. ") or "no field"
     how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
-    text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differences}; {how}"
-    return Exclusion(task_label(one), text)
+    text = f"not compared: the nearest runs, {record_a.run_id} and {record_b.run_id}, differ in {differences}; {how}"
+    return Exclusion(task_label(record_a), text)
 
 
 def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
-    one, other, of_a, of_b = a.run.record, b.run.record, a.acting(names), b.acting(names)
-    names = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
-    return {
-        name: (fields.short_value(one, name, of_a[name]), fields.short_value(other, name, of_b[name])) for name in names
-    }
+    of_a, of_b = a.acting(names), b.acting(names)
+    clash = dict[str, tuple[Any, ...]]()
+    for name in of_a:
+        if name in of_b and of_a[name] != of_b[name]:
+            value_a = fields.short_value(a.run.record, name, of_a[name])
+            clash[name] = value_a, fields.short_value(b.run.record, name, of_b[name])
+    return clash
 
 
-def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
+def _shown(group: _Candidates, name: str, value: Any, exports: Exports) -> Any:
     """Return the value of a field for readers, which for a part is shorter than the form that it is compared by."""
-    one = next(one for of_arm in part for one in of_arm if one.content.get(name) == value)
-    record = one.run.record
-    if name in one.parts and name in record.backbone and name != "weights":
+    candidates = chain.from_iterable(group)
+    example = next(candidate for candidate in candidates if candidate.content.get(name) == value)
+    record = example.run.record
+    if name in example.parts and name in record.backbone and name != "weights":
         value = fields.value_of(record, name, exports)
     return fields.short_value(record, name, value)
 
 
 def _describe(
-    matched: MatchedRuns, part: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
+    matched: MatchedRuns, group: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
 ) -> Exclusion | None:
     """Write the differences between variants into a match; return the reason if a variant mixes unlike runs."""
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
-    for variant, of_arm in zip(variants, part, strict=True):
-        if mixed := fields.differing(one.acting(unshared) for one in of_arm):
-            first = of_arm[0].run.record
+    for variant, arm in zip(variants, group, strict=True):
+        if mixed := fields.differing(candidate.acting(unshared) for candidate in arm):
+            first = arm[0].run.record
             shown = {
-                name: tuple(fields.short_value(first, name, one) for one in values) for name, values in mixed.items()
+                name: [fields.short_value(first, name, value) for value in values] for name, values in mixed.items()
             }
             # of several backbones or pretrainings the mean would be meaningless
             name, (value, *_) = next(iter(shown.items()))
             choice = f"--compare '{variant.text},{name}={fields.value_label(value)}' OTHER, or compare these values"
             differ = f"not compared: runs of '{variant.text}' differ in {fields.values_label(shown, after='; ')}"
             return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
-        acting = of_arm[0].acting(unshared)
-        matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
-    for name in sorted({name for variant in variants for name in variant.fields}):
+        acting = arm[0].acting(unshared)
+        matched.unshared.append({name: _shown([arm], name, value, exports) for name, value in acting.items()})
+    for name in sorted(set(chain.from_iterable(variant.fields for variant in variants))):
         values = {repr(fields.value_of(record, name, exports)) for record in matched.records}
-        matched.differing += [name] * (len(values) > 1)
+        if len(values) > 1:
+            matched.differing.append(name)
     matched.differing += [name for name in unshared if name not in matched.differing]
     return None

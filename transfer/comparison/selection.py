@@ -14,8 +14,8 @@ from transfer.core.user_code import digest, is_user_part
 from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
 from transfer.records.protocol import Exports
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Selection:
     """
 
     text: str
-    runs: list[Run]
+    runs: list[StoredRun]
     fields: tuple[str, ...] = ()
 
 
-def select(text: str, runs: RunSet) -> Selection:
+def select(text: str, runs: StoredRuns) -> Selection:
     """Return the runs that a selector names.
 
     Args:
@@ -44,15 +44,14 @@ def select(text: str, runs: RunSet) -> Selection:
     Raises:
         UsageError: the selector names no run.
     """
-    place = Path(text).resolve()
-    if named := [run for run in runs if has_value(run.record, "run", text, {}) or run.folder.resolve() == place]:
-        return Selection(text, named)
+    if chosen := [run for run in runs if is_named(run, text)]:
+        return Selection(text, chosen)
     if "=" in text:
         return _by_fields(text, runs)
-    if named := [run for run in runs if run.record.backbone.get("name") == text]:
-        return Selection(text, named)
-    if "/" in text and (named := [run for run in runs if _starts_from(run.record, Path(text))]):
-        return Selection(text, named)
+    if chosen := [run for run in runs if run.record.backbone.get("name") == text]:
+        return Selection(text, chosen)
+    if "/" in text and (chosen := [run for run in runs if _starts_from(run.record, Path(text))]):
+        return Selection(text, chosen)
     names = sorted({str(record.backbone.get("name")) for record in runs.records})
     ids = [record.run_id for record in runs.records]
     raise UsageError(
@@ -61,7 +60,12 @@ def select(text: str, runs: RunSet) -> Selection:
     )
 
 
-def which_two(texts: Sequence[str], runs: RunSet) -> str:
+def is_named(run: StoredRun, text: str) -> bool:
+    """Return whether a text is a run's folder or id, or the end of its id as tables print it."""
+    return has_value(run.record, "run", text, {}) or run.folder.resolve() == Path(text).resolve()
+
+
+def which_two(texts: Sequence[str], runs: StoredRuns) -> str:
     """Return what to say of a number of selectors other than two: the variants that there are."""
     known = [(field, value_of(record, field, runs.exports)) for field in BASELINE for record in runs.records]
     names = [f"{field}={value_label(value)}" for field, value in dict.fromkeys(known) if value is not None]
@@ -69,12 +73,12 @@ def which_two(texts: Sequence[str], runs: RunSet) -> str:
     return f"needs two variants, got {' '.join(texts) or 'none'}; choose two of {shortened(names, 20)}"
 
 
-def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
+def select_arms(texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
     """Return the runs of each selector. Raises UsageError if one names no run, or two name the same run."""
     variants = [select(text, runs) for text in texts]
-    for one, other in combinations(variants, 2):
-        if both := {run.record.run_id for run in one.runs} & {run.record.run_id for run in other.runs}:
-            raise UsageError(f"'{one.text}' and '{other.text}' both mean {shortened(sorted(both), 3)}")
+    for first, second in combinations(variants, 2):
+        if both := {run.record.run_id for run in first.runs} & {run.record.run_id for run in second.runs}:
+            raise UsageError(f"'{first.text}' and '{second.text}' both mean {shortened(sorted(both), 3)}")
     return variants
 
 
@@ -86,18 +90,18 @@ def fields_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _by_fields(text: str, runs: RunSet) -> Selection:
+def _by_fields(text: str, runs: StoredRuns) -> Selection:
     values = fields_of(text)
     check_fields(values, runs.records, runs.exports)
     remaining = list(runs)
     for name, value in values.items():
-        kept = [run for run in remaining if has_value(run.record, name, value, runs.exports)]
-        if not kept:
+        chosen = [run for run in remaining if has_value(run.record, name, value, runs.exports)]
+        if not chosen:
             present = sorted({value_label(value_of(run.record, name, runs.exports)) for run in remaining})
             raise UsageError(
                 f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
-        remaining = kept
+        remaining = chosen
     return Selection(text, remaining, tuple(values))
 
 
@@ -138,7 +142,7 @@ Axis = tuple[str, tuple[str, str]]
 """A field and its two values."""
 
 
-def axis(text: str, runs: RunSet) -> Axis:
+def axis(text: str, runs: StoredRuns) -> Axis:
     """Return the field and the two values that a text names: "stem", or "stem=conv/patchify".
 
     Raises:
@@ -154,10 +158,12 @@ def axis(text: str, runs: RunSet) -> Axis:
     return name, (chosen[0], chosen[1])
 
 
-def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
+def corners(f: Axis, g: Axis, runs: StoredRuns) -> list[Selection]:
     """Return the runs of the four corners: the first value of f with each value of g, then the second."""
-    found = []
-    for values in product(*([(name, value) for value in both] for name, both in (f, g))):
-        chosen = [run for run in runs if all(has_value(run.record, *one, runs.exports) for one in values)]
-        found.append(Selection(", ".join(map(" ".join, values)), chosen, (f[0], g[0])))
-    return found
+    (name_f, values_f), (name_g, values_g) = f, g
+    selections = []
+    for value_f, value_g in product(values_f, values_g):
+        with_f = [run for run in runs if has_value(run.record, name_f, value_f, runs.exports)]
+        with_both = [run for run in with_f if has_value(run.record, name_g, value_g, runs.exports)]
+        selections.append(Selection(f"{name_f} {value_f}, {name_g} {value_g}", with_both, (name_f, name_g)))
+    return selections

@@ -24,8 +24,8 @@ from transfer.core.files import folder_replacement, write_atomic
 
 def cache_folder() -> Path:
     """Return `$XDG_CACHE_HOME/vit-transfer`, or `~/.cache/vit-transfer`. It need not exist yet."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "vit-transfer"
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "vit-transfer"
 
 
 def make_once(name: str, write: Callable[[Path], None]) -> Path:
@@ -135,8 +135,8 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
             (new / FACTS).write_text(json.dumps(content), encoding="utf-8")
     except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        print_safe(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
-              "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
+        print_safe(f"{source}: its index cannot be cached in {folder.parent} ({reason}) and is rebuilt next time; "
+              "set XDG_CACHE_HOME=FOLDER", file=sys.stderr)  # fmt: skip
 
 
 def _folder(source: Path, version: str) -> Path:

@@ -62,27 +62,31 @@ class Notice(UserWarning):
     """A warning that is also a note in the record of the run."""
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near.
 
     For a path, what lies in its folder comes first.
     """
-    path = Path(str(given))
-    close = (_beside(path) if len(path.parts) > 1 else []) or _close(given, known)
+    path = Path(str(word))
+    close = (_beside(path) if len(path.parts) > 1 else []) or _close(word, known)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _close(given: object, known: Iterable[str]) -> list[str]:
-    names, word = {name.lower().strip("-"): name for name in known}, str(given).lower().strip("-")
-    near = (difflib.get_close_matches(word, [*names], n=3, cutoff=cutoff) for cutoff in (0.8, 0.6))
-    return [names[found] for found in next(filter(None, near), ())]
+def _close(word: object, known: Iterable[str]) -> list[str]:
+    names = {name.lower().strip("-"): name for name in known}
+    misspelt = str(word).lower().strip("-")
+    near = (difflib.get_close_matches(misspelt, [*names], n=3, cutoff=cutoff) for cutoff in (0.8, 0.6))
+    return [names[match] for match in next(filter(None, near), ())]
 
 
 def _beside(path: Path) -> list[str]:
     """Return what is near in the folder of a path, of the first `LISTED`; for a missing folder in the nearest ones."""
     folders = [path.parent] if path.parent.is_dir() else map(Path, _beside(path.parent))
-    names = {folder: [found.name for found in islice(folder.glob("*"), LISTED)] for folder in folders}
-    return [str(folder / name) for folder, of_folder in names.items() for name in _close(path.name, of_folder)]
+    near = list[str]()
+    for folder in folders:
+        names = [neighbour.name for neighbour in islice(folder.glob("*"), LISTED)]
+        near += [str(folder / name) for name in _close(path.name, names)]
+    return near
 
 
 def unknown(kind: str, name: str, known: Collection[str], more: str = "") -> UsageError:
@@ -109,7 +113,7 @@ def shortened(names: Collection[object], most: int = 5) -> str:
 
 def count(number: float, noun: str, plural: str = "s") -> str:
     """Return "1 run" or "3 runs"; `plural` is the ending of several."""
-    return f"{number} {noun}{plural * (number != 1)}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
 
 
 def visible(text: str) -> str:
@@ -196,7 +200,8 @@ def errors_together(*, join: bool = False) -> Iterator[None]:
     except (ArithmeticError, LookupError, TypeError, ValueError):
         if not errors:  # otherwise a value that is rejected already caused it
             raise
-    if len(texts := list(dict.fromkeys(map(str, errors)))) == 1:
+    texts = list(dict.fromkeys(map(str, errors)))
+    if len(texts) == 1:
         raise errors[0]
     if texts:
         missing = MissingInput if all(isinstance(error, MissingInput) for error in errors) else UserError

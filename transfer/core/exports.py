@@ -25,15 +25,15 @@ INDEX = ".index.json"
 """End of the name of a file that says which shard holds each tensor."""
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", f"{WEIGHTS}{INDEX}", f"pytorch_model.bin{INDEX}", "model.pth", "model.pt")
 "names that weights have in a folder, first come first served: two that timm reads, four of the hub's"
-SHIPPED = ROOT / "backbones" / "weights" / "shipped"
+SHIPPED_WEIGHTS = ROOT / "backbones" / "weights" / "shipped"
 """Weights that come with the suite: a run's folder for each name, made by `python -m tests.ship`."""
 
 
 def users_parts(folder: Path) -> dict[str, str]:
     """Return the user's parts that an export names, each as the copy `path/to/file.py:Name` in its folder."""
     arguments = read_config(folder).get("model_args", {})
-    named = {part: str(arguments.get(part)) for part in USER_PARTS}
-    return {part: str(folder.resolve() / text) for part, text in named.items() if is_in_file(text)}
+    parts = {part: str(arguments.get(part)) for part in USER_PARTS}
+    return {part: str(folder.resolve() / text) for part, text in parts.items() if is_in_file(text)}
 
 
 def check_named_part(folder: Path, part: str, copy: str) -> None:
@@ -54,8 +54,8 @@ def check_named_part(folder: Path, part: str, copy: str) -> None:
     if not Path(file).is_file():
         raise UsageError(f"{folder / CONFIG}: {part} is in {file}, which is missing; copy the complete folder again")
     if not is_allowed(copy):
-        named = shlex.quote(copy)
-        flag = f"--backbone {named} --weights {shlex.quote(str(folder))}" if part == "arch" else f"--{part} {named}"
+        value = shlex.quote(copy)
+        flag = f"--backbone {value} --weights {shlex.quote(str(folder))}" if part == "arch" else f"--{part} {value}"
         fix = f"read it, then use {flag} (in Python {part}={copy!r})"
         raise UsageError(f"{file}: the code of {part} came with the weights, and code runs only if you name it; {fix}")
 
@@ -64,8 +64,9 @@ def with_copies(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a model that timm builds from an exported folder, in which the user's parts that its
     configuration names are the copies in that folder. Raises the errors of `check_named_part`.
     """
-    named = options.get("pretrained_model_args") or {}
-    parts = [part for part in USER_PARTS if is_in_file(str(named.get(part))) and options.get(part) == named[part]]
+    arguments = options.get("pretrained_model_args") or {}
+    in_files = [part for part in USER_PARTS if is_in_file(str(arguments.get(part)))]
+    parts = [part for part in in_files if options.get(part) == arguments[part]]
     folder = Path(options["pretrained_cfg"].get("file", "")) if parts else Path()
     copies = users_parts(folder) if parts else {}
     for part in parts:
@@ -85,9 +86,10 @@ def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
     sums = pretraining_facts(folder).get(SUMS)
     if sums is None:
         return []
-    known = [name for name in CHECKED if name in sums and (name == CONFIG or (folder / name).is_file())]
-    present = {name: file_sha256(folder / name) for name in {loaded, *known} if (folder / name).is_file()}
-    return [name for name in dict.fromkeys([loaded, *known]) if present.get(name) != sums.get(name)]
+    recorded = [name for name in CHECKED if name in sums]
+    present = {name: file_sha256(folder / name) for name in {loaded, *recorded} if (folder / name).is_file()}
+    needed = [loaded, *(name for name in recorded if name in {CONFIG, *present})]
+    return [name for name in dict.fromkeys(needed) if present.get(name) != sums.get(name)]
 
 
 def is_export(folder: Path) -> bool:
@@ -101,10 +103,10 @@ def is_of_timm(model: Any) -> bool:
     return getattr(model, "pretrained_cfg", {}).get("architecture", USERS_MODEL) != USERS_MODEL
 
 
-def why_no_weights(options: Mapping[str, Any]) -> str:
+def why_not_exported(options: Mapping[str, Any]) -> str:
     """Say why a run with these options has no weights, if its training did not fail."""
-    kept_none = options.get("save_weights") == "none"
-    return "it was made with --save-weights none" if kept_none else "it trained no backbone"
+    without = options.get("save_weights") == "none"
+    return "it was made with --save-weights none" if without else "it trained no backbone"
 
 
 def export_folder(weights: str) -> Path | None:
@@ -123,8 +125,8 @@ def export_folder(weights: str) -> Path | None:
 
 def seed_exports(folder: str) -> list[str]:
     """Return the exports `seed0`, `seed1`, ... in a folder that is not one itself, in this order."""
-    found = [] if (Path(folder) / CONFIG).exists() else Path(folder).glob(f"seed[0-9]*/{CONFIG}")
-    return [str(file.parent) for file in sorted(found, key=lambda file: (len(file.parent.name), file.parent.name))]
+    configs = [] if (Path(folder) / CONFIG).exists() else Path(folder).glob(f"seed[0-9]*/{CONFIG}")
+    return [str(file.parent) for file in sorted(configs, key=lambda file: (len(file.parent.name), file.parent.name))]
 
 
 def inside_run(path: Path) -> Path:
@@ -133,13 +135,13 @@ def inside_run(path: Path) -> Path:
     The name of shipped weights stands for their folder, unless the working directory has something of this name.
     """
     path = Path(with_home(str(path)))
-    path = path if path.exists() or str(path) not in shipped_names() else SHIPPED / path
+    path = path if path.exists() or str(path) not in shipped_names() else SHIPPED_WEIGHTS / path
     return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
 
 
 def shipped_names() -> list[str]:
     """Return the names of the weights that come with the suite."""
-    return sorted(folder.name for folder in SHIPPED.glob("[!.]*"))
+    return sorted(folder.name for folder in SHIPPED_WEIGHTS.glob("[!.]*"))
 
 
 def pretraining_facts(folder: Path) -> dict[str, Any]:
@@ -149,12 +151,11 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    files = (folder / name for name in (PRETRAIN, EXPORT_FACTS))
-    file = next((file for file in files if file.is_symlink() or file.exists()), None)
-    if file is None:
-        return {}
-    with unusable(f"{file}: cannot be read", fix="restore it, or delete the folder"):
-        return dict(json.loads(file.read_bytes()))
+    for file in (folder / PRETRAIN, folder / EXPORT_FACTS):
+        if file.is_symlink() or file.exists():
+            with unusable(f"{file}: cannot be read", fix="restore it, or delete the folder"):
+                return dict(json.loads(file.read_bytes()))
+    return {}
 
 
 def weights_facts(weights: str) -> dict[str, Any]:
@@ -208,8 +209,8 @@ def digest_of_shards(digests: Sequence[str]) -> str:
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """Return mean and std of the images, as far as the configuration names them."""
-    named = config.get("pretrained_cfg", {})
-    return {key: tuple(named[key]) for key in ("mean", "std") if named.get(key) is not None}
+    timm_config = config.get("pretrained_cfg", {})
+    return {key: tuple(timm_config[key]) for key in ("mean", "std") if timm_config.get(key) is not None}
 
 
 def image_size(config: dict[str, Any]) -> tuple[int, int]:

@@ -166,9 +166,10 @@ def scraps_in(folder: Path) -> list[Path]:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError:
         return []
-    old = (name for name in names if name.startswith(".") and name.endswith(".old"))
-    needed = {name for name in old if name[1:].rsplit(".", 2)[0] not in names}
-    return [folder / name for name in names if _SCRAP.fullmatch(name) and name not in needed]
+    scraps = [name for name in names if _SCRAP.fullmatch(name)]
+    replaced = [name for name in scraps if name.endswith(".old")]
+    only_copies = {name for name in replaced if name[1:].rsplit(".", 2)[0] not in names}
+    return [folder / name for name in scraps if name not in only_copies]
 
 
 def remove(path: Path) -> None:
@@ -218,8 +219,8 @@ def writing(path: Path, flag: str = "--out") -> Iterator[None]:
     except OSError as error:
         # of a whole folder: a list of (source, target, reason)
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
-        hint = f"make room or choose another folder with {flag}, then give the same command again"
-        hint += ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
+        hint = f"free some space or choose another folder with {flag}, then rerun the command"
+        hint += ": it resumes from the last checkpoint" if flag == "--out" else "; files already written are kept"
         fix = "choose another file with --output" if flag == "--output" else hint
         raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
 

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     from torch import nn
+    from typing_extensions import TypeIs
 
-PREFIX = "live:"
+LIVE_PREFIX = "live:"
 _LIBRARIES = ("torch", "torchvision", "timm", "backbones")
 """Packages whose versions the record holds."""
 
@@ -40,9 +42,7 @@ class LiveModule:
     @property
     def is_reinitialized(self) -> bool:
         """Whether every run makes a module of its own."""
-        from torch import nn
-
-        return not isinstance(self.source, nn.Module)
+        return not _is_module(self.source)
 
     @cached_property
     def source_digest(self) -> str:
@@ -51,22 +51,20 @@ class LiveModule:
         The printed structure and the plain attributes of its modules tell apart what one file makes, and modules that
         are put together from a library's parts and have equal tensors.
         """
-        from torch import nn
-
         module = self.example
-        parts = [*module.modules()] if isinstance(module, nn.Module) else []
+        parts = [*module.modules()] if _is_module(module) else []
         classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
         structure = repr([repr(module), *map(_plain_attributes, parts)])
-        texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
-        return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
+        bases = set(chain.from_iterable(getattr(cls, "__mro__", (cls,)) for cls in classes))
+        texts = sorted(set(map(_source_file, bases)))
+        return hashlib.sha256("".join([structure, *texts]).encode()).hexdigest()
 
     @cached_property
     def weights_id(self) -> str:
         """`sha256:<hex>` over the state dict and the names of frozen parameters; "random" when `is_reinitialized`."""
         import torch
-        from torch import nn
 
-        if not isinstance(self.source, nn.Module):
+        if not _is_module(self.source):
             return "random"
         digest = hashlib.sha256()
         for name, value in sorted(self.source.state_dict().items()):
@@ -86,22 +84,25 @@ class LiveModule:
         Raises:
             UserError: it cannot be copied, or its class or function fails.
         """
-        from torch import nn
-
         try:
-            return deepcopy(self.source).cpu() if isinstance(self.source, nn.Module) else self.source()
+            return deepcopy(self.source).cpu() if _is_module(self.source) else self.source()
         except Exception as error:
-            fix = "; give its class, or a function that returns it" * isinstance(self.source, nn.Module)
-            raise UserError(f"{PREFIX}{self.name}: {first_line(error)}{fix}") from error
+            fix = "" if self.is_reinitialized else "; give its class, or a function that returns it"
+            raise UserError(f"{LIVE_PREFIX}{self.name}: {first_line(error)}{fix}") from error
 
     @cached_property
     def example(self) -> Any:
         """The module, or one that it makes, which leaves the random numbers as they are."""
         import torch
-        from torch import nn
 
         with torch.random.fork_rng(devices=()):
-            return self.source if isinstance(self.source, nn.Module) else self.make()
+            return self.source if _is_module(self.source) else self.make()
+
+
+def _is_module(source: Any) -> "TypeIs[nn.Module]":
+    from torch import nn
+
+    return isinstance(source, nn.Module)
 
 
 def pixel_statistics(model: Any) -> dict[str, tuple[float, ...]]:
@@ -124,17 +125,15 @@ def _plain_attributes(module: "nn.Module") -> list[tuple[str, Any]]:
 _known: dict[str, LiveModule] = {}
 
 
-def register(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveModule:
+def register_module(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveModule:
     """Make a module known under `live:NAME` in this process, in the place of an earlier one of this name.
 
     Raises:
         UsageError: a name that does not fit into a folder's name, or something else than a module or what makes one.
     """
-    from torch import nn
-
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}", name):
         raise UsageError(f"name={name!r}: begin with a letter or digit, then letters, digits and any of _ . + -")
-    if not isinstance(source, nn.Module) and not callable(source):
+    if not _is_module(source) and not callable(source):
         raise UsageError(f"backbone={source!r}: a name (text), an nn.Module, or a class or function that returns one")
     _known[name] = LiveModule(name, source)
     return _known[name]
@@ -146,17 +145,17 @@ def find(text: str) -> LiveModule:
     Raises:
         UserError: this process has none of this name.
     """
-    name = text.removeprefix(PREFIX)
+    name = text.removeprefix(LIVE_PREFIX)
     if name not in _known:
-        fix = f"give it to `transfer.evaluate(..., backbone=module, name={name!r})`"
-        fault = f"a module of another process, which no file holds{did_you_mean(name, _known)}"
+        fix = f"pass it to `transfer.evaluate(..., backbone=module, name={name!r})`"
+        fault = f"a module of another process, which is not stored in a file{did_you_mean(name, _known)}"
         raise UserError(f"backbone {text}: {fault}; {fix}")
     return _known[name]
 
 
 def is_live(text: str) -> bool:
     """Return whether a backbone's name or architecture means a live module."""
-    return text.startswith(PREFIX)
+    return text.startswith(LIVE_PREFIX)
 
 
 def _source_file(thing: Any) -> str:
@@ -171,5 +170,5 @@ def _source_file(thing: Any) -> str:
     files = sorted({code.co_filename for code in codes})
     for file in files:
         linecache.checkcache(file)  # it may have been edited and imported again
-    lines = [line for file in files for line in linecache.getlines(file)]
-    return "".join(lines) or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)
+    text = "".join(chain.from_iterable(map(linecache.getlines, files)))
+    return text or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)

@@ -3,6 +3,7 @@
 torch raises most errors of the machine as a RuntimeError, so they are known by the texts of torch 2.11 to 2.15.
 """
 
+import contextlib
 import errno
 import re
 import sys
@@ -11,10 +12,10 @@ from collections.abc import Iterator
 
 from transfer.core.errors import DeviceLost, MachineError, MissingInput, UserError, first_line
 from transfer.core.files import ROOT
-from transfer.core.user_modules import MODULES
+from transfer.core.user_code import MODULES
 
 _SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
-_LOST = "the GPU computes nothing more in this process; CUDA_LAUNCH_BLOCKING=1 and --debug show where it failed"
+_LOST = "the GPU is unusable in this process; CUDA_LAUNCH_BLOCKING=1 and --debug show where it failed"
 # fmt: off
 _ADVICE = {
     r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory":
@@ -40,10 +41,17 @@ _ADVICE = {
 }
 # fmt: on
 """Texts of errors of the machine, and what to do."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional group of dependencies, in a checkout or beside a wheel."""
+    return f"pip install -e '.[{extra}]'" if (ROOT / "setup.cfg").exists() else f"pip install 'vit-transfer[{extra}]'"
+
+
 _INSTALL = {
-    **dict.fromkeys(("datasets", "pyarrow"), "-e '.[parquet]'"),
-    "cv2": "-e '.[fast]'",
-    "torchvision": "torchvision, from the index that torch came from",
+    **dict.fromkeys(("datasets", "pyarrow"), install_command("parquet")),
+    "cv2": "pip install opencv-python-headless",
+    "torchvision": "pip install torchvision, from the index that torch came from",
 }
 """Packages that may be missing, and what installs them."""
 _MISSING = re.compile(r"No module named '(\w+)|tried using: '(\w+)|from '(\w+)' \(unknown location\)")
@@ -58,17 +66,17 @@ def machine_error(error: BaseException, *, saved: bool = False) -> MachineError 
         error: any error; its causes are looked at, too.
         saved: whether the state of the run is on the disk.
     """
-    kept = "; the last checkpoint is kept; rerun the command to resume" if saved else ""
+    resume = "; the last checkpoint is kept; rerun the command to resume" if saved else ""
     current: BaseException | None = error
     while current is not None and not isinstance(current, UserError):
         text = str(current)
         if isinstance(current, MemoryError):
-            return MachineError(f"out of memory on this machine: {_SMALLER}{kept}")
+            return MachineError(f"out of memory on this machine: {_SMALLER}{resume}")
         if isinstance(current, RuntimeError | OSError | ImportError):
             for pattern, advice in _ADVICE.items():
                 if re.search(pattern, text):
                     line = next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")
-                    return (DeviceLost if advice is _LOST else MachineError)(f"{advice} ({line}){kept}")
+                    return (DeviceLost if advice is _LOST else MachineError)(f"{advice} ({line}){resume}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return None
 
@@ -88,22 +96,35 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
         return reported
     if isinstance(error, OSError) and error.errno in _FULL:
         place = error.filename or "the output"
-        return UserError(f"{place}: cannot be written ({error.strerror}); make room, then give the command again")
+        return UserError(f"{place}: cannot be written ({error.strerror}); free some space, then rerun the command")
     reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
     frames, modules = list(_frames(error)), list(sys.modules.items())  # a thread may import while this runs
     users_files = {str(module.__file__) for name, module in modules if name.startswith(MODULES)}
-    if own := [frame for frame in frames if frame[0] in users_files]:
-        return UserError(f"{own[-1][0]} at line {own[-1][1]}: {reason} ({more})")
-    ours = [frame for frame in frames if frame[0].startswith(str(ROOT)) and "site-packages" not in frame[0]] or frames
-    place = f"{ours[-1][0].removeprefix(f'{ROOT}/')}:{ours[-1][1]}; " if ours else ""
-    return UserError(f"{reason} ({place}{more})")
+    if of_user := [frame for frame in frames if frame[0] in users_files]:
+        file, line = of_user[-1]
+        return UserError(f"{file} at line {line}: {reason} ({more})")
+    if not frames:
+        return UserError(f"{reason} ({more})")
+    below_root = (frame for frame in frames if frame[0].startswith(str(ROOT)))
+    of_suite = [frame for frame in below_root if "site-packages" not in frame[0]]
+    file, line = (of_suite or frames)[-1]
+    return UserError(f"{reason} ({file.removeprefix(f'{ROOT}/')}:{line}; {more})")
 
 
 def _not_installed(error: BaseException) -> UserError | None:
     """Return the error for a missing package that the suite can do without in most commands; None for all others."""
-    found = _MISSING.search(str(error)) if isinstance(error, ImportError) else None
-    name = found and next(filter(None, found.groups()))
-    return MissingInput(f"{name} is not installed: pip install {_INSTALL[name]}") if name in _INSTALL else None
+    match = _MISSING.search(str(error)) if isinstance(error, ImportError) else None
+    name = match and next(filter(None, match.groups()))
+    return MissingInput(f"{name} is not installed: {_INSTALL[name]}") if name in _INSTALL else None
+
+
+@contextlib.contextmanager
+def missing_packages_named() -> Iterator[None]:
+    """Raise MissingInput, which names the command to install it, where one of these packages cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise (_not_installed(error) or error) from None
 
 
 def _reason(error: BaseException) -> str:

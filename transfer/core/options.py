@@ -117,16 +117,18 @@ class Checked:
 
 @cache
 def _notes(kind: Any) -> list[tuple[str, Any]]:
-    bases = [base for base in reversed(kind.__mro__) if dataclasses.is_dataclass(base)]
-    hints = [hint for base in bases for hint in typing.get_type_hints(base, include_extras=True).items()]
-    return [(name, note) for name, hint in hints for note in getattr(hint, "__metadata__", ())]
+    notes = list[tuple[str, Any]]()
+    for base in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
+        for name, hint in typing.get_type_hints(base, include_extras=True).items():
+            notes += [(name, note) for note in getattr(hint, "__metadata__", ())]
+    return notes
 
 
 def noted(kind: Any, note: type[Note]) -> dict[str, Note]:
     """Return the fields of a dataclass that have a kind of note, each with its note. One that a derived class declares
     anew keeps its notes.
     """
-    return {name: found for name, found in _notes(kind) if isinstance(found, note)}
+    return {name: value for name, value in _notes(kind) if isinstance(value, note)}
 
 
 def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[str, Needs]:
@@ -217,5 +219,5 @@ def from_plain(kind: type[T], values: Mapping[str, Any]) -> T:
     defaults.
     """
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    given = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items() if name in names}
-    return kind(**given)
+    fields = {name: value for name, value in values.items() if name in names}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})

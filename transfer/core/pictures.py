@@ -16,7 +16,7 @@ from transfer.core.errors import unusable
 from transfer.core.files import write_arrays
 
 RANKED = "ranked.npz"  # in a run's folder
-COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
+BOX_COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 """Colors of boxes and classes drawn on an image."""
 
 
@@ -63,8 +63,8 @@ class RankedLists:
         """
         used = np.unique(nearest[nearest >= 0])
         places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
-        columns = [np.array(column) for column in zip(*query)]
-        columns += [np.array(column) for column in zip(*(gallery[place] for place in used))]
+        listed = [gallery[place] for place in used]
+        columns = [np.array(column) for column in (*zip(*query), *zip(*listed))]
         return cls(*(*columns, places.astype(np.int32), distances))
 
     def save(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class RankedLists:
             return cls(**{item.name: file[item.name] for item in fields(cls)})
 
 
-def evenly(total: int, count: int) -> list[int]:
+def evenly_spaced(total: int, count: int) -> list[int]:
     """Return `count` indices, or all, evenly spaced over a list of `total`."""
     return [int(place) for place in np.linspace(0, total - 1, min(count, total)).round()]
 

@@ -6,6 +6,7 @@ wait that spins takes the core from the one that is waited for, so `wait_asleep`
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
 """How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
 SHARED_BY = {"PYTEST_XDIST_WORKER_COUNT": "tests", SIDE_BY_SIDE: "cells"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-SMALL = 2e9
+SMALL_WORK = 2e9
 """Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
 
 Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
@@ -42,8 +44,8 @@ class Threads:
     requested: bool = False
 
     def for_model(self, work: float) -> "Threads":
-        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL`."""
-        if self.requested or self.count == 1 or work >= SMALL:
+        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL_WORK`."""
+        if self.requested or self.count == 1 or work >= SMALL_WORK:
             return self
         return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
 
@@ -83,8 +85,8 @@ def cgroup_quota() -> float:
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
         lines = GROUPS.read_text(encoding="utf-8").splitlines()
-        own = [GROUPS_ROOT / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
-        for group in [folder for path in own for folder in (path, *path.parents)]:
+        paths = [GROUPS_ROOT / line.split(":", 2)[2].strip("/") for line in lines if "::" in line]
+        for group in chain.from_iterable((path, *path.parents) for path in paths):
             with contextlib.suppress(OSError, ValueError):  # without a file, or with "max"
                 limit, period = map(float, (group / "cpu.max").read_text(encoding="utf-8").split())
                 quotas.append(limit / period)
@@ -163,14 +165,14 @@ def signals_answered(numbers: Collection[int], answer: Callable[[], None], statu
 
 def _watch_for(number: int, end: Callable[[], None]) -> None:
     def watch() -> None:
-        while _is_alive(number):
+        while is_alive(number):
             time.sleep(SECONDS)
         end()
 
     threading.Thread(target=watch, daemon=True, name="parent watch").start()
 
 
-def _is_alive(number: int) -> bool:
+def is_alive(number: int) -> bool:
     """Return whether a process runs; one that has ended and that nobody has asked for its status does not."""
     try:
         os.kill(number, 0)
@@ -180,6 +182,27 @@ def _is_alive(number: int) -> bool:
     except OSError:  # /proc is missing, or this process has too few file descriptors to read it by
         return True
     return stat.rpartition(")")[2].split()[0] != "Z"  # the name before may hold anything
+
+
+files_at_fork = 0
+"""`file_pages()` of the server that this process was forked from, at that time; 0 for any other process."""
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process has used so far, in KiB.
+
+    A fork begins without the pages of files, such as libraries, that its server has touched. They count here, as in a
+    process that has imported the same modules itself.
+    """
+    untouched = max(0, files_at_fork - file_pages()) * os.sysconf("SC_PAGE_SIZE") // 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + untouched
+
+
+def file_pages() -> int:
+    """Return the number of pages of files that this process has touched; 0 where /proc does not say."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[2])
+    return 0
 
 
 @dataclass(frozen=True)

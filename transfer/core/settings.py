@@ -138,7 +138,7 @@ def shipped_path(room: str, kind: str, name: str, more: str = "") -> Path:
 
 
 def as_flags(layer: dict[str, Any]) -> list[str]:
-    """Return the arguments that `parse` reads for the `key: value` lines of one YAML layer."""
+    """Return the arguments that `parse_flags` reads for the `key: value` lines of one YAML layer."""
     arguments: list[str] = []
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
@@ -161,7 +161,7 @@ def _word(key: str, value: Any) -> str:
     return word
 
 
-def parse(schema: type[T], arguments: list[str], *, prog: str, below: Sequence[str] = ()) -> T:
+def parse_flags(schema: type[T], arguments: list[str], *, prog: str, below: Sequence[str] = ()) -> T:
     """Read flags into `schema`, a dataclass.
 
     Args:
@@ -179,13 +179,13 @@ def _with_known_flags(kinds: Mapping[str, Any], arguments: list[str]) -> list[st
     """Return the arguments without unknown flags, which are rejected, as is a list given twice: the parser would drop
     the values of the first without a word.
     """
-    given = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
-    for name in dict.fromkeys(given):
+    flags = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
+    for name in dict.fromkeys(flags):
         if name not in kinds and kinds.get(name.replace("--no-", "--", 1)) is not bool:
             reject(f"unknown option {name}{did_you_mean(name, kinds)}")
             arguments = _without_last(name, arguments)
-        elif given.count(name) > 1 and _is_list(kinds.get(name)):
-            reject(f"{name} is given {given.count(name)} times; write all its values after one {name}")
+        elif flags.count(name) > 1 and _is_list(kinds.get(name)):
+            reject(f"{name} is given {flags.count(name)} times; write all its values after one {name}")
     return arguments
 
 
@@ -206,11 +206,11 @@ def _with_values(kinds: Mapping[str, Any], arguments: list[str]) -> list[str]:
 def _without_last(flag: str, arguments: list[str]) -> list[str]:
     """Return the arguments without a flag, as it was given last, and its values."""
     flags = [place for place, word in enumerate(arguments) if word.startswith("--")]
-    named = [place for place in flags if arguments[place].partition("=")[0].replace("_", "-") == flag]
-    if not named:
+    matching = [place for place in flags if arguments[place].partition("=")[0].replace("_", "-") == flag]
+    if not matching:
         return arguments
-    end = next((place for place in flags if place > named[-1]), len(arguments))
-    return arguments[: named[-1]] + arguments[end:]
+    end = next((place for place in flags if place > matching[-1]), len(arguments))
+    return arguments[: matching[-1]] + arguments[end:]
 
 
 def _is_list(hint: Any) -> bool:

@@ -5,12 +5,13 @@ A live module (`live:NAME`, see `transfer.core.live_modules`) is such a part too
 
 The sha256 of the file, and of the files that it imports from its folder or the working directory, is part of the key of
 every run that uses it. What it imports from elsewhere, such as installed packages, is not.
-Importing this module costs nothing; only `load` runs the user's file.
+Importing this module costs nothing; only `load_part` runs the user's file.
 """
 
 import ast
 import hashlib
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -22,15 +23,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from transfer.core import live_modules, user_modules
+from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError, did_you_mean, unknown, unusable
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
-USER_PARTS = ("arch", "stem", "attention", "ffn")
+VARIED_PARTS = ("stem", "attention", "ffn")
+"""Parts of a backbone that have built-in names, see `builtin_names`, and that variants differ in."""
+USER_PARTS = ("arch", *VARIED_PARTS)
 """Fields of a backbone that can be a user's own part."""
 _loaded: dict[str, dict[Path, bytes]] = {}
 """What `sources` returned when a user's file was last imported."""
+MODULES = "_user_part_"
+"""Beginning of the names of the modules that are imported from users' files."""
+SUITE_PACKAGES = ("transfer", "backbones", "tasks", "configs", "tests")
+"""Packages of the suite, which lie in the working directory of a checkout."""
+_imported: dict[str, bytes] = {}
+"""The content that was imported last under the name of a module that users' files import."""
+_trusted: set[str] = set()
+"""The digests that `trust` was given in this process."""
 _DEFINED = re.compile(r"^(?:class|def|async def) +(\w+)|^(\w+)(?: *:[^=\n]+)? *=(?!=)", re.MULTILINE)
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
 
@@ -86,7 +97,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            # `load` has the last word on a name that the file mentions
+            # `load_part` has the last word on a name that the file mentions
             if not name or not re.search(rf"\b{re.escape(name)}\b", place.read_text(errors="replace")):
                 raise _not_found(place.resolve(), name)
             return f"{place.resolve()}:{name}"
@@ -102,7 +113,7 @@ def digest(text: str) -> str:
     """
     if live_modules.is_live(text):
         return live_modules.find(text).source_digest
-    return user_modules.file_digest(Path(_file_of(text)))
+    return file_digest(Path(_file_of(text)))
 
 
 def _file_of(text: str) -> str:
@@ -113,12 +124,12 @@ def sources(text: str) -> dict[Path, bytes]:
     """Return the file of a located `file.py:Name`, first, and those that it imports: their contents when they were last
     imported, by relative path. A copy of them in another folder has the same digest.
     """
-    return _loaded.get(_file_of(text)) or user_modules.contents_of(Path(_file_of(text)))
+    return _loaded.get(_file_of(text)) or contents_of(Path(_file_of(text)))
 
 
 def allow(text: str) -> None:
     """Let exports and records import this located `file.py:Name`, and any file of the same content."""
-    user_modules.remember(digest(text))
+    trust(digest(text))
 
 
 def is_allowed(text: str) -> bool:
@@ -127,7 +138,7 @@ def is_allowed(text: str) -> bool:
     It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
     file from an untrusted one. Live modules have been imported already.
     """
-    return live_modules.is_live(text) or user_modules.is_known(digest(text))
+    return live_modules.is_live(text) or is_trusted(digest(text))
 
 
 def check_allowed(text: str) -> None:
@@ -141,10 +152,10 @@ def loaded_digest(text: str) -> str:
     """Return the digest, as `digest` gave it, of what was last imported of a located `file.py:Name`; if nothing was,
     that of the file.
     """
-    return digest(text) if live_modules.is_live(text) else user_modules.joint_digest(sources(text))
+    return digest(text) if live_modules.is_live(text) else joint_digest(sources(text))
 
 
-def load(text: str) -> Any:
+def load_part(text: str) -> Any:
     """Return the class or function that a located `file.py:Name` names.
 
     Raises:
@@ -161,7 +172,7 @@ def load(text: str) -> Any:
 
 
 def load_object(text: str) -> Any:
-    """Return whatever a located `file.py:Name` names. Raises the errors of `load`."""
+    """Return whatever a located `file.py:Name` names. Raises the errors of `load_part`."""
     path, _, name = text.rpartition(":")
     module = import_file(path)
     if not hasattr(module, name):
@@ -179,7 +190,7 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
 
     Raises:
         UsageError: it is something else, or lacks one of them.
-        UserError: see `load`.
+        UserError: see `load_part`.
     """
     part = load_object(text)
     part = part() if isinstance(part, type) and issubclass(part, base) else part
@@ -198,9 +209,9 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
 def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
     """Raise UsageError unless the `name` of a user's task or method fits into the name of a run and is not taken."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
-        raise UsageError(f"{file}: `name` is {name!r}; take a letter, then letters, digits and _")
+        raise UsageError(f"{file}: `name` is {name!r}; use a letter, then letters, digits and _")
     if name in taken:
-        raise UsageError(f"{file}: `name` is {name!r}, which is one of the suite; give yours a name of its own")
+        raise UsageError(f"{file}: `name` is {name!r}, which is a name of the suite; choose another")
 
 
 def parameters(text: str) -> list[str] | None:
@@ -212,7 +223,7 @@ def parameters(text: str) -> list[str] | None:
         node = next((item for item in node.body if getattr(item, "name", "") == "forward"), None)
     if not isinstance(node, ast.FunctionDef):
         return None
-    return [found.arg for found in (*node.args.args, *node.args.kwonlyargs)]
+    return [parameter.arg for parameter in (*node.args.args, *node.args.kwonlyargs)]
 
 
 def place(text: str) -> str:
@@ -226,12 +237,12 @@ def _definition(text: str) -> ast.stmt | None:
     try:
         body = ast.parse(Path(path).read_bytes()).body
     except (OSError, ValueError, SyntaxError):
-        return None  # `load` says what is wrong with it
+        return None  # `load_part` says what is wrong with it
     return next((node for node in body if getattr(node, "name", "") == name), None)
 
 
 def _not_found(file: Path, name: str) -> UsageError:
-    names = ["".join(found) for found in _DEFINED.findall(file.read_text(errors="replace"))]
+    names = ["".join(match) for match in _DEFINED.findall(file.read_text(errors="replace"))]
     hint = did_you_mean(name, names) or f"; it defines {', '.join(names) or 'no component'}"
     return UsageError(f"{file}: {f'{name!r} not found in this file' if name else f'use {file}:NAME'}{hint}")
 
@@ -239,11 +250,11 @@ def _not_found(file: Path, name: str) -> UsageError:
 def import_file(path: str) -> ModuleType:
     """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
     with unusable(f"{path}: cannot be read"):
-        contents = user_modules.contents_of(Path(path))
-    content = user_modules.joint_digest(contents)
-    key = f"{user_modules.MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
+        contents = contents_of(Path(path))
+    content = joint_digest(contents)
+    key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
     if key not in sys.modules:
-        user_modules.forget_changed(contents, Path(path))
+        forget_changed(contents, Path(path))
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None
         assert spec.loader is not None
@@ -259,7 +270,7 @@ def import_file(path: str) -> ModuleType:
         finally:
             with suppress(ValueError):  # the file may have removed it
                 sys.path.remove(folder)
-        user_modules.remember(content)
+        trust(content)
     _loaded[path] = contents
     return sys.modules[key]
 
@@ -269,3 +280,112 @@ def _error_line(error: BaseException, path: str) -> str:
         return f" at line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" at line {lines[-1]}" if lines else ""
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a user's file and of those that it imports; see `digest`."""
+    return joint_digest(contents_of(path))
+
+
+def joint_digest(contents: dict[Path, bytes]) -> str:
+    """Return the digest of a user's file, the first of these, and of those that it imports."""
+    (_, first), *imports = ((file.name, hashlib.sha256(content).hexdigest()) for file, content in contents.items())
+    lines = [first, *sorted(f"{name} {sha}" for name, sha in imports)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if imports else first
+
+
+def contents_of(path: Path) -> dict[Path, bytes]:
+    """Return the contents of a user's file, first, and of those that it imports, by their paths relative to the folder
+    that they are imported from.
+    """
+    folders = (path.resolve().parent, Path.cwd())
+    contents = dict[Path, bytes]()
+    for file in (path.resolve(), *imported_files(path)):
+        relative = (file.relative_to(folder) for folder in folders if folder in file.parents)
+        contents[next(relative, Path(file.name))] = file.read_bytes()
+    return contents
+
+
+def imported_files(file: Path) -> list[Path]:
+    """Return the Python files that a file imports, directly or not, from its folder or the working directory, as
+    absolute paths, sorted, without the file itself. Modules that are found in other ways are not among them.
+    """
+    first = file.resolve()
+    known, waiting = {first}, [first]
+    while waiting:
+        path = waiting.pop()
+        for name in _imported_names(path.read_bytes()):
+            new = _files_of(name, (path.parent, first.parent, Path.cwd())) - known
+            known |= new
+            waiting += new
+    return sorted(known - {first})
+
+
+def or_its_imports(file: Path) -> str:
+    """Return the files that count with a user's file, for a sentence about it: " or what it imports (a.py, b.py)"."""
+    others = imported_files(file) if file.suffix == ".py" and file.is_file() else []
+    return f" or what it imports ({', '.join(other.name for other in others)})" if others else ""
+
+
+@lru_cache
+def _imported_names(content: bytes) -> list[str]:
+    """Return the dotted names that a file of this content imports; empty if it is not Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []  # what runs it says what is wrong with it
+    names = list[str]()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module or ''}.{alias.name}".lstrip(".") for alias in node.names]
+    return names
+
+
+def _files_of(name: str, folders: tuple[Path, ...]) -> set[Path]:
+    """Return the files that importing a dotted name reads, in the first folder that has it."""
+    parts = name.split(".")
+    for folder in folders if parts[0] not in SUITE_PACKAGES else ():
+        places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        paths = [place / "__init__.py" for place in places] + [place.parent / f"{place.name}.py" for place in places]
+        # folders need no __init__.py to be imported from
+        if files := {path.resolve() for path in paths if path.is_file()}:
+            return files
+    return set()
+
+
+def forget_changed(contents: dict[Path, bytes], path: Path) -> None:
+    """Let Python import again what a user's file imports if any of it has another content than what was imported."""
+    imports = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in [*contents][1:]}
+    changed = False
+    for name, file in imports.items():
+        known: Any = getattr(sys.modules.get(name), "__file__", None)
+        with suppress(OSError):
+            changed |= bool(known) and _imported.get(name, Path(known).read_bytes()) != contents[file]
+    for name, file in imports.items():
+        if changed:
+            sys.modules.pop(name, None)
+        _imported[name] = contents[file]
+    for file in (path, *imported_files(path)):  # compiled code counts as that of a file of the same size and second
+        with suppress(OSError):
+            Path(importlib.util.cache_from_source(str(file))).unlink()
+
+
+def named_code() -> Path:
+    """Return the folder with an empty file for each digest of code that the user has named, wherever the file lies."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return Path(state) / "vit-transfer" / "named-code"
+
+
+def trust(digest: str) -> None:
+    """Record that the user has named code of this digest; where it cannot be written, for this process alone."""
+    _trusted.add(digest)
+    with suppress(OSError):
+        named_code().mkdir(parents=True, exist_ok=True)
+        (named_code() / digest).touch()
+
+
+def is_trusted(digest: str) -> bool:
+    """Return whether the user has named code of this digest before, in any process."""
+    return digest in _trusted or (named_code() / digest).exists()

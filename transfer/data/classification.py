@@ -4,7 +4,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 `transfer.data.layouts.FORMATS`. A set that is also stored as Parquet or on the hub is read by `read_stored`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from transfer.data.formats.imagenet import imagenet, imagenet21k, imagenet_test
 from transfer.data.formats.masks import MaskSplit, check_masks, masks
 from transfer.data.formats.parquet import hf, parquet, read_stored
 from transfer.data.formats.users_reader import classification_by_user
+from transfer.data.layouts import SPLIT_TITLES
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits import integrity
 from transfer.data.splits.integrity import select_by_content, take_fraction
@@ -36,7 +37,7 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
-    **{read.__name__: partial(read_stored, read) for read in published.READERS},
+    **{read.__name__: partial(read_stored, read) for read in published.PUBLISHED},
 }
 MASKED: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {"masks": masks}
 """Readers of images whose pixels are labelled."""
@@ -88,23 +89,27 @@ class ClassificationData(OpenedData):
 
     def needed(self, split: str, by: str) -> Split:
         """Return the split "train" or "val". Raises UserError that says what there is instead."""
-        found, word = {"train": (self.train, "training"), "val": (self.val, "validation")}[split]
-        if found is not None:
-            return found
+        needed = {"train": self.train, "val": self.val}[split]
+        if needed is not None:
+            return needed
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
         fix = f"add it to the dataset (a folder {split}/, or the key `{split}` of its YAML), or set another --dataset"
-        raise UserError(f"{self.name}: {by} needs a {word} split, which is missing{notes}; {fix}")
+        raise UserError(f"{self.name}: {by} needs a {SPLIT_TITLES[split]} split, which is missing{notes}; {fix}")
+
+    @property
+    def splits(self) -> list[Split]:
+        """The splits that there are."""
+        return [split for split in (self.train, self.val, self.held_out) if split is not None]
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of images of each class by split, or of its pixels."""
-        splits = (split for split in (self.train, self.val, self.held_out) if split is not None and self.classes)
+        splits = self.splits if self.classes else []
         return {split.name: (f"{split.COUNTED} of a class", self.classes, split.of_labels()) for split in splits}
 
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""
-        for split in (self.train, self.val, self.held_out):
-            if split is not None:
-                split.read_channels(channels)
+        for split in self.splits:
+            split.read_channels(channels)
 
 
 def open_classification(
@@ -155,8 +160,9 @@ def open_classification(
             for name, split in splits.items()
         }
     notes += check_masks(spec, layout.classes, readable, chosen=subset is not None or label_fraction != 1)
-    others = {f"{name}/{kind}": part for name, split in readable.items() for kind, part in split.parts().items()}
-    files: dict[str, Split] = {**readable, **others}
+    files = dict(readable)
+    for name, split in readable.items():
+        files |= {f"{name}/{kind}": part for kind, part in split.parts().items()}
     contents = {name: split.contents(spec.name) for name, split in files.items()}
     images = {name: (split.names, contents[name]) for name, split in readable.items()}
     if layout.classes and "train" in readable:
@@ -170,7 +176,7 @@ def open_classification(
         val=readable.get("val"),
         held_out=readable.get("held_out"),
         counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
-        digest=_digest(files, contents),
+        digest=manifest_digest(_entries(files, contents)),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
@@ -186,11 +192,11 @@ def _without_damaged(
     """Return the split without corrupt images, and add to `notes` and `looks`. Raises UserError when a class has none
     left.
     """
-    bad, seen, said = integrity.check_split(split, name=f"{spec.name} {split.name}", skip=skip)
-    notes += [f"{split.name}: {note}" for note in said]
-    looks += seen
+    bad, readable, orientations = integrity.check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    notes += [f"{split.name}: {note}" for note in orientations]
+    looks += readable
     if isinstance(split, MaskSplit):
-        split.keep(seen)
+        split.keep(readable)
     if not len(bad):
         return split
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))
@@ -203,11 +209,12 @@ def _without_damaged(
 
 def _in_two_classes(split: Split, contents: NDArray[Any]) -> list[str]:
     """Return a note on equal images of unlike labels; `contents` are digests, uint8 [M, bytes]."""
-    first = np.ascontiguousarray(contents[:, :8]).view(np.uint64).ravel()
-    order = np.lexsort((split.labels, first))
-    unlike = np.diff(first[order]) == 0
+    digests = np.ascontiguousarray(contents[:, :8]).view(np.uint64).ravel()
+    order = np.lexsort((split.labels, digests))
+    unlike = np.diff(digests[order]) == 0
     unlike &= np.diff(split.labels[order]) != 0
-    names = [f"{split.names[one]} = {split.names[other]}" for one, other in zip(order[:-1][unlike], order[1:][unlike])]
+    pairs = zip(order[:-1][unlike], order[1:][unlike])
+    names = [f"{split.names[first]} = {split.names[second]}" for first, second in pairs]
     return [f"train: {len(names)} images are also in another class: {shortened(names, 3)}"] if names else []
 
 
@@ -234,17 +241,16 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
 
 def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
     """Return the images of each split, and the classes, which give the chance level, unless images have several."""
-    found = {name: {"images": len(split), "classes": min(len(split.present()), most)} for name, split in splits.items()}
-    for name in [name for name in found if splits[name].true_labels is not None]:
-        del found[name]["classes"]
-    return found
+    counts = {name: {"images": len(split)} for name, split in splits.items()}
+    for name, split in splits.items():
+        if split.true_labels is None:
+            counts[name]["classes"] = min(len(split.present()), most)
+    return counts
 
 
-def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
-    return manifest_digest(
-        (f"{name}/{label}/{image}", size, content)
-        for name, split in splits.items()
-        for label, image, size, content in zip(
-            split.targets.tolist(), split.names, split.sizes, contents[name], strict=True
-        )
-    )
+def _entries(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> Iterator[tuple[str, int, Any]]:
+    """Yield what the digest has of each image, see `manifest_digest`."""
+    for name, split in splits.items():
+        images = zip(split.targets.tolist(), split.names, split.sizes, contents[name], strict=True)
+        for label, image, size, content in images:
+            yield f"{name}/{label}/{image}", size, content

@@ -7,8 +7,9 @@ archives:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from transfer.core.errors import UsageError
 
 SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
 """The usual names of the split to train on and of the one to score, the first one first."""
+SPLIT_NAMES = (*SPLITS["train"], *SPLITS["val"])
+SPLIT_TITLES = {"train": "training", "val": "validation"}
 PARQUET = (
     *("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json"),
     "default/{}/*.parquet",
@@ -66,7 +69,7 @@ FORMATS = {
     ),
     "reid_lists": Format(keys=("train", "query", "gallery", "columns", "header", "images", "cameras", "split")),
     "torchreid": Format(keys=("set", "split", "cameras")),
-    "image_folder": Format(tuple((f"{name}/",) for usual in SPLITS.values() for name in usual), (*SPLITS, "generator")),
+    "image_folder": Format(tuple((f"{name}/",) for name in SPLIT_NAMES), (*SPLITS, "generator")),
     "images": Format(),
     "imagenet": Format(
         (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes", "labels")
@@ -78,7 +81,7 @@ FORMATS = {
         signs=(
             "state.json",
             "dataset_dict.json",
-            *(form.format(name) for usual in SPLITS.values() for name in usual for form in PARQUET),
+            *(form.format(name) for name, form in product(SPLIT_NAMES, PARQUET)),
         ),
     ),
     "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
@@ -91,7 +94,7 @@ FORMATS = {
     "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
     "masks": Format(
-        tuple((f"images/{name}/", f"masks/{name}/") for usual in SPLITS.values() for name in usual),
+        tuple((f"images/{name}/", f"masks/{name}/") for name in SPLIT_NAMES),
         ("images", "masks", "lists", *SPLITS, "classes", "names", "first", "values", "void", "exif", "generator"),
     ),
     "coco": Format(
@@ -105,6 +108,16 @@ FORMATS = {
 
 UNDIVIDED = ("market1501", "reid_folders", "msmt17", "reid_lists", "torchreid", "images", "imagenet_test", "coco")
 """Formats that do not take `held_out`."""
+
+
+def wanted_splits(keys: Mapping[str, Any], splits: Iterable[str] = SPLITS) -> list[str]:
+    """Return the names of splits that the keys `train` and `val` give, or the usual ones."""
+    return [*chain.from_iterable([keys[split]] if keys.get(split) else SPLITS[split] for split in splits)]
+
+
+def is_largest(tree: Collection[str], trees: Iterable[Collection[str]]) -> bool:
+    """Return whether no other tree has all entries of this one, and more."""
+    return not any({*tree} < {*other} for other in trees)
 
 
 def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
@@ -136,14 +149,19 @@ class Archive:
     inside: str = ""
     """The archive within the archive that is meant."""
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether it has a web address and a checksum, and stays below the data folder."""
+        published = self.url[:4] == "http" and bool(self.sha256 or self.md5)
+        return published and not any(".." in place or place[:1] == "/" for place in (self.into, self.inside))
+
 
 def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
     """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
     fault: list[Any]
     try:
         archives = tuple(Archive(**entry) for entry in entries)
-        fault = [one for one in archives if one.url[:4] != "http" or not (one.sha256 or one.md5)]
-        fault += [one for one in archives if any(".." in place or place[:1] == "/" for place in (one.into, one.inside))]
+        fault = [archive for archive in archives if not archive.is_valid]
     except TypeError as error:
         fault = [error]
     if fault:

@@ -10,8 +10,8 @@ from transfer.core.errors import shortened
 from transfer.core.grouped import grouped_by
 from transfer.data.loading.read_image import is_image
 
-FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "desktop.ini")
-FOLDERS = re.compile(
+PROGRAM_FILES = (".", "SYNOPHOTO_THUMB", "SYNOFILE_THUMB", "Thumbs.db", "desktop.ini")
+PROGRAM_FOLDERS = re.compile(
     r"[.@].*|__MACOSX|#recycle|#snapshot|[$]recycle[.]bin|System Volume Information|lost[+]found|_?thumbnails", re.I
 )
 """How the names of files begin, and names of folders, that systems, disk stations and programs of pictures leave."""
@@ -41,8 +41,8 @@ def listed(folder: str | Path, most: int | None = None) -> tuple[list[str], list
                 left.append(f"{name}{LINK}{os.readlink(entry.path)}")  # noqa: PTH115
                 continue
             if not is_folder:
-                (left if name.startswith(FILES) else files).append(name)
-            elif FOLDERS.fullmatch(name):
+                (left if name.startswith(PROGRAM_FILES) else files).append(name)
+            elif PROGRAM_FOLDERS.fullmatch(name):
                 left.append(f"{name}/")
             elif entry.is_symlink() and _leads_back(entry.path):
                 left.append(f"{name}{LINK}{os.readlink(entry.path)}")  # noqa: PTH115
@@ -99,7 +99,7 @@ def scan_images(folder: str | Path) -> tuple[list[str], list[str], list[str]]:
 
 def holds_images(folder: Path) -> bool:
     """Return whether there is an image in a folder or below it."""
-    return any(is_image(name) for _, _, files, _ in folders_below(folder) for name in files)
+    return any(any(map(is_image, files)) for _, _, files, _ in folders_below(folder))
 
 
 def passed_over(others: Sequence[str]) -> list[str]:
@@ -116,7 +116,8 @@ def beside(folder: Path, parts: Collection[str]) -> list[str]:
         parts: folders and files below it that are read or named otherwise; those elsewhere do not matter.
     """
     known = {Path(os.path.normpath(part)) for part in parts}
-    above = {place for part in known for place in part.parents if ".." not in part.parts and not part.is_absolute()}
+    inside = [part for part in known if part.parts[:1] not in (("..",), ("/",))]
+    above = set[Path]().union(*(part.parents for part in inside))
     skipped, programs = [], []
     for place in sorted(above) if Path() not in known else ():
         folders, files, left = listed(folder / place)
@@ -132,4 +133,4 @@ def _reason(name: str) -> str:
     last = name.rpartition("/")[2]  # nothing of a folder's
     if LINK in name:
         return "links to folders that are read already"
-    return "left by programs" if not last or last.startswith(FILES) else "not images"
+    return "left by programs" if not last or last.startswith(PROGRAM_FILES) else "not images"

@@ -3,16 +3,16 @@
 import mmap
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError, UserError, shortened
-from transfer.core.pictures import evenly
+from transfer.core.pictures import evenly_spaced
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.data.layouts import BESIDE, FORMATS, SPLITS, missing_entries
+from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, is_largest, missing_entries
 from transfer.data.listing import folders_below, holds_images, listed
 from transfer.data.loading.read_image import is_image, open_image
 
@@ -25,7 +25,7 @@ COLORS, BEGINNING = 64, 4096
 """Values up to which an image is taken for a label map, as photographs have more; and characters read of a file."""
 BY_NAMES = {"image_folder", "masks", "coco"}
 """Formats whose layouts are usual names, so that content decides."""
-SHIPPED = {
+SHIPPED_MASKS = {
     "voc2012": ("JPEGImages/", "SegmentationClass/", "ImageSets/Segmentation/train.txt"),
     "ade20k": ("images/training/", "annotations/training/"),
 }
@@ -37,7 +37,7 @@ USUAL = re.compile(
 )
 """Usual names of folders of images and of their label maps."""
 COCO_JSON = "export as COCO JSON"
-KEYS = "use a YAML file with `format: coco`, `train_annotations`, `train_images` and `val_annotations: null`"
+COCO_YAML = "use a YAML file with `format: coco`, `train_annotations`, `train_images` and `val_annotations: null`"
 COPY = "copy them (of Cityscapes: labelTrainIds) to masks/SPLIT/NAME.png, and their images to images/SPLIT/NAME.jpg"
 LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff")
 MIXED = 0.2
@@ -53,7 +53,7 @@ UNREAD = (
         "COCO annotations of no known split",
         r"(default|result|[^/]*annotations?(.coco)?)\.json",
         '"categories"|"file_name"',
-        KEYS,
+        COCO_YAML,
     ),
 )
 """What is not read, the endings of its paths, a pattern of what it begins with, and what to do."""
@@ -72,15 +72,15 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
         return read
     inner = folder if kinds else _unpacked(folder)
     children = [] if kinds else [inner / name for name in listed(inner, LISTED)[0]]
-    found = [path for path in children if len(children) <= CLASSES and _by_content(path)]
-    if {*kinds} <= {"image_folder"} and not found:
+    datasets = {*filter(_by_content, children)} if len(children) <= CLASSES else set[Path]()
+    if {*kinds} <= {"image_folder"} and not datasets:
         for place in dict.fromkeys((folder, inner)):
             _refuse_unread(place, *kinds)
         _refuse_label_maps(folder, *kinds)
-    if below := [path for path in children if path in found or _kinds(path)]:
-        named = " or ".join(sorted(map(os.path.relpath, below)))
+    if datasets := datasets.union(filter(_kinds, children)):
+        paths = " or ".join(sorted(map(os.path.relpath, datasets)))
         others = "a YAML file with `format: images`, which reads all images without labels"
-        raise UsageError(f"{folder}: contains datasets; set --dataset to {named}, or to {others}")
+        raise UsageError(f"{folder}: contains datasets; set --dataset to {paths}, or to {others}")
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -103,23 +103,22 @@ def _unsettled(folder: Path, what: str, kind: str, **keys: str) -> UsageError:
 
 def _kinds(folder: Path) -> list[str]:
     """Return the formats that a folder may have by the names of its entries, besides `images`."""
-    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
-    trees = {
-        frozenset(tree): kind
-        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
-        for tree in layout.trees
-        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
-    }
-    return kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
+    kinds, trees = list[str](), dict[frozenset[str], str]()
+    for kind, layout in reversed(FORMATS.items()):  # image_folder replaces imagenet
+        if any(any(folder.glob(sign)) for sign in layout.signs):
+            kinds.insert(0, kind)
+        if not {"hub", "train_images"} <= {*layout.keys}:
+            trees |= {frozenset(tree): kind for tree in layout.trees if not missing_entries(folder, tree)}
+    return kinds or sorted({kind for tree, kind in trees.items() if is_largest(tree, trees)})
 
 
 def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
     """Return the format and the keys that the files of a folder tell. Raises UsageError where they are unusual."""
-    for name, tree in SHIPPED.items():
-        if not missing_entries(folder, tree) and not any((folder / own).is_file() for own in OWN_NAMES):
-            own = {"classes", "first"} if (folder / "classes.txt").is_file() else set[str]()
+    for name, tree in SHIPPED_MASKS.items():
+        if not missing_entries(folder, tree) and not any((folder / file).is_file() for file in OWN_NAMES):
             content = read_yaml(CONFIGS / "datasets" / f"{name}.yaml")
-            return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in {*content} - own}
+            keys = content.keys() - ({"classes", "first"} if (folder / "classes.txt").is_file() else set())
+            return "masks", {key: content[key] for key in FORMATS["masks"].keys if key in keys}
     sample = _sample(folder)
     coco, masks = _coco_keys(folder, sample), _mask_keys(folder, sample)
     return ("coco", coco) if coco else ("masks", masks) if masks else None
@@ -131,30 +130,35 @@ def _sample(folder: Path) -> Sample:
     places = [""]
     for _ in range(3):
         sample |= {place: listed(folder / place, SAMPLED)[:2] for place in islice(places, LISTED)}
-        inner = [f"{place}{name}/" for place in places for name in sample[place][0] if len(sample[place][0]) <= CLASSES]
-        places = sorted(inner)[:LISTED]
+        few = [place for place in places if len(sample[place][0]) <= CLASSES]
+        places = sorted(f"{place}{name}/" for place in few for name in sample[place][0])[:LISTED]
     return sample
+
+
+def _files(sample: Sample) -> list[str]:
+    """Return the paths of the files, by folder."""
+    return [place + name for place, (_, names) in sample.items() for name in sorted(names)]
 
 
 def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
     """Return the keys for annotations in COCO's format, and for the folders that hold their first images."""
-    names = [place + name for place, (_, names) in sample.items() for name in names if name != BESIDE]
-    files = sorted(filter(re.compile("[.]json$").search, names), key=lambda name: ("instances" in name, name))
+    files = [file for file in _files(sample) if Path(file).name != BESIDE]
+    files = sorted(filter(re.compile("[.]json$").search, files), key=lambda name: ("instances" in name, name))
     files = files[: -LOOKED_AT - 1 : -1]
     keys: dict[str, Any] = {}
     for split, usual in SPLITS.items():
         word = re.compile(rf"(?<![a-z])({'|'.join(usual)})(?![a-z])", re.IGNORECASE)
         of_split = [file for file in files if word.search(file)]
-        twice = [file for file in of_split if "instances" in of_split[0] and "instances" in file]
+        twice = [file for file in of_split if "instances" in file]
         if len(twice) > 1:
             what = f"{' and '.join(sorted(twice))} may be the annotations of {split}"
             raise _unsettled(folder, what, "coco", **{f"{split}_annotations": twice[0], f"{split}_images": "..."})
         for file in of_split:
             if f"{split}_images" not in keys and (image := _image_in(folder / file)):
                 places = sorted(sample, key=lambda place: word.search(place) is not None)
-                found = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
-                if found or f"{split}_annotations" not in keys:
-                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in found}
+                folders = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
+                if folders or f"{split}_annotations" not in keys:
+                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in folders}
     return keys and dict.fromkeys(f"{split}_annotations" for split in SPLITS) | keys
 
 
@@ -176,29 +180,28 @@ def _mask_keys(folder: Path, sample: Sample) -> dict[str, str]:
     """
     forms: dict[str, list[list[str]]] = {}  # {"{}/images": the first images of each split, ...}
     for place, (_, names) in sample.items():
-        form = re.sub(rf"(^|(?<=/))({'|'.join(chain(*SPLITS.values()))})/", "{}/", place)[:-1]
+        form = re.sub(rf"(^|(?<=/))({'|'.join(SPLIT_NAMES)})/", "{}/", place)[:-1]
         if re.fullmatch(r"(\{\}/)?[^/{]+(/\{\})?", form) and (pictures := sorted(filter(is_image, names))):
             forms.setdefault(form, []).append([place + name for name in pictures[:LOOKED_AT]])
-    pairs = [
-        (images, masks)
-        for images, masks in permutations(forms, 2)
-        if USUAL.fullmatch(re.sub("[/{}]", "", f"{images} {masks}"))
-        and any(
-            (folder / image).with_name(Path(mask).stem + Path(image).suffix).is_file()
-            for (image, *_), mask in product(forms[images], chain(*forms[masks]))
-        )
-    ]
+    usual = [pair for pair in permutations(forms, 2) if USUAL.fullmatch(re.sub("[/{}]", "", " ".join(pair)))]
+    pairs = [(images, masks) for images, masks in usual if _share_names(folder, forms[images], chain(*forms[masks]))]
     if len(pairs) > 1:
         what = " or ".join(f"{masks}/ of {images}/" for images, masks in pairs)
         raise _unsettled(folder, f"label maps may be {what}", "masks", images="IMAGES", masks="MASKS")
     return dict(zip(("images", "masks"), pairs[0])) if pairs else {}
 
 
+def _share_names(folder: Path, images: Iterable[list[str]], masks: Iterable[str]) -> bool:
+    """Return whether a mask has the name of an image beside the first one of a split, but for the suffix."""
+    pairs = product((folder / first for first, *_ in images), masks)
+    return any(image.with_name(Path(mask).stem + image.suffix).is_file() for image, mask in pairs)
+
+
 def _is_label_map(path: Path, stems: Collection[str]) -> bool:
     """Return whether an image without loss has few colors and is gray or has a palette, or an image's longer name."""
     with suppress(UserError, ValueError), open_image(str(path)) as file:  # corrupt, or of 16 bits
-        named = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
-        return named and file.getcolors(COLORS) is not None
+        is_usual = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
+        return is_usual and file.getcolors(COLORS) is not None
     return False
 
 
@@ -211,27 +214,29 @@ def _is_photograph(path: Path) -> bool:
 
 def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
     """Raise UsageError if images in a folder and below it seem to be photographs and label maps."""
-    names = [below + name for below, _, files, _ in islice(folders_below(folder), LISTED) for name in files]
-    images = [name for name in names if is_image(name)]
+    images = list[str]()
+    for below, _, files, _ in islice(folders_below(folder), LISTED):
+        images += [below + name for name in files if is_image(name)]
     lossless = [name for name in images if name.lower().endswith(LOSSLESS)]
-    looked_at = [lossless[index] for index in evenly(len(lossless), LOOKED_AT)]
+    looked_at = [lossless[index] for index in evenly_spaced(len(lossless), LOOKED_AT)]
     stems = {Path(name).stem for name in images}
     maps = [name for name in looked_at if _is_label_map(folder / name, stems)]
     share = len(maps) / max(1, len(looked_at)) * len(lossless) / max(1, len(images))
     lossy = next((name for name in images if not name.lower().endswith(LOSSLESS)), None)
     others = looked_at if lossy is None else [lossy, *looked_at]
     if share >= MIXED and any(_is_photograph(folder / name) for name in others):
-        found = f"among its images are label maps, as they have few colors ({shortened(maps, 3)})"
+        fault = f"among its images are label maps, as they have few colors ({shortened(maps, 3)})"
         fix = f"use a YAML file with `format: {kind}`, `root: {folder}`"
-        raise UsageError(f"{folder}: {found}; {COPY}; if they are images as the others, {fix}")
+        raise UsageError(f"{folder}: {fault}; {COPY}; if they are images as the others, {fix}")
 
 
 def _refuse_unread(folder: Path, kind: str = "images") -> None:
     """Raise UsageError that names the export to choose if a folder holds annotations that are not read."""
     sample = _sample(folder)
-    paths = [*sample, *(place + name for place, (_, names) in sample.items() for name in sorted(names))]
+    paths = [*sample, *_files(sample)]
     for what, ending, content, fix in UNREAD:
-        for found in islice(filter(re.compile(f"{BESIDE_IMAGES}({ending})$", re.IGNORECASE).match, paths), LOOKED_AT):
-            if re.search(content, (folder / found).read_text(errors="replace")[:BEGINNING]):
+        matches = filter(re.compile(f"{BESIDE_IMAGES}({ending})$", re.IGNORECASE).match, paths)
+        for file in islice(matches, LOOKED_AT):
+            if re.search(content, (folder / file).read_text(errors="replace")[:BEGINNING]):
                 alone = f"`format: {kind}`, `root: {folder}`, which reads the images alone"
-                raise UsageError(f"{folder}: {what} ({found}); {fix}, or a YAML file with {alone}")
+                raise UsageError(f"{folder}: {what} ({file}); {fix}, or a YAML file with {alone}")

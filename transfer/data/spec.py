@@ -17,11 +17,11 @@ from transfer.core.grouped import grouped_by
 from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
-from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, missing_entries, read_archives
+from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, is_largest, missing_entries, read_archives
 from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
-KINDS: dict[str, tuple[Any, str]] = {
+KEY_TYPES: dict[str, tuple[Any, str]] = {
     "root": (str | list, "a folder or a list of folders"),
     "counts": (dict, "a mapping"),
     "archives": (list, "a list of mappings"),
@@ -39,21 +39,25 @@ class DatasetSpec:
     """The facts of one dataset, as its YAML file states them."""
 
     name: str
+    """Name in run folders and tables; by default that of the file."""
     format: str
-    """A key of `FORMATS`, or a user's function as `path/to/file.py:NAME`."""
+    """Name of a format, or a custom reader as `path/to/file.py:NAME`; required."""
     root: tuple[str, ...] = ()
-    """Folders it may lie in: absolute, or relative to the data folder."""
+    """Folders to search: absolute, relative to the YAML file, or relative to the data folder."""
     version: str | None = None
+    """Recorded, and shown in tables."""
     counts: dict[str, Any] | None = None
-    """What a complete copy holds; the reader of the format checks it."""
+    """Expected numbers, such as `train: {images: 12936, identities: 751}`; a mismatch is an error."""
     license: str = ""
+    """License of the images."""
     citation: str = ""
+    """Citation for papers."""
     how: str = ""
-    """Where to ask for it."""
+    """How to get the dataset; printed if it is missing."""
     archives: tuple[Archive, ...] = ()
-    """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
+    """Files for `doctor data --fetch`: a list of `{url, sha256, bytes}`."""
     overlap: str = "refuse"
-    """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
+    """What test images among the training images are: an error (`refuse`), or a note (`allow`)."""
     held_out: float = 0.0
     """Share of each class's training images that pretraining and fine-tuning validate on; `val` is then scored once, at
     the end. Of masks: share of the training images that is the missing `val`."""
@@ -72,7 +76,7 @@ class DatasetSpec:
         """How a folder that was named alone is read: its format and keys."""
         texts = {key: shortened(value, 3) if isinstance(value, list) else value for key, value in self.options.items()}
         keys = ", ".join(f"{key}: {'null' if text is None else text}" for key, text in texts.items())
-        return f"read as format {self.format}" + f" ({keys})" * bool(keys)
+        return f"read as format {self.format}" + (f" ({keys})" if keys else "")
 
 
 def dataset_names() -> list[str]:
@@ -120,9 +124,10 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
     if not users:  # a user's function says what it takes when it is called
         check_keys(content, tuple(sorted(common | {*layout.keys})), str(path))
-    facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
+    facts = {key: content[key] for key in content if key in common} | {"format": kind}
+    facts = {key: value for key, value in facts.items() if value is not None}
     for key, value in facts.items():
-        wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))
+        wanted, words = KEY_TYPES.get(key, (str, "text (put it in quotes)"))
         if not isinstance(value, wanted):
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
     if not 0 < facts.get("held_out", 0.5) < 1:
@@ -163,7 +168,7 @@ def choice_option(spec: DatasetSpec, key: str, *choices: str) -> str | None:
     return value
 
 
-def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
+def check_counts(spec: DatasetSpec, counted: dict[str, Any], *, absent: Collection[str] = ()) -> None:
     """Compare every number in `spec.counts` with what was found.
 
     Args:
@@ -175,32 +180,32 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
         UsageError: `counts` has an entry that is unknown.
         MissingInput: a number is another.
     """
-    have, expected = flat_counts(found), flat_counts(spec.counts or {})
+    have, expected = flat_counts(counted), flat_counts(spec.counts or {})
     for key in expected.keys() - have.keys():
         if key.split()[0] not in absent:
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
-    wrong = [
-        f"  {key}: expected {number}, found {have[key]}"
-        for key, number in expected.items()
-        if key in have and have[key] != number
-    ]
+    wrong = {key: number for key, number in expected.items() if have.get(key, number) != number}
     if wrong:
+        lines = [f"  {key}: expected {number}, found {have[key]}" for key, number in wrong.items()]
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
             hint = "delete its folder in the cache folder to generate it again"
-        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join(wrong) + f"\n{hint}")
+        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join([*lines, hint]))
 
 
 def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
     """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
-    units = {key: value if isinstance(value, dict) else {"": value} for key, value in counts.items()}
-    return {f"{key} {unit}".strip(): number for key, inner in units.items() for unit, number in inner.items()}
+    flat: dict[str, Any] = {}
+    for key, value in counts.items():
+        units = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{key} {unit}".strip(): number for unit, number in units.items()}
+    return flat
 
 
 def data_folder(data: Path | None) -> Path | None:
     """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
-    named = data or os.environ.get("TRANSFER_DATA")
-    return Path(with_home(str(named))) if named else None
+    folder = data or os.environ.get("TRANSFER_DATA")
+    return Path(with_home(str(folder))) if folder else None
 
 
 def find_root(spec: DatasetSpec, data: Path | None, trees: Trees | None = None) -> Path:
@@ -221,10 +226,10 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: Trees | None = None) 
     if not trees:  # an empty one if the YAML file names the parts of the layout itself
         named_parts = {"train", "val", "classes"} & spec.options.keys()
         trees = ((),) if named_parts or spec.reader else FORMATS[spec.format].trees or ((),)
-    named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
-    folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
+    roots, below = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
+    folder = choose_folder(spec, roots, below, lambda path: _reason_not_held(path, trees) is None)
     if folder is None:
-        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
+        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*roots, *below], trees))
     return folder
 
 
@@ -236,21 +241,21 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
             tree to recognise and `root` names folders.
     """
     base = data_folder(data)
-    named = [Path(root) for root in spec.root if Path(root).is_absolute()]
-    under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
-    return ([*named, base] if base and itself else named), under
+    roots = [Path(root) for root in spec.root if Path(root).is_absolute()]
+    below = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
+    return ([*roots, base] if base and itself else roots), below
 
 
-def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
-    """Return the first named folder that fits, else the only one of `under`. Raises UserError if several fit."""
-    for path in named:
+def choose_folder(spec: DatasetSpec, roots: list[Path], below: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+    """Return the first of `roots` that fits, else the only one of `below`. Raises UserError if several fit."""
+    for path in roots:
         if fits(path):
             return path.resolve()
-    found = sorted({path.resolve() for path in under if fits(path)})
-    if len(found) > 1:
-        listed = "\n".join(f"  {path}" for path in found)
-        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
-    return found[0] if found else None
+    matches = sorted({path.resolve() for path in below if fits(path)})
+    if len(matches) > 1:
+        listed = "\n".join(f"  {path}" for path in matches)
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {matches[0]}`")
+    return matches[0] if matches else None
 
 
 def _reason_not_held(path: Path, trees: Trees) -> str | None:
@@ -265,11 +270,11 @@ def _not_found_message(spec: DatasetSpec, base: Path | None, looked: list[Path],
     if spec.recognised:
         fix = f"`format: {spec.format}`, `root: {looked[0]}` and what fits of {', '.join(FORMATS[spec.format].keys)}"
         return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, or use a YAML file with {fix}"
-    lines = [f"{spec.name}: the dataset was not found" + ": no data folder is set" * (base is None)]
+    lines = [f"{spec.name}: the dataset was not found" + ("" if base else ": no data folder is set")]
     reasons = grouped_by(dict.fromkeys(looked), lambda path: _reason_not_held(path, trees))
     lines += [f"  looked at {', '.join(map(str, paths))}: {reason}" for reason, paths in reasons.items()]
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
-    wanted = [tree for tree in trees if tree and not any({*tree} < {*other} for other in trees)]
+    wanted = [tree for tree in filter(None, trees) if is_largest(tree, trees)]
     held = f"; {folder}/ in it holds " + ", or ".join(", ".join(tree) for tree in wanted) if wanted else ""
     how = f"; to get it: {spec.how}" if spec.how else ""
     return "\n".join([*lines, f"  set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER{held}{how}"])

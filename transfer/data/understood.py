@@ -27,7 +27,7 @@ def statement(opened: Any) -> list[str]:
     if pictures := facts["pictures"]:
         sizes = dict.fromkeys("{} x {}".format(*pictures[end]) for end in ("smallest", "largest"))
         modes = ", ".join(f"{count:,} {mode}" for mode, count in pictures.get("modes", {}).items())
-        others.append(f"pictures of {' to '.join(sizes)} pixels{f' ({modes})' * bool(modes)}")
+        others.append(f"pictures of {' to '.join(sizes)} pixels{f' ({modes})' if modes else ''}")
     for split, counts in opened.counts.items():
         if isinstance(counts, dict):
             splits.append(f"{split} " + ", ".join(f"{number:,} {unit}" for unit, number in counts.items()))

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,18 @@ from backbones.spec import resolve
 from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe, unknown
+from transfer.core.machine_errors import install_command
 from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
-from transfer.evaluation.environment import PACKAGES
+from transfer.evaluation.environment import RECORDED_PACKAGES
 
 EXTRAS = {
     "parquet": ("datasets", "pyarrow"),
-    "fast": ("opencv-python-headless",),
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "wandb"),
-    "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
+    "torchreid": ("torchreid", "gdown"),
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
@@ -64,23 +65,16 @@ def _backbone(options: BackboneCheckOptions) -> int:
     from transfer.testing import check_backbone
 
     resolve(options.name, stem=options.stem, attention=options.attention, ffn=options.ffn)
-    asked = {name: value for name, value in vars(options).items() if value is not None and name != "name"}
-    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **asked)
+    fields = vars(options) | {"name": None}
+    arguments = {name: value for name, value in fields.items() if value is not None}
+    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **arguments)
     print_safe(report.summary)
     return int(not report.ok)
 
 
-def _speed(options: SpeedOptions) -> int:
-    resolve(options.backbone)  # before torch is imported
-    from transfer.doctor.speed import main
-
-    return main(options)
-
-
-def _gpu(_: GpuOptions) -> int:
-    from transfer.doctor.gpu import main
-
-    return main()
+def _run(module: str, options: Any) -> int:
+    """Run the command of a module, which imports torch."""
+    return importlib.import_module(module).main(options)
 
 
 def _data(options: DataOptions) -> int:
@@ -126,7 +120,7 @@ def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult
 
 def _software() -> Iterator[CheckResult]:
     yield CheckResult("ok", f"python {sys.version.split()[0]}")
-    for name in PACKAGES:
+    for name in RECORDED_PACKAGES:
         missing = CheckResult("broken", f"{name}: missing", "pip install -e .")
         yield CheckResult("ok", f"{name} {installed}") if (installed := package_version(name)) else missing
     for name in ("torch", "torchvision", "timm"):
@@ -139,7 +133,7 @@ def _software() -> Iterator[CheckResult]:
             yield CheckResult("broken", f"import {name}: {reason}", fix)
     for maintained, original in RIVALS:
         if package_version(maintained) and package_version(original):
-            fix = f"pip uninstall -y {original} {maintained} && pip install -e '.[detection]'"
+            fix = f"pip uninstall -y {original} {maintained} && {install_command('detection')}"
             yield CheckResult("broken", f"{maintained} and {original} are both installed and overwrite each other", fix)
 
 
@@ -168,7 +162,7 @@ def _extras() -> Iterator[CheckResult]:
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if not package_version(name)]
         if missing:
-            yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
+            yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", install_command(extra))
         else:
             yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {package_version(name)}" for name in packages))
 
@@ -203,8 +197,8 @@ COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int]]] = {
     "": (DoctorOptions, _check),
     "data": (DataOptions, _data),
     "backbone": (BackboneCheckOptions, _backbone),
-    "speed": (SpeedOptions, _speed),
-    "gpu": (GpuOptions, _gpu),
+    "speed": (SpeedOptions, partial(_run, "transfer.doctor.speed")),
+    "gpu": (GpuOptions, partial(_run, "transfer.doctor.gpu")),
 }
 
 

@@ -40,10 +40,10 @@ class CheckResult:
         return f"  {mark:11}{self.subject}{fix}"
 
 
-FLAG = "--data"
-CHUNK = 2**20
-TIMEOUT_SECONDS = 60
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError)
+DATA_FLAG = "--data"
+DOWNLOADED_BYTES = 2**20
+DOWNLOAD_SECONDS = 60
+ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError)
 
 
 def fetch(spec: DatasetSpec, data: Path) -> None:
@@ -61,18 +61,19 @@ def fetch(spec: DatasetSpec, data: Path) -> None:
     """
     if not spec.archives:
         raise UserError(f"{spec.name}: must be downloaded manually (license: {spec.license or 'unknown'}): {spec.how}")
-    check_writable(data, FLAG)
+    check_writable(data, DATA_FLAG)
     scratch = data / f".fetch-{spec.name}"
-    with writing(scratch, FLAG):
+    with writing(scratch, DATA_FLAG):
         scratch.mkdir(exist_ok=True)
-        trees = []
+        moves = list[tuple[Path, Path]]()
         for number, archive in enumerate(spec.archives):
             file = scratch / f"{number}-{PurePosixPath(archive.url).name}"
             print_safe(f"{spec.name}: {archive.url}")
             _download(archive, file)
-            trees.append((archive, _extracted(archive, file, scratch / f"tree{number}")))
-        moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in tree.iterdir()]
-        _move([move for move in moves if not move[0].name.startswith((".", "__MACOSX"))])
+            tree = _extracted(archive, file, scratch / f"tree{number}")
+            entries = [entry for entry in tree.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
+            moves += [(entry, data / archive.into / entry.name) for entry in entries]
+        _move(moves)
         shutil.rmtree(scratch)
 
 
@@ -83,18 +84,18 @@ def _download(archive: Archive, file: Path) -> None:
         return
     try:
         with (
-            urllib.request.urlopen(archive.url, timeout=TIMEOUT_SECONDS) as answer,
+            urllib.request.urlopen(archive.url, timeout=DOWNLOAD_SECONDS) as answer,
             tqdm.wrapattr(answer, "read", total=archive.bytes, leave=False, disable=None) as body,
             file.open("wb") as target,
         ):
-            shutil.copyfileobj(body, target, CHUNK)
+            shutil.copyfileobj(body, target, DOWNLOADED_BYTES)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
         raise UserError(f"{archive.url}: cannot be downloaded ({reason}); rerun the command") from None
     if (checksum := _checksum(file, archive)) != published:
-        found = f"{checksum} is the checksum of {file.stat().st_size} bytes, but the published file has {published}"
+        fault = f"{checksum} is the checksum of {file.stat().st_size} bytes, but the published file has {published}"
         fix = "the download was damaged, or the file was replaced; rerun the command"
-        raise UserError(f"{archive.url}: {found}: {fix}")
+        raise UserError(f"{archive.url}: {fault}: {fix}")
 
 
 def _checksum(file: Path, archive: Archive) -> str:
@@ -113,7 +114,7 @@ def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
 def _extract(archive: Archive, file: Path, tree: Path) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
-    with unusable(f"{archive.url}: cannot be extracted", *DAMAGED):
+    with unusable(f"{archive.url}: cannot be extracted", *ARCHIVE_ERRORS):
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as content:
                 content.extractall(tree)  # which keeps `..` and links within the folder
@@ -169,15 +170,16 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
 
 def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False, look: Path | None = None) -> CheckResult:
     if "generator" in spec.options and not look:
-        return CheckResult("ok", f"{spec.name}: embedded, made when first used")
+        return CheckResult("ok", f"{spec.name}: bundled, generated when first used")
     try:
         opened = open_any(spec, data)
         if look:
             from transfer.doctor.look import write_look
 
             write_look(opened, look)
-        said = [spec.reading] if spec.recognised else []
-        lines = [*statement(opened), *said, *opened.notes, *([f"samples are drawn in {look}"] if look else [])]
+        lines = [*statement(opened), *([spec.reading] if spec.recognised else []), *opened.notes]
+        if look:
+            lines.append(f"samples are drawn in {look}")
         return CheckResult("ok", f"{spec.name}: complete{stored(opened)}", "\n".join(lines))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
@@ -194,7 +196,7 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     from transfer.data.classification import open_classification
     from transfer.data.coco.dataset import open_coco
     from transfer.data.formats.users_reader import WrongReader
-    from transfer.data.reid.dataset import FORMATS, open_reid
+    from transfer.data.reid.dataset import REID_FORMATS, open_reid
 
     if spec.reader:
         for open_dataset in (open_classification, open_reid, open_coco):
@@ -205,7 +207,7 @@ def open_any(spec: DatasetSpec, data: Path | None) -> Any:
         raise reason
     if spec.format == "coco":
         return open_coco(spec, data)
-    return open_reid(spec, data) if spec.format in FORMATS else open_classification(spec, data)
+    return open_reid(spec, data) if spec.format in REID_FORMATS else open_classification(spec, data)
 
 
 def stored(data: Any) -> str:

@@ -25,6 +25,7 @@ from transfer.cli.entry import package_version
 from transfer.core.errors import UserError, print_safe
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ALONE
+from transfer.doctor.options import GpuOptions
 from transfer.engine.device import DTYPES, choose_device, choose_precision, device_name, driver
 from transfer.evaluation.environment import source_state
 from transfer.measure.steps import Step
@@ -39,7 +40,7 @@ TOLERANCES = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1e-2}
 """Largest norm of the kernels' difference to float64, by that of the result."""
 
 
-def main() -> int:
+def main(_: GpuOptions) -> int:
     """Check all parts, print the table, and return 1 if one failed. Raises UserError without a GPU."""
     device, rows, failed = choose_device("cuda", ALONE), ["| part | result |", "|---|---|"], 0
     parts: dict[str, Callable[[torch.device], str]] = {
@@ -52,10 +53,10 @@ def main() -> int:
         print_safe(f"{name} ...", file=sys.stderr, flush=True)
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-                found = part(device)
+                result = part(device)
         except Exception as error:
-            found, failed = f"FAILED: {in_one_line(error)}", failed + 1
-        rows.append(f"| {name} | {found.replace('|', '/')} |")
+            result, failed = f"FAILED: {in_one_line(error)}", failed + 1
+        rows.append(f"| {name} | {result.replace('|', '/')} |")
     print_safe("\n".join(rows))
     return int(failed > 0)
 
@@ -67,7 +68,7 @@ def _software(device: torch.device) -> str:
     return (
         f"{device_name(device)}, {card.total_memory / 2**30:.0f} GiB, capability {card.major}.{card.minor}, "
         f"{driver()}; torch {torch.__version__}, CUDA {torch.version.cuda}, "
-        f"{', '.join(packages)} {(commit or '')[:12]}{', modified' * bool(dirty)}"
+        f"{', '.join(packages)} {(commit or '')[:12]}{', modified' if dirty else ''}"
     )
 
 
@@ -115,17 +116,17 @@ def _kernels(device: torch.device) -> str:
         out = pointwise(tracked[0], tracked[1], tracked[2], h="relu")
         return [x.detach().double().cpu() for x in (out, *torch.autograd.grad(out, tracked, inputs[3]))]
 
-    with warnings.catch_warnings(record=True, action="always") as said:
+    with warnings.catch_warnings(record=True, action="always") as caught:
         for precision in worst:
             for width in HEAD_DIMS:
                 drawn = [torch.randn(1, 2, 197, width, generator=generator).to(DTYPES[precision]) for _ in range(4)]
                 exact = results([x.double() for x in drawn])
-                for found, true in zip(results([x.to(device) for x in drawn]), exact):
-                    worst[precision] = max(worst[precision], float((found - true).norm() / true.norm()))
+                for result, true in zip(results([x.to(device) for x in drawn]), exact):
+                    worst[precision] = max(worst[precision], float((result - true).norm() / true.norm()))
     text = ", ".join(f"{precision} {error:.1e}" for precision, error in worst.items())
     if off := [precision for precision, error in worst.items() if not error <= TOLERANCES[precision]]:
         raise UserError(f"{', '.join(off)}: farther from float64 than {TOLERANCES}: {text}")
-    return "; ".join([f"differ from float64 by {text}", *{str(warning.message) for warning in said}])
+    return "; ".join([f"differ from float64 by {text}", *{str(warning.message) for warning in caught}])
 
 
 def _nccl(device: torch.device) -> str:

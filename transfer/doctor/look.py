@@ -13,7 +13,7 @@ from PIL import Image, ImageColor, ImageDraw
 from torchvision.transforms.v2.functional import to_pil_image
 
 from transfer.core.files import write_atomic
-from transfer.core.pictures import COLORS, evenly
+from transfer.core.pictures import BOX_COLORS, evenly_spaced
 from transfer.data.classification import ClassificationData
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit
@@ -21,7 +21,7 @@ from transfer.data.formats.masks import MaskSplit
 from transfer.data.understood import statement
 
 SAMPLES, SIDE = 12, 320
-PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
+LOOK_PAGE = """<!doctype html><meta charset="utf-8"><title>{name}</title>
 <style>body {{ font-family: sans-serif }}
 figure {{ display: inline-block; margin: 8px; vertical-align: top; width: 330px }}
 figcaption {{ overflow-wrap: anywhere }}</style>
@@ -40,9 +40,9 @@ def write_look(opened: Any, file: Path) -> None:
     figures = "\n".join(_figure(*sample) for sample in _samples(opened))
     lines = "<br>".join(map(html.escape, [*statement(opened), *opened.notes]))
     drawn = isinstance(opened, CocoData) or isinstance(getattr(opened, "train", None), MaskSplit)
-    named = enumerate(map(html.escape, opened.classes if drawn else ()))
-    legend = " ".join(f'<span style="color: {_color(label)}">{name}</span>' for label, name in named)
-    page = PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
+    classes = enumerate(map(html.escape, opened.classes if drawn else ()))
+    legend = " ".join(f'<span style="color: {_color(label)}">{name}</span>' for label, name in classes)
+    page = LOOK_PAGE.format(name=html.escape(opened.name), lines=lines, legend=legend, figures=figures)
     write_atomic(file, page.encode(), flag="--look")
 
 
@@ -63,7 +63,7 @@ def _samples(opened: Any) -> Iterator[Sample]:
     splits: list[Any] = [split for split in (opened.train, opened.val) if split is not None]
     for split in splits:
         order = np.flatnonzero(split.with_objects()) if shown is _boxed else np.argsort(split.labels, kind="stable")
-        for place in evenly(len(order), SAMPLES // len(splits)):
+        for place in evenly_spaced(len(order), SAMPLES // len(splits)):
             yield shown(split, int(order[place]), opened.classes)
 
 
@@ -81,11 +81,12 @@ def _with_mask(image: Image.Image, labels: Any, caption: str, classes: tuple[str
     painted = np.zeros((*labels.shape, 3), np.uint8)
     for label in present:
         painted[labels == label] = ImageColor.getrgb(_color(label))
-    return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {', '.join(classes[one] for one in present)}"
+    names = ", ".join(classes[label] for label in present)
+    return Image.blend(image, Image.fromarray(painted), 0.5), f"{caption}: {names}"
 
 
 def _color(label: int) -> str:
-    return COLORS[label % len(COLORS)]
+    return BOX_COLORS[label % len(BOX_COLORS)]
 
 
 def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
@@ -96,8 +97,8 @@ def _boxed(split: CocoSplit, index: int, classes: tuple[str, ...]) -> Sample:
         name = classes[label] if label >= 0 else "ignored region"
         names[name] += 1
         pen.rectangle((x, y, x + max(w, 0), y + max(h, 0)), outline=_color(label), width=2 * width)
-    found = ", ".join(f"{count} {name}" for name, count in names.items())
-    return image, f"{split.name}: {split.images[index].file_name}: {found}"
+    objects = ", ".join(f"{count} {name}" for name, count in names.items())
+    return image, f"{split.name}: {split.images[index].file_name}: {objects}"
 
 
 def _people(opened: Any) -> Iterator[Sample]:
@@ -105,8 +106,8 @@ def _people(opened: Any) -> Iterator[Sample]:
     samples = opened.train or opened.gallery
     people = sorted({sample.identity for sample in samples})
     files = opened.files(samples)
-    for place in evenly(len(people), SAMPLES // 3):
+    for place in evenly_spaced(len(people), SAMPLES // 3):
         mine = [index for index, sample in enumerate(samples) if sample.identity == people[place]]
-        for index in (mine[at] for at in evenly(len(mine), 3)):
-            camera = f", camera {samples[index].camera}" * opened.cameras
+        for index in (mine[at] for at in evenly_spaced(len(mine), 3)):
+            camera = f", camera {samples[index].camera}" if opened.cameras else ""
             yield files.read(index), f"{files.names[index]}: person {people[place]}{camera}"

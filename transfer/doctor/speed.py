@@ -121,6 +121,10 @@ def main(options: SpeedOptions) -> int:
     command, method = read_training(options)
     context = replace(make_context(command), progress=False, quiet=True)
     with drawn_data(options, command) as data:
+        if options.dataset:
+            command = command.fit_data(method, command.resolved(from_scratch=True), data)
+            for line in command.fitted:
+                print_safe(line)
         feed, model, whole = measured(command, method, data, context, options.seconds)
     batch, epochs, device = command.options.batch_size, command.options.epochs, device_name(context.device)
     source = f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
@@ -145,10 +149,11 @@ def read_training(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
     recipe = pretraining_recipe(options.recipe)
     method = load_task(method_of(recipe))
     assert isinstance(method, PretrainingMethod)
-    names = ("backbone", "device", "dataset", "data", "workers", "image_ops")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
-    words = [*as_flags(given), *["--compile"] * options.compile]
-    command = read_command(recipe, method.options, words, PretrainRunOptions)
+    names = ("backbone", "device", "dataset", "data", "workers", "image_ops", "batch_size")
+    values = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if options.compile:
+        values["compile"] = True
+    command = read_command(recipe, method.options, as_flags(values), PretrainRunOptions)
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
     batch = options.batch_size or min(BATCH[device], command.options.batch_size)
     command.options = replace(command.options, batch_size=batch)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import resource
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
-from transfer.core.process import ALONE, Ranks, Threads, core_limit, signals_answered, usable_cores
+from transfer.core.process import ALONE, Ranks, Threads, core_limit, peak_memory, signals_answered, usable_cores
 from transfer.data.loading.loader import RunLoader, shuffled_batches, total_steps
 from transfer.data.loading.workers import Collate
 from transfer.engine.cost import Cost
@@ -233,7 +232,7 @@ class Context:
 
         hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
-        said = partial(self.say, "stopping after this step (again: at once)")
+        said = partial(self.say, "stopping after this step (signal again to stop now)")
         try:
             with signals_answered(before.keys(), said, Stopped.exit_status):
                 yield
@@ -270,4 +269,4 @@ def peak_mib(device: torch.device) -> float:
     """Return the most memory used so far, in MiB: on the GPU by torch in this run, on a CPU by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return peak_memory() / 2**10

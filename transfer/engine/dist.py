@@ -158,39 +158,46 @@ class Draws:
     def __init__(self, ranks: Ranks, device: torch.device):
         self.ranks, self.samples = ranks, 1
         self.keys = torch.zeros(0, dtype=torch.int64, device=device)
-        self.drawn: dict[int, Tensor] = {}  # of all layers, by rows
+        self.drawn: dict[tuple[Any, ...], Tensor] = {}  # factors of all layers, by rows, dimensions and type
 
     def replace_layers(self, model: nn.Module) -> None:
         """Make every `DropPath` in a model draw from here."""
-        places = [
-            (parent, name)
-            for parent in model.modules()
-            for name, child in parent.named_children()
-            if type(child) in (DropPath, SampleDropPath)
-        ]
-        for number, (parent, name) in enumerate(places):
-            setattr(parent, name, SampleDropPath(getattr(parent, name), self, number))
-        self.keys = self.keys.new_zeros(len(places))
+        children = [(parent, *child) for parent in model.modules() for child in parent.named_children()]
+        places = [(parent, name) for parent, name, child in children if type(child) in (DropPath, SampleDropPath)]
+        for number, place in enumerate(places):
+            setattr(*place, SampleDropPath(getattr(*place), self, number))
+        layers = [getattr(*place) for place in places]
+        self.keys = self.keys.new_zeros(len(layers))
+        # of each layer: from which number on a sample is kept, and what its values are divided by, [M, 1]
+        self.least = self.keys.new_tensor([[int(layer.drop_prob * LARGEST)] for layer in layers])
+        shares = [[(1 - layer.drop_prob) or 1.0 if layer.scale_by_keep else 1.0] for layer in layers]
+        self.shares = self.keys.new_tensor(shares, dtype=torch.float64)
 
     def begin(self, samples: int, *key: int) -> None:
         """Begin a micro-batch of B samples on each rank, whose numbers depend on the key."""
         self.samples = samples
         self.drawn.clear()
-        generator = torch.Generator().manual_seed(key_seed(*key))
-        keys = torch.randint(LARGEST + 1, self.keys.shape, generator=generator)
-        self.keys.copy_(keys, non_blocking=True)  # in place, so that compiled code sees it
+        chance = torch.Generator().manual_seed(key_seed(*key))
+        # in place, so that compiled code sees it
+        self.keys.copy_(torch.randint(LARGEST + 1, self.keys.shape, generator=chance), non_blocking=True)
 
-    def integers(self, layer: int, rows: int) -> Tensor:
-        """Return uniform integers [rows] from 0 to `LARGEST` for the rows of a layer's input: B, or B for each crop."""
-        if rows not in self.drawn:
+    def factors(self, layer: int, x: Tensor) -> Tensor:
+        """Return what the rows of a layer's input are multiplied by, [rows, 1, ...] in its type: 0, or 1 / share kept.
+
+        There are B rows, or B for each crop. All layers are drawn at once: few operations in a step.
+        """
+        form = (rows := len(x)), x.ndim, x.dtype
+        if form not in self.drawn:
             place = torch.arange(rows, device=self.keys.device)
             crop = place // self.samples
             # in the batch of all ranks
             place = place + (crop * (self.ranks.world - 1) + self.ranks.rank) * self.samples
             # the key and the number of crops, as local and global ones pass one after the other
             keys = self.keys[:, None] + rows // self.samples * 0x9E3779B9 & LARGEST
-            self.drawn[rows] = _hash(place ^ keys)
-        return self.drawn[rows][layer]
+            wide = torch.promote_types(x.dtype, torch.float32)
+            kept = (_hash(place ^ keys) >= self.least).to(wide) / self.shares.to(wide)
+            self.drawn[form] = kept.to(x.dtype).view(-1, rows, *[1] * (x.ndim - 1))
+        return self.drawn[form][layer]
 
 
 def _hash(x: Tensor) -> Tensor:
@@ -209,9 +216,4 @@ class SampleDropPath(DropPath):
 
     def forward(self, x: Tensor) -> Tensor:
         """Set the rows [B, ...] of a share `drop_prob` of the samples to 0, and scale the others up."""
-        if not self.training or not self.drop_prob:
-            return x
-        kept = (self.draws.integers(self.number, len(x)) >= int(self.drop_prob * LARGEST)).to(x.dtype)
-        if self.scale_by_keep and self.drop_prob < 1:
-            kept = kept / (1 - self.drop_prob)
-        return x * kept.view(-1, *[1] * (x.ndim - 1))
+        return x * self.draws.factors(self.number, x) if self.training and self.drop_prob else x

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from transfer.core.errors import UsageError
-from transfer.data.loading.images import to_floats
+from transfer.data.loading.images import Boxed, erased, to_floats
 from transfer.engine.optim import parameter_groups
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
@@ -33,6 +33,9 @@ class Learner(nn.Module):
         """Return a batch of the loader (tensors, or tuples of them) on `device`, with images as floats in [0, 1]."""
         if isinstance(batch, Tensor):
             return to_floats(batch.to(device, non_blocking=True))
+        if isinstance(batch, Boxed):
+            pixels, noise = (part.to(device, non_blocking=True) for part in (batch.pixels, batch.noise))
+            return erased(to_floats(pixels), batch.boxes, noise)
         return type(batch)(Learner.prepare(self, part, device) for part in batch)
 
     def split(self, batch: Batch, parts: int) -> list[Batch]:
@@ -60,7 +63,7 @@ class Learner(nn.Module):
         Raises:
             UsageError: this method, or its model, cannot.
         """
-        raise UsageError(f"--sequence-parallel {ranks}: not with {type(self).__name__}")
+        raise UsageError(f"--sequence-parallel {ranks} is not supported by {type(self).__name__}")
 
     def signs(self) -> Signs:
         """Return what in the statistics tells whether the training lives; by default that the loss falls."""

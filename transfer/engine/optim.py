@@ -128,7 +128,8 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
         moved parameters.
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
-    kept = flat_values(moved)
+    views = FlatViews(moved)
+    kept = views.values()
     with torch.no_grad():
         steps = [weight.grad for weight in moved if weight.grad is not None]
         sizes = tuple(torch._foreach_abs(moved)) if adaptive else ()
@@ -144,26 +145,26 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     try:
         yield norm
     finally:
-        restore(moved, kept)
+        views.restore(kept)
 
 
-def _by_type(tensors: Iterable[Tensor]) -> dict[torch.dtype, list[Tensor]]:
-    return grouped_by((tensor.detach() for tensor in tensors), lambda tensor: tensor.dtype)
+class FlatViews:
+    """Views of contiguous tensors, one after the other by their type: few operations for any number of tensors."""
 
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in (parts := [*tensors]):
+            tensor.data = tensor.data.contiguous()
+        self.views = grouped_by((tensor.detach().view(-1) for tensor in parts), lambda tensor: tensor.dtype)
 
-def flat_values(tensors: Iterable[Tensor]) -> dict[torch.dtype, Tensor]:
-    """Return the values of tensors one after the other, by their type: few operations for any number of tensors."""
-    return {kind: torch.cat([tensor.flatten() for tensor in same]) for kind, same in _by_type(tensors).items()}
+    def values(self) -> dict[torch.dtype, Tensor]:
+        """Return the values as they are now, by type."""
+        return {kind: torch.cat(same) for kind, same in self.views.items()}
 
-
-def restore(tensors: Iterable[Tensor], kept: dict[torch.dtype, Tensor], flag: Tensor | None = None) -> None:
-    """Copy values that `flat_values` returned into their tensors; with a flag [] on their device, if it is set."""
-    for kind, same in _by_type(tensors).items():
-        values = kept[kind]
-        if flag is not None:
-            values = torch.where(flag, values, torch.cat([tensor.flatten() for tensor in same]))
-        parts = values.split([tensor.numel() for tensor in same])
-        torch._foreach_copy_(same, [part.view(tensor.shape) for part, tensor in zip(parts, same)])
+    def restore(self, kept: dict[torch.dtype, Tensor], flag: Tensor | None = None) -> None:
+        """Copy what `values` returned into the tensors; with a flag [] on their device, if it is set."""
+        for kind, same in self.views.items():
+            values = kept[kind] if flag is None else torch.where(flag, kept[kind], torch.cat(same))
+            torch._foreach_copy_(same, values.split([tensor.numel() for tensor in same]))
 
 
 def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:

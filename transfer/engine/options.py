@@ -125,7 +125,7 @@ class FitOptions(Checked):
         if self.epochs == 0:
             return  # training options have no effect
         if self.lr == 0:
-            reject("--lr 0: nothing would move; set a rate, or --epochs 0 for the scores without training")
+            reject("--lr 0 would train nothing; set a positive rate, or --epochs 0 to evaluate without training")
         warm, cool, offset = self.warmup_epochs, self.cooldown_epochs, self.schedule_offset
         offset = offset if self.schedule == "epoch" else 0
         if warm + max(cool, -offset if warm else 0) >= self.epochs:

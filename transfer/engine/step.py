@@ -16,7 +16,7 @@ from transfer.core.seeding import seed_torch
 from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.learner import Batch, Learner
-from transfer.engine.optim import build_optimizer, flat_values, freeze_others, perturbed, restore
+from transfer.engine.optim import FlatViews, build_optimizer, freeze_others, perturbed
 from transfer.engine.options import FitOptions
 from transfer.engine.schedule import Schedule
 
@@ -119,13 +119,14 @@ class Stepper:
             names = shortened([*self.frozen_norms])
             context.note(f"batch norms of frozen parts normalise by their statistics, and keep them: {names}")
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
-        groups = learner.parameter_groups(options)
-        self.optimizer = build_optimizer(groups, options, scaled=self.scaler.is_enabled())
+        scaled = self.scaler.is_enabled()
+        self.optimizer = build_optimizer(learner.parameter_groups(options), options, scaled=scaled)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.schedule = Schedule(options)
         moves = type(learner).after_step is not Learner.after_step
-        self.followers = [parameter for parameter in learner.parameters() if moves and not parameter.requires_grad]
-        self.buffers = [*learner.buffers()]  # to find them takes time in every step
+        # found here, as it takes time in every step
+        self.followers = FlatViews(part for part in learner.parameters() if moves and not part.requires_grad)
+        self.buffers = FlatViews(learner.buffers())
         self.broken = torch.zeros((), dtype=torch.bool, device=context.device)
         self.watch = context.watch(learner) if context.watch else None
         if self.watch and options.compile:
@@ -161,7 +162,7 @@ class Stepper:
         """
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
-        kept = flat_values(self.buffers) if self.undoes else {}  # a forward pass moves them
+        kept = self.buffers.values() if self.undoes else {}  # a forward pass moves them
         watch = self.watch if number == 1 or number % self.options.watch_every == 0 else None
         with watch.forward_passes() if watch and not self.options.compile else nullcontext():
             stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
@@ -177,7 +178,7 @@ class Stepper:
         left_out = self._left_out(means[1:])
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
-            restore(self.buffers, kept, left_out)
+            self.buffers.restore(kept, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
         numbers = torch.stack([means[0], left_out.float(), *means[1:], *scale, *watched.values()])
         return Taken([*stats, *["scale"] * scaled], numbers, rate, scaled, [*watched])
@@ -195,11 +196,11 @@ class Stepper:
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
-        kept = flat_values(self.learner.buffers())  # as the first pass leaves them
+        kept = self.buffers.values()  # as the first pass leaves them
         with perturbed(self.parameters, options.sam_rho, adaptive=options.sam == "asam") as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
             self._backward(number, parts, weight=1 + 0 * norm)
-        restore(self.learner.buffers(), kept)
+        self.buffers.restore(kept)
         return {**stats, "sam_norm": norm}
 
     def _backward(
@@ -246,9 +247,9 @@ class Stepper:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if self.undoes:
-            kept = flat_values(self.followers)
+            kept = self.followers.values()
             self.learner.after_step(number)
-            restore(self.followers, kept, left_out)
+            self.followers.restore(kept, left_out)
         elif not left_out:
             self.learner.after_step(number)
 

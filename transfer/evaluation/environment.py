@@ -11,7 +11,7 @@ from transfer.core.settings import CONFIGS
 if TYPE_CHECKING:
     from transfer.engine.context import Context
 
-PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
+RECORDED_PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
 
 
 @cache
@@ -43,7 +43,7 @@ def environment(context: "Context", *, trains: bool = True) -> dict[str, Any]:
     commit, dirty = source_state()
     return {
         "versions": {"python": platform.python_version()}
-        | {name: package_version(name) for name in (*PACKAGES, "opencv-python-headless")},
+        | {name: package_version(name) for name in (*RECORDED_PACKAGES, "opencv-python-headless")},
         "device": device_name(context.device),
         "device_type": context.device.type,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

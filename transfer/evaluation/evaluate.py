@@ -27,30 +27,31 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         progress: whether bars and lines about the runs go to stderr.
 
     Raises:
-        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing of that
+        UserError: as `evaluate_command`; also if a test set holds training images, see `overlap_notes`. Nothing of that
             command has run then.
     """
     result = Evaluation()
     for command, inputs in commands:
-        names = (*command.run.dataset * command.joined, *getattr(command.options, "test_dataset", ()))
+        joined = command.run.dataset if command.joined else ()
+        names = (*joined, *getattr(command.options, "test_dataset", ()))
         if names:
             _check(command, task, names, _printer(progress))
-        trained = evaluate(command, task, inputs, progress)
+        trained = evaluate_command(command, task, inputs, progress)
         result.add(trained)
         for record in trained.records if names else []:
             if not record.training_failed:
                 scoring = _scoring(command, record, names)
-                found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
-                result.add(evaluate(scoring, task, found, progress))
+                test_inputs = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+                result.add(evaluate_command(scoring, task, test_inputs, progress))
     return result
 
 
 def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[str], None]) -> None:
     flag = "--joint" if command.joined else "--test-dataset"
     if command.options.epochs == 0:
-        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
+        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; set the dataset with --dataset")
     if command.run.save_weights == "none":
-        raise UsageError(f"{flag} scores the weights that a run saves: leave out --save-weights none")
+        raise UsageError(f"{flag} evaluates the weights that a run saves: remove --save-weights none")
     trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
     scoring = replace(command, options=replace(command.options, epochs=0))
     tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
@@ -58,9 +59,9 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
         for test in tested:
             if command.joined and test.digest == training.digest:
                 continue  # checked when it was opened
-            if unknown := [one for one in getattr(test, "classes", ()) if one not in training.classes]:
+            if unknown := [name for name in getattr(test, "classes", ()) if name not in training.classes]:
                 has_none = f"{training.name} has no class {shortened(unknown, 3)}"
-                raise UserError(f"--test-dataset {test.name}: {has_none}; leave these out of the dataset")
+                raise UserError(f"--test-dataset {test.name}: {has_none}; remove these from the dataset")
             images = test.images() | {"train": training.images()["train"]}
             for line in overlap_notes(f"{flag} {test.name}", images, trained=training.name):
                 say(f"{test.name}: {line}")  # the run is the same without a training: no note of it
@@ -80,7 +81,7 @@ def _printer(progress: bool) -> Callable[[str], None]:
     return partial(print_safe, file=sys.stderr) if progress else lambda text: None
 
 
-def evaluate(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
+def evaluate_command(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
     """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:

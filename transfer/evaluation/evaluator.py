@@ -28,7 +28,7 @@ from transfer.engine.device import choose_device, choose_precisions, device_name
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish_run, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.record import Record
@@ -41,8 +41,8 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
     cost, dataset = context.cost, planned.dataset
     hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
     facts = ("name", "version", "counts", "digest", "skipped")
-    own = {users.name: users.metric for users in planned.metrics}
-    names = {**planned.task.metrics, **scores, **own}  # of the task, or of a metric of the user's own
+    custom = {users.name: users.metric for users in planned.metrics}
+    names = {**planned.task.metrics, **scores, **custom}
     return Record(
         run_id=planned.run_id,
         run_key=planned.run_key.digest,
@@ -60,7 +60,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         outcome=asdict(context.outcome),
         scores=scores,
         primary=planned.task.primary,
-        metrics={name: (own[name] if name in own else planned.task.metric(name)).as_dict() for name in names},
+        metrics={name: (custom.get(name) or planned.task.metric(name)).as_dict() for name in names},
         cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
         environment=environment(context, trains=planned.trains) | {"started": started},
         notes=context.notes,
@@ -74,14 +74,14 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
 
 
 def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
-    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate`.
+    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate_command`.
 
     Args:
         inputs: of the command; its datasets are opened unless they are.
     """
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
-        raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
+        raise UsageError(f"--sequence-parallel: {task.name} does not support sharding the tokens of an image")
     if context.on_gpu and context.workers:
         start_server(task.module)  # it imports for seconds, while the model is built
     dist.start(context.ranks, context.device)
@@ -135,7 +135,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         record = _record(planned, context, store)
         result.records.append(record)
         if context.ranks.first:
-            finish(planned, record, store)
+            finish_run(planned, record, store)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
@@ -224,8 +224,8 @@ def _notices(context: Context) -> Iterator[None]:
     """Make a note of each `Notice` within, once; other warnings are shown as they are."""
     with warnings.catch_warnings():  # also forgets what has been said in the run before
         show: Any = warnings.showwarning
-        warnings.showwarning = lambda said, *rest: (
-            context.note(str(said)) if isinstance(said, Notice) else show(said, *rest)
+        warnings.showwarning = lambda text, *rest: (
+            context.note(str(text)) if isinstance(text, Notice) else show(text, *rest)
         )
         yield
 
@@ -233,7 +233,7 @@ def _notices(context: Context) -> Iterator[None]:
 def _plan(planned: PlannedRun, context: Context) -> list[str]:
     """Return lines on what is about to run: where, on how much data, for how long, and where to."""
     precision = (f"{context.precision}, evaluated in " if planned.trains else "") + context.eval_precision
-    processes = f"{context.ranks.world} processes, " * (context.ranks.world > 1)
+    processes = f"{context.ranks.world} processes, " if context.ranks.world > 1 else ""
     options = planned.command.options
     threads = context.threads
     most = "" if threads.requested or threads.count == 1 or context.on_gpu else "up to "  # see `Threads.for_model`
@@ -245,7 +245,7 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     if planned.trains:
         images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)
         images = getattr(options, "batch_size", images)
-        of_step = f", {images} images per step" * bool(images)
+        of_step = f", {images} images per step" if images else ""
         steps = planned.task.epoch_steps(planned.dataset, options)
         of_epoch = f" of {steps:,} steps, {steps_taken(steps, options.epochs):,} in all" if steps else ""
         lines.append(f"{count(options.epochs, 'epoch')}{of_epoch}{of_step}")

@@ -29,7 +29,7 @@ from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
 from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Run, Store, missing_files
+from transfer.records.store import RECORD, Store, StoredRun, missing_files
 from transfer.task import Task
 
 
@@ -81,8 +81,8 @@ class PlannedRun:
         specs = [resolve_dataset(name) for name in self.dataset_arguments if name.endswith((".yaml", ".yml"))]
         part = "method" if isinstance(self.command.run, PretrainRunOptions) else "task"
         files = {part: self.task.file}
-        files |= {"reader" + f" {spec.name}" * self.command.joined: spec.reader for spec in specs}
-        files |= {f"metric {own.name}": own.file for own in self.metrics}
+        files |= {f"reader {spec.name}" if self.command.joined else "reader": spec.reader for spec in specs}
+        files |= {f"metric {metric.name}": metric.file for metric in self.metrics}
         return {part: {"file": file, "sha256": user_code.loaded_digest(file)} for part, file in files.items() if file}
 
     @cached_property
@@ -162,7 +162,7 @@ class PlannedRun:
         options["weights"] = _absolute_path(command.backbone.weights[0])
         if self.task.file and "method" in options:
             options["method"] = self.task.file
-        options["metric"] = [own.file for own in self.metrics]
+        options["metric"] = [metric.file for metric in self.metrics]
         options |= {name: str(path.resolve()) for name, path in self._paths.items()}
         for name, value in vars(command.options).items():
             if isinstance(value, str) and value.endswith((".yaml", ".yml")):
@@ -186,10 +186,10 @@ class PlannedRun:
         recipe = plain(self.command.options)
         # `resize` as it was given, which is what the run key has
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
-        options = {key: value for key, value in values.items() if value is not None or key in recipe}
+        unset = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
-        kept = {key: value for key, value in options.items() if key not in notes or notes[key].repeated}
-        return f"# {self.task.repeat()}\n" + write_yaml(kept)
+        unset |= {key for key, note in notes.items() if not note.repeated}
+        return f"# {self.task.repeat()}\n" + write_yaml({key: values[key] for key in values if key not in unset})
 
     @property
     def about(self) -> dict[str, Any]:
@@ -213,11 +213,10 @@ def planned_runs(
     Raises:
         UserError: what a pretraining is to leave has no place, see `PlannedRun.check_target`.
     """
-    runs = [
-        PlannedRun(command.fit_data(task, inputs.spec, dataset), task, inputs, arguments, dataset, seed, *settled)
-        for arguments, dataset in inputs.datasets
-        for seed in command.run.seeds
-    ]
+    runs = list[PlannedRun]()
+    for arguments, dataset in inputs.datasets:
+        fitted = command.fit_data(task, inputs.spec, dataset)
+        runs += [PlannedRun(fitted, task, inputs, arguments, dataset, seed, *settled) for seed in command.run.seeds]
     for planned in runs:
         _ = planned.run_key
         if task.from_scratch:
@@ -286,14 +285,14 @@ def reuse(command: Command, task: Task, inputs: ResolvedInputs, say: Callable[[s
         for line in reuse_messages(record, planned, store, 1):
             say(line)
         try:
-            finish(planned, record, store)
+            finish_run(planned, record, store)
         except UserError as error:
             say(f"error: {planned.run_id}: {error}")
             result.failures.append(RunFailed(planned.run_id, error))
     return result
 
 
-def finish(planned: PlannedRun, record: Record, store: Store) -> None:
+def finish_run(planned: PlannedRun, record: Record, store: Store) -> None:
     """Create the extra files of a run with scores, on which no score depends."""
     if not record.training_failed:
         planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
@@ -306,12 +305,12 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         data_world: how many processes share the images of a batch.
     """
     run_id, world = planned.run_id, processes(record)
-    made = ""
+    origin = ""
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
-        made = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
-    lines = [f"{run_id}: has a record, reused{made}"]
-    lacking = missing_files(Run(store.folder(run_id), record))
+        origin = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+    lines = [f"{run_id}: has a record, reused{origin}"]
+    lacking = missing_files(StoredRun(store.folder(run_id), record))
     if lacking and record.shared is None:
         lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")
     if record.dirty and not source_state()[1]:

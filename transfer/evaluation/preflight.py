@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transfer.engine.context import Context
 
 
-UNTRAINED = "weights: none given, the backbone starts from random weights; for trained ones use --weights FILE"
+RANDOM_WEIGHTS = "weights: none given, the backbone starts from random weights; for trained ones use --weights FILE"
 
 
 @dataclass
@@ -62,12 +62,12 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
                 others = "--backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
-                inputs.note(f"{UNTRAINED}, {others}")
+                inputs.note(f"{RANDOM_WEIGHTS}, {others}")
             _note_ignored_export(inputs)
     return inputs
 
 
-def check_datasets(command: Command, task: Task) -> None:
+def check_dataset_names(command: Command, task: Task) -> None:
     """Check the names of the datasets of a command, and that the task takes their formats. Raises UserError, `kept`."""
     with kept():
         if command.joined and len(command.run.dataset) < 2:
@@ -90,8 +90,8 @@ def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
     if spec.format in ("hf", "torchreid") or "generator" in spec.options:
         return
     if spec.reader or spec.options or not FORMATS[spec.format].trees:
-        named, under = candidate_folders(spec, data, itself=False)
-        if any(any(path.glob("*")) for path in (*named, *under)):
+        roots, below = candidate_folders(spec, data, itself=False)
+        if any(any(path.glob("*")) for path in (*roots, *below)):
             return
         if "hub" in spec.options:
             from transfer.data.classification import READERS
@@ -166,19 +166,19 @@ def _note_changed_parts(inputs: ResolvedInputs, command: Command) -> None:
         return
     if changed := changed_parts(spec):
         inputs.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
-    named = command.resolved(from_scratch=False, weights="random")
+    configured = command.resolved(from_scratch=False, weights="random")
     names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
-    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
-    if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
-        inputs.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
+    values = {name: (getattr(spec, name), getattr(configured, name)) for name in names}
+    if parts := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
+        inputs.note(f"--load partial: kept from {spec.weights}: {'; '.join(parts)}")
 
 
 def _note_ignored_export(inputs: ResolvedInputs) -> None:
     """Note weights in `weights/NAME` that a command does not use because it did not name them."""
-    own = Path("weights") / inputs.spec.name
-    if inputs.spec.weights != str(own) and (facts := pretraining_facts(own)):
+    export = Path("weights") / inputs.spec.name
+    if inputs.spec.weights != str(export) and (facts := pretraining_facts(export)):
         kind = "a smoke run" if facts.get("smoke") else "a training"
-        inputs.note(f"{own} holds weights of {kind} that are not taken by name: --weights {own} takes them")
+        inputs.note(f"{export} holds weights of {kind} that are not used by name; set --weights {export} to use them")
 
 
 def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:
@@ -193,9 +193,11 @@ def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:
         origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
         origin["modified"] = True
         inputs.note(f"{folder}: {', '.join(modified)} changed since the export was written")
-    marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
+    marks = ["--smoke"] if origin.get("smoke") else []
+    if origin.get("subset") is not None:
+        marks.append("--subset")
     if marks:
-        inputs.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
+        inputs.note(f"the weights in {folder} were trained with {' and '.join(marks)}, so results are not valid")
     inputs.origin = origin
 
 

@@ -5,7 +5,7 @@ Shapes: M samples.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -91,14 +91,14 @@ def load_metrics(files: Sequence[str]) -> list[UsersMetric]:
     metrics: dict[str, UsersMetric] = {}
     for text in files:
         file = user_code.locate(text)
-        found = user_code.load_object(file)
-        if isinstance(found, type) or not callable(found):
-            raise UsageError(f"{file}: a metric is a function of the arrays of a run, and this is {found!r}")
-        loaded = UsersMetric(found.compute, found.metric, file) if isinstance(found, UsersMetric) else None
-        loaded = loaded or UsersMetric(found, Metric(), file)
-        if re.fullmatch(_RESERVED, loaded.name) or loaded.name in metrics:
-            raise UsageError(f"{file}: the score name {loaded.name} is taken; rename the metric")
-        metrics[loaded.name] = loaded
+        function = user_code.load_object(file)
+        if isinstance(function, type) or not callable(function):
+            raise UsageError(f"{file}: a metric is a function of the arrays of a run, and this is {function!r}")
+        metric = function if isinstance(function, UsersMetric) else UsersMetric(function, Metric())
+        metric = replace(metric, file=file)
+        if re.fullmatch(_RESERVED, metric.name) or metric.name in metrics:
+            raise UsageError(f"{file}: the score name {metric.name} is taken; rename the metric")
+        metrics[metric.name] = metric
     return list(metrics.values())
 
 
@@ -109,12 +109,12 @@ def add_metrics(metrics: Sequence[UsersMetric], scores: Scores, outcomes: Outcom
         UserError: a metric has the name of a score or an array of the task, or returns no score.
     """
     all_scores, all_outcomes = dict(scores), dict(outcomes)
-    for own in metrics:
-        if own.name in scores or own.name in outcomes:
-            raise UserError(f"{own.file}: the task has a score or an array called {own.name}; rename the metric")
-        all_scores[own.name], values = own.score(outcomes)
+    for custom in metrics:
+        if custom.name in scores or custom.name in outcomes:
+            raise UserError(f"{custom.file}: the task has a score or an array called {custom.name}; rename the metric")
+        all_scores[custom.name], values = custom.score(outcomes)
         if values is not None:
-            all_outcomes[own.name] = values
+            all_outcomes[custom.name] = values
     return all_scores, all_outcomes
 
 

@@ -29,8 +29,8 @@ def pretraining_task(command: Command, method: Task, recipe: str) -> Pretraining
     assert isinstance(options, PretrainRunOptions)
     if not isinstance(method, PretrainingMethod):
         raise UsageError(f"{method.file}: is a task; run it by `python -m transfer.run`")
-    given = locate(options.method) if is_in_file(options.method) else options.method
-    if given not in ((method.file, "") if method.file else (method.method,)):
+    request = locate(options.method) if is_in_file(options.method) else options.method
+    if request not in ((method.file, "") if method.file else (method.method,)):
         fix = "choose another recipe"
         raise UsageError(f"--method {options.method}: the recipe {recipe} is for {method.method}; {fix}")
     for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
@@ -99,7 +99,7 @@ def check_target(target: Path, run_key: str, options: dict[str, Any], kind: type
     if target.exists() and (facts := pretraining_facts(target)).get("identity") != run_key:
         theirs = facts.get("options", {})
         # an export names its copy of a user's file
-        same = [part for part in USER_PARTS if len({Path(str(of.get(part))).name for of in (theirs, options)}) == 1]
+        same = [part for part in USER_PARTS if Path(str(theirs.get(part))).name == Path(str(options.get(part))).name]
         ignored = {*noted(PretrainRunOptions, Execution), *noted(kind, Execution), *same}
         text = differences(theirs, options, ignored)
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from itertools import product
+from itertools import chain, product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -37,35 +37,67 @@ class Claim:
     """A row: a claim, the runs that test it, and what counts as support; `docs/guide/claims.md` explains each key."""
 
     id: str
+    """Name of the row; required."""
     claim: str
+    """Its sentence; required."""
     where: str
+    """Where the paper states it; required."""
     printed: str = ""
+    """What the paper prints there."""
     authors: str = ""
+    """What its authors would call support."""
     own: bool = False
+    """Whether the paper does not state it: a row of a table of its own, without part in the paper's count."""
     kind: str = ""
+    """Kind of the claim, see below."""
     expect: str = ""
+    """What is expected of the effect, see below."""
     runs: str = ""
+    """Selector that all runs of the row meet."""
     a: tuple[str, ...] = ()
+    """Selectors as `--compare` takes them; of a list each `a` is compared with each `b`."""
     b: tuple[str, ...] = ()
+    """The other side."""
     pairs: tuple[tuple[str, str], ...] = ()
+    """Instead of `a` and `b`: the comparisons one by one, `[[A, B], [A, B]]`."""
     metric: str = ""
+    """What is compared, see below."""
     against: str = ""
+    """Of a rank correlation: the second metric."""
     margin: float | None = None
+    """Smallest relevant difference: in points for scores in percent, else in the metric's unit; of half-score
+    rates in doublings."""
     choose: str = ""
+    """Field, such as `lr`, whose value is chosen for each variant by the highest mean of `chosen_by`."""
     chosen_by: str = ""
+    """Validation metric of `choose`, other than `metric`."""
     over: str = ""
+    """Field of the rates of a half-score rate; of a failure share a field over which runs are counted together."""
     grid: tuple[Any, ...] = ()
+    """Values of `choose` or `over` that count; each variant must have all."""
     untrained: Mapping[str, str] = field(default_factory=dict)
+    """By side, the selector of the same network untrained (`--epochs 0`, or a task from `weights=random`), without
+    `runs`."""
     floor: Mapping[str, Any] = field(default_factory=dict)
+    """Score that both sides must exceed, as `{value: 11.2, what: "raw pixels"}`."""
     seeds: int = 1
+    """Seeds wanted of each side."""
     needs: int = 1
+    """Fewest seeds of each side with which there is a verdict."""
     detectable: float | None = None
+    """Smallest difference that the row can show, as registered."""
     hours: float | None = None
+    """Predicted hours."""
     commands: tuple[str, ...] = ()
+    """Commands that repeat the row."""
     limits: str = ""
+    """What differs from the paper."""
     reading: Mapping[str, str] = field(default_factory=dict)
+    """Sentences for the document, by verdict."""
     changed: tuple[Mapping[str, str], ...] = ()
+    """Later changes: a list of `date`, `what`, and the verdict `before`."""
     not_run: Mapping[str, Any] = field(default_factory=dict)
+    """Instead of `kind` and the rest: `{why: ..., gpu_hours: 12, command: ...}`."""
 
     @property
     def comparisons(self) -> list[tuple[str, str]]:
@@ -96,9 +128,10 @@ class Claims:
     source: Path = Path()
 
 
-KEYS, NEEDED = tuple(one.name for one in fields(Claim)), ("id", "claim", "where")
-TEXTS = [one.name for one in fields(Claim) if one.type in (str, tuple[str, ...]) and one.name not in ("kind", "expect")]
-"""Keys whose values are texts, or lists of them, but for those that have a choice of texts."""
+CLAIM_KEYS, NEEDED_KEYS = tuple(item.name for item in fields(Claim)), ("id", "claim", "where")
+CHOSEN = ("kind", "expect")
+TEXT_KEYS = [item.name for item in fields(Claim) if item.type in (str, tuple[str, ...])]
+"""Keys whose values are texts, or lists of them; `CHOSEN` have a choice of texts."""
 
 
 def read_claims(name: str) -> Claims:
@@ -125,7 +158,7 @@ def read_claims(name: str) -> Claims:
 
 def _claim(row: dict[str, Any], where: str) -> Claim:
     where += f" ({row['id']})" if "id" in row else ""
-    check_keys(row, KEYS, where, needed=NEEDED)
+    check_keys(row, CLAIM_KEYS, where, needed=NEEDED_KEYS)
     lists = {key: tuple(as_list(row.get(key))) for key in ("a", "b", "pairs", "grid", "commands", "changed")}
     claim = Claim(**row | lists)
     _check_inner(claim.reading, f"{where}: reading", (), (*VERDICTS, UNDERTRAINED))
@@ -151,11 +184,11 @@ def _faults(claim: Claim) -> Iterator[str]:
         value, least = getattr(claim, key), int(key in ("seeds", "needs"))
         kind = int if least else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
-            yield f"`{key}` must be a {'whole ' * least}number from {least} on, not {value!r}"
-    for key in TEXTS:
-        for one in as_list(getattr(claim, key)):
-            if not isinstance(one, str) or (key in NEEDED and not one.strip()):
-                yield f"`{key}` must be text, not {one!r}"
+            yield f"`{key}` must be a {'whole ' if least else ''}number from {least} on, not {value!r}"
+    for key in (name for name in TEXT_KEYS if name not in CHOSEN):
+        for text in as_list(getattr(claim, key)):
+            if not isinstance(text, str) or (key in NEEDED_KEYS and not text.strip()):
+                yield f"`{key}` must be text, not {text!r}"
     if not isinstance(claim.own, bool):
         yield f"`own` must be true or false, not {claim.own!r}"
     if not isinstance(value := claim.floor.get("value", 0), int | float):
@@ -175,7 +208,7 @@ def _faults(claim: Claim) -> Iterator[str]:
         yield "give `pairs`, or `a` and `b`"
     if bad := [pair for pair in claim.pairs if not (isinstance(pair, list) and [*map(type, pair)] == [str, str])]:
         yield f"each of `pairs` must be a list of two selectors, not {bad[0]!r}"
-    elif claim.untrained and (unlike := claim.untrained.keys() ^ {side for pair in claim.comparisons for side in pair}):
+    elif claim.untrained and (unlike := claim.untrained.keys() ^ {*chain.from_iterable(claim.comparisons)}):
         yield f"`untrained` must have each side of the comparisons and no other key; see {min(unlike)!r}"
     if (claim.untrained or claim.floor) and (claim.choose or claim.kind not in (DIFFERENCE, EQUIVALENCE)):
         yield "`untrained` and `floor` belong to a difference or equivalence without `choose`"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.spec import BackboneSpec
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
-from transfer.core.user_modules import file_digest, or_its_imports
-from transfer.experiments.step import BACKBONE_OPTIONS, PARTS, Step, options_of
+from transfer.core.user_code import VARIED_PARTS, file_digest, or_its_imports
+from transfer.experiments.step import Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.fields import value_label
 
@@ -56,7 +57,7 @@ class SweepJob:
         """What it is, for people: `reid on market1501, conv, seed 0`."""
         # a part as people name it, "LapStem", and other options with their values, "lr 0.1"
         values = [
-            str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
+            str(value).rpartition(":")[2] if name in VARIED_PARTS else f"{name} {value_label(value)}"
             for name, value in self._varied.items()
         ]
         return ", ".join([f"{self.step.name} on {Path(self.dataset).stem}", *values, f"seed {self.seed}"])
@@ -76,7 +77,8 @@ class SweepJob:
     def _varied(self) -> dict[str, Any]:
         """The options that tell it from others, those of the parent's backbone first."""
         inherited = self.parent.options if self.parent else ()
-        names = [name for name in inherited if name in BACKBONE_OPTIONS and name not in self.axes]
+        parts = [name for name in inherited if name in BACKBONE_OPTIONS]
+        names = [name for name in parts if name not in self.axes]
         return {name: self.options[name] for name in (*names, *self.axes) if name in self.options}
 
     def changed_files(self) -> list[str]:
@@ -144,7 +146,8 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """Yield a job for each backbone, dataset, seed and combination of the grid."""
-    inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
+    parts = {*BACKBONE_OPTIONS} - {"weights"}
+    inherited = {name: value for name, value in parent.options.items() if name in parts} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())

@@ -86,7 +86,7 @@ class PublishedTable:
     @property
     def sweep(self) -> str:
         """Name of the shipped sweep that runs the table."""
-        return f"{self.paper}_{'table' * self.name.isdigit()}{self.name}"
+        return f"{self.paper}_table{self.name}" if self.name.isdigit() else f"{self.paper}_{self.name}"
 
     @property
     def called(self) -> str:
@@ -133,8 +133,8 @@ def table_of(paper: str, table: str) -> PublishedTable:
     """Return a table of a paper, or a figure by a name such as `figure1`. Raises UsageError for an unknown one."""
     tables = read_paper(paper).tables
     if table not in tables:
-        asked, *known = (one.called for one in (PublishedTable(paper, table, ""), *tables.values()))
-        raise UsageError(f"{paper} has no {asked} (there are {', '.join(known)})")
+        unknown = PublishedTable(paper, table, "").called
+        raise UsageError(f"{paper} has no {unknown} (there are {', '.join(known.called for known in tables.values())})")
     return tables[table]
 
 

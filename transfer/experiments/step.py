@@ -6,23 +6,23 @@ Rows are the file's own or a published table's; variants are combinations of a s
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backbones.spec import parse_field, resolve
-from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
+from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, check_resources
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, reject
+from transfer.core.grouped import without_repeats
 from transfer.core.options import as_items, as_list, check_keys, mapping
-from transfer.core.user_code import builtin_names, is_in_file, is_user_part, locate
+from transfer.core.user_code import VARIED_PARTS, builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.experiments.published_rows import rows_of, used_values
 
 if TYPE_CHECKING:
     from transfer.task import Task
 
-PARTS = ("stem", "attention", "ffn")
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
-BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "export_dir", "result_file", "config", "dry_run", "replace")
 
@@ -67,21 +67,22 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     attempt(check_keys, content, STEP_KEYS, where)
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
     backbone, dataset = (as_list(content.get(key)) for key in ("backbone", "dataset"))
-    missing = ["`pretrain: RECIPE` or `run: TASK`, one of them,"] * (len(kinds) != 1)
-    missing += ["`backbone`"] * (not backbone and not content.get("after"))
-    missing += [f"`dataset` ({', '.join(dataset_names())}, or a YAML file)"] * (not dataset)
+    missing = []
+    if len(kinds) != 1:
+        missing.append("`pretrain: RECIPE` or `run: TASK`, one of them,")
+    if not backbone and not content.get("after"):
+        missing.append("`backbone`")
+    if not dataset:
+        missing.append(f"`dataset` ({', '.join(dataset_names())}, or a YAML file)")
     if missing:
         raise UsageError(f"{where}: {' and '.join(missing)} is missing")
     options, grid, resources = (
         mapping(content.get(key) or {}, f"{where}: {key}") for key in ("options", "grid", "resources")
     )
     attempt(check_resources, shared | resources, f"{where}: resources")
-    # each value once; null removes an axis
-    axes = {
-        ",".join(options_of(name)): list({repr(value): value for value in as_list(values)}.values())
-        for name, values in grid.items()
-        if values is not None
-    }
+    # null removes an axis
+    lists = {name: as_list(values) for name, values in grid.items() if values is not None}
+    axes = {",".join(options_of(name)): without_repeats(values) for name, values in lists.items()}
     step = Step(
         name=name,
         kind=kinds[0],
@@ -95,10 +96,10 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         resources={key: value for key, value in (shared | resources).items() if value is not None},
     )
     with kept(), errors_naming(where), errors_together():
-        for one in step.dataset:
-            attempt(resolve_dataset, one)
-        for one in step.backbone:
-            attempt(resolve, one)
+        for dataset_name in step.dataset:
+            attempt(resolve_dataset, dataset_name)
+        for backbone_name in step.backbone:
+            attempt(resolve, backbone_name)
         check_options((*step.options, *step.varied), step.kind, step.recipe)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
@@ -128,8 +129,8 @@ def source_of(kind: str, recipe: str) -> Recipe:
 def step_options(kind: str, recipe: str) -> set[str]:
     """Return the names of all options of a step's command."""
     source = source_of(kind, recipe)
-    groups = (PretrainRunOptions, BackboneOptions, _task_of(kind, source).options)
-    return {*source.values(), *(item.name for group in groups for item in fields(group))}
+    groups = (PretrainRunOptions, _task_of(kind, source).options)
+    return {*source.values(), *BACKBONE_OPTIONS, *(item.name for group in groups for item in fields(group))}
 
 
 def _task_of(kind: str, recipe: Recipe) -> "Task":
@@ -139,7 +140,7 @@ def _task_of(kind: str, recipe: Recipe) -> "Task":
 
 
 def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
-    """Return the seeds as a tuple. Raises UsageError unless they are distinct whole numbers from 0."""
+    """Return the seeds as a tuple. Raises UsageError unless they are without_repeats whole numbers from 0."""
     seeds = as_list(value)
     if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len({*seeds}) < len(seeds):
         raise UsageError(f"{where}: `seeds` is a list of different numbers, 0 or above, not {value!r}")
@@ -173,16 +174,16 @@ def read_rows(
     parsed_rows = []
     for number, row in enumerate(rows, 1):
         attempt(check_keys, row, (*steps, *dropped, "label"), f"{where}: row {number}")
-        named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
-        for key, options in named.items():
+        parsed = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
+        for key, options in parsed.items():
             with kept(), errors_naming(f"{where}: row {number}: {key}"):
                 check_options(options, steps[key].kind, steps[key].recipe)
             values = {
                 name: used_values(value)[:most] if "table" in content else [value] for name, value in options.items()
             }
-            named[key] = {name: value for name, value in values.items() if (key, name) not in replaced}
-        if named or not any(key in dropped for key in row):
-            parsed_rows.append({"label": str(row.get("label", "")), **named})
+            parsed[key] = {name: value for name, value in values.items() if (key, name) not in replaced}
+        if parsed or dropped.isdisjoint(row):
+            parsed_rows.append({"label": str(row.get("label", "")), **parsed})
     return parsed_rows
 
 
@@ -201,7 +202,7 @@ def read_variants(asked: Mapping[str, str], against: Sequence[str]) -> list[dict
         for text in against or [""]:
             with kept():
                 variants.append(_parts(text, tuple(asked)))
-        for part, value in [item for variant in variants for item in variant.items()]:
+        for part, value in chain.from_iterable(variant.items() for variant in variants):
             with kept():
                 parse_field(part, locate(value) if is_in_file(value) else value)  # a user's file is not run
     return variants
@@ -214,12 +215,12 @@ def selector(parts: Mapping[str, str]) -> str:
 
 def _parts(text: str, asked: Sequence[str]) -> dict[str, str]:
     """Return the parts that a text of `--against` names; a bare value is one of the parts asked for."""
-    if not text or re.match(f"({'|'.join(PARTS)})=", text):
-        named = re.split(f",(?=(?:{'|'.join(PARTS)})=)", text) if text else []
-        return dict(item.split("=", 1) for item in named)
-    fitting = [part for part in asked if len(asked) == 1 or text in builtin_names(part)]
+    if not text or re.match(f"({'|'.join(VARIED_PARTS)})=", text):
+        assignments = re.split(f",(?=(?:{'|'.join(VARIED_PARTS)})=)", text) if text else []
+        return dict(assignment.split("=", 1) for assignment in assignments)
+    fitting = asked if len(asked) == 1 else [part for part in asked if text in builtin_names(part)]
     if len(fitting) == 1:
         return {fitting[0]: text}
-    near = "" if is_user_part(text) else did_you_mean(text, [name for part in asked for name in builtin_names(part)])
+    near = "" if is_user_part(text) else did_you_mean(text, chain.from_iterable(map(builtin_names, asked)))
     choices = " or ".join(f"{part}={text}" for part in asked)
     raise UsageError(f"--against {text}: must be one of the {' or '.join(asked)} names, or {choices}{near}")

@@ -19,18 +19,19 @@ search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
 from transfer.core.errors import UsageError, attempt, did_you_mean, errors_naming, errors_together, kept, unknown
 from transfer.core.options import as_list, check_keys, mapping
 from transfer.core.settings import config_path, read_value, read_yaml
-from transfer.core.user_code import is_user_part
+from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.experiments.published_rows import table_of
-from transfer.experiments.step import PARTS, STEP_KEYS, Step, check_options, options_of, parse_step, read_rows, selector
+from transfer.experiments.step import STEP_KEYS, Step, check_options, options_of, parse_step, read_rows, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
-KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")
+SWEEP_KEYS = ("about", "paper", "table", "figure", "rows", "steps", "tiers", "resources", "report", "search", "vary")
 REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
 EXAMPLES = {"compare": "stem=conv, stem=patchify", "heatmap": "lr, warmup_epochs", "interaction": "stem, attention"}
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
@@ -73,20 +74,23 @@ class SweepFile:
             UsageError: a variant is the same as the first one.
         """
         assert self.vary
-        step, named = self.steps[self.vary], [part for part in PARTS if any(part in variant for variant in variants)]
-        own = resolve(step.backbone[0])
-        whole = [{part: variant.get(part) or str(getattr(own, part)) for part in named} for variant in variants]
+        step, parts = self.steps[self.vary], set(chain.from_iterable(variants))
+        backbone = resolve(step.backbone[0])
+        usual = {part: str(getattr(backbone, part)) for part in VARIED_PARTS if part in parts}
+        whole = [{part: variant.get(part) or usual[part] for part in usual} for variant in variants]
         if whole[0] in whole[1:]:
             raise UsageError(f"--against: {selector(whole[0])} is what it is compared with; name another variant")
         both: dict[str, Any] = {}
-        if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
+        if "attention" in parts and "qk_norm" not in {*step.options, *step.varied}:
             values = [variant["attention"] for variant in whole]
             both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
         every: dict[str, Any] = {name: {} for name in self.steps}
-        axes = [{name: [value] for name, value in (variant | both).items()} for variant in whole]
-        rows = tuple(every | {self.vary: of_variant} for of_variant in axes)
+        rows = []
+        for variant in whole:
+            axes = {name: [value] for name, value in (variant | both).items()}
+            rows.append(every | {self.vary: axes})
         pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
-        return replace(self, rows=rows, report={**self.report, "compare": pairs})
+        return replace(self, rows=tuple(rows), report={**self.report, "compare": pairs})
 
 
 def read_sweep(
@@ -115,22 +119,24 @@ def read_sweep(
     content, where = read_yaml(path), str(path)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     with errors_together():
-        attempt(check_keys, content, KEYS, where)
+        attempt(check_keys, content, SWEEP_KEYS, where)
         overrides = attempt(_tier, content, tier, where) or {}
         merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
         for text in settings:
             attempt(_set, merged, search, text)
         _keep_tasks(merged, tasks)
         if seeds:
-            for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
+            first_steps = [step for step in filter(None, merged.values()) if not step.get("after")]
+            for step in (*first_steps, search or {}):
                 step["seeds"] = list(seeds)
         parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
         replaced = {tuple(text.partition("=")[0].split(".", 1)) for text in settings}
-        for name_of, values in overrides.items():
-            replaced |= {(name_of, option) for key in ("options", "grid") for option in (values or {}).get(key) or {}}
+        for step_name, values in overrides.items():
+            for key in ("options", "grid"):
+                replaced |= {(step_name, option) for option in (values or {}).get(key) or ()}
         rows = attempt(read_rows, content, parsed, readings, replaced, where) or []
-        named = [key for key, step in merged.items() if step]
-        attempt(_check_named_steps, content.get("vary"), search, named, where)
+        step_names = [key for key, step in merged.items() if step]
+        attempt(_check_named_steps, content.get("vary"), search, step_names, where)
         report = attempt(_report, content, f"{where}: report") or {}
         paper = attempt(_paper, content, where)
     for key, step in parsed.items() if tier in ("full", None) else ():  # at full scale a step takes a GPU by default
@@ -173,7 +179,7 @@ def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> d
 
 def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
     """Remove the steps that none of these tasks needs. Raises UsageError, `kept`, for each unknown task."""
-    runs = {name: str(step["run"]) for name, step in steps.items() if step and "run" in step}
+    runs = {name: str(step["run"]) for name, step in steps.items() if "run" in (step or ())}
     known = tuple(dict.fromkeys([*runs, *runs.values()]))
     for task in tasks:
         with kept():
@@ -189,10 +195,10 @@ def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
 
 def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     """Return the paper and the name of its table or figure. Raises UsageError when one of them is missing."""
-    named = f"figure{content['figure']}" if "figure" in content else str(content.get("table", ""))
-    if bool(named) != ("paper" in content):
+    table = f"figure{content['figure']}" if "figure" in content else str(content.get("table", ""))
+    if bool(table) != ("paper" in content):
         raise UsageError(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
-    return (str(content["paper"]), table_of(str(content["paper"]), named).name) if named else None
+    return (str(content["paper"]), table_of(str(content["paper"]), table).name) if table else None
 
 
 def _report(content: dict[str, Any], where: str) -> dict[str, Any]:
@@ -200,12 +206,12 @@ def _report(content: dict[str, Any], where: str) -> dict[str, Any]:
     parts = mapping(content.get("report") or {}, where)
     check_keys(parts, REPORT_KEYS, where)
     pairs = as_list(parts.get("compare"))
-    given = parts | {"compare": [pairs] if pairs and not isinstance(pairs[0], list) else pairs}
-    once = [(key, given[key]) for key in ("heatmap", "interaction") if key in given]
-    for key, values in [*(("compare", pair) for pair in given["compare"]), *once]:
+    pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
+    once = [(key, parts[key]) for key in ("heatmap", "interaction") if key in parts]
+    for key, values in [*(("compare", pair) for pair in pairs), *once]:
         if not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{EXAMPLES[key]}], not {values!r}")
-    return given | {"by": as_list(parts.get("by"))}
+    return parts | {"compare": pairs, "by": as_list(parts.get("by"))}
 
 
 def _tier(content: dict[str, Any], tier: str | None, where: str) -> dict[str, Any]:
@@ -255,10 +261,10 @@ def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> Non
     kind = "run" if "run" in target else "pretrain"
     with errors_naming(f"--set {text}"):
         check_options(options_of(key), kind, str(target.get(kind)))
-    if together := [axis for axis in grid if key in options_of(axis) and key != axis]:
-        raise UsageError(
-            f"--set {text}: `{key}` belongs to the axis `{together[0]}`; use --set '{step}.{together[0]}=[[...], ...]'"
-        )
+    for axis in grid:
+        if key in options_of(axis) and key != axis:
+            fix = f"use --set '{step}.{axis}=[[...], ...]'"
+            raise UsageError(f"--set {text}: `{key}` belongs to the axis `{axis}`; {fix}")
     if key in grid or isinstance(value, list):
         target["grid"] = {**grid, key: as_list(value)}
     else:

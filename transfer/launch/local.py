@@ -7,13 +7,18 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from transfer.core.errors import UserError
 from transfer.core.files import writing
-from transfer.core.process import PARENT, SIDE_BY_SIDE, usable_cores
+from transfer.core.process import PARENT, SIDE_BY_SIDE, is_alive, usable_cores
 from transfer.launch import ProcessSpec, python_command
+from transfer.launch.fork_server import ForkedJob, ForkServer, in_own_session, preloaded_for
 
 GRACE_SECONDS = 120.0  # for a process to save its state after SIGTERM
+LOOK_SECONDS = 0.1
+LocalJob = subprocess.Popen[bytes] | ForkedJob
+"""Torchrun, or a job that is one process."""
 
 
 class LocalLauncher:
@@ -34,10 +39,12 @@ class LocalLauncher:
         self.gpus = [*visible_gpus()] * per_gpu
         self.shared_by = len(self.gpus) or usable_cores()
         self.slots: int | None = workers or self.shared_by
-        self.jobs: list[tuple[subprocess.Popen[bytes], tuple[str, ...]]] = []
+        self.jobs: list[tuple[LocalJob, tuple[str, ...]]] = []
         """The processes, each in a process group of its own, and their GPUs."""
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
+        """By the modules that they have imported."""
 
-    def start(self, processes: Sequence[ProcessSpec]) -> list[subprocess.Popen[bytes]]:
+    def start(self, processes: Sequence[ProcessSpec]) -> list[LocalJob]:
         """See `Launcher`.
 
         Raises:
@@ -59,31 +66,36 @@ class LocalLauncher:
 
     def close(self) -> None:
         """See `Launcher`; a process that does not stop in time is killed."""
-        running = [process for process, _ in self._running()]
-        for process in running:
-            process.terminate()  # alone: it stops its children, such as loaders, when its state is saved
-        end = time.monotonic() + GRACE_SECONDS
-        for process in running:
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        for job, _ in self.jobs:
+            job.terminate()  # alone: it stops its children, such as loaders, when its state is saved
+        end, left = time.monotonic() + GRACE_SECONDS, [job.pid for job, _ in self.jobs]
+        while (left := [pid for pid in left if is_alive(pid)]) and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        for server in self._servers.values():
+            server.close()
 
-    def _start(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
+    def _start(self, spec: ProcessSpec) -> LocalJob:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])
-        command = python_command(spec.arguments, len(gpus))
-        environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {}
         environment[PARENT] = str(os.getpid())
         environment[SIDE_BY_SIDE] = str(max(1, self.shared_by // max(1, len(gpus))))
         with writing(spec.log), spec.log.open("ab") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-            )
-        self.jobs.append((process, gpus))
-        return process
+            job = self._started(spec, len(gpus), log, environment)
+        self.jobs.append((job, gpus))
+        return job
 
-    def _running(self) -> list[tuple[subprocess.Popen[bytes], tuple[str, ...]]]:
+    def _started(self, spec: ProcessSpec, gpus: int, log: BinaryIO, environment: dict[str, str]) -> LocalJob:
+        if gpus > 1:
+            return in_own_session(python_command(spec.arguments, gpus), log, environment)
+        modules = preloaded_for(spec.arguments, bool(self.gpus))
+        if modules not in self._servers or self._servers[modules].ended:
+            self._servers[modules] = ForkServer(modules, log)
+        return self._servers[modules].start(spec.arguments, spec.log, environment)
+
+    def _running(self) -> list[tuple[LocalJob, tuple[str, ...]]]:
         """Return the jobs that still run, and forget the others."""
         self.jobs = [job for job in self.jobs if job[0].poll() is None]
         return self.jobs

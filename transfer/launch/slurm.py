@@ -19,6 +19,7 @@ from pathlib import Path
 
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
+from transfer.core.machine_errors import install_command
 from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import STOPPED, Child, sbatch_parameters
 
@@ -175,7 +176,7 @@ class SlurmLauncher:
             fix = "run the command on a machine of a Slurm cluster, or use --launcher local"
             raise UserError(f"--launcher slurm: sbatch not found; {fix}")
         if importlib.util.find_spec("submitit") is None:
-            raise UserError("--launcher slurm: submitit is not installed; pip install -e '.[sweep]'")
+            raise UserError(f"--launcher slurm: submitit is not installed; {install_command('sweep')}")
         self.folder = self.folder.absolute()
 
     def start(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:

@@ -68,16 +68,16 @@ class CostRatios:
 
     def read(self, folder: Path) -> None:
         """Take up what was measured for the report of the runs or the sweep in a folder."""
-        kept = json.loads((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
-        for key, values in kept.items():
+        content = json.loads((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
+        for key, values in content.items():
             ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
             self.known[key] = CostRatio(**values | ratios)
 
     def write(self, folder: Path) -> None:
         """Keep what was measured, for further reports of the runs or the sweep in a folder."""
-        kept = {key: asdict(ratio) for key, ratio in self.known.items() if isinstance(ratio, CostRatio)}
-        if kept:
-            write_atomic(folder / KEPT, json.dumps(kept, indent=1).encode())
+        content = {key: asdict(ratio) for key, ratio in self.known.items() if isinstance(ratio, CostRatio)}
+        if content:
+            write_atomic(folder / KEPT, json.dumps(content, indent=1).encode())
 
     def of(self, a: Record, b: Record) -> CostRatio | str | None:
         """Return the cost of one run's model beside another's, `UNMEASURED`, or why it cannot be measured.
@@ -95,15 +95,15 @@ class CostRatios:
 
     def of_matches(self, matches: Iterable[MatchedRuns]) -> list[tuple[str, CostRatio | str]]:
         """Return (tasks and datasets, cost ratio or why there is none), equal pairs of models once."""
-        found: dict[int, tuple[list[str], CostRatio | str]] = {}
+        by_pair: dict[int, tuple[list[str], CostRatio | str]] = {}
         for matched in matches:
             ratio = self.of(*(runs[0].record for runs in matched.variants))
             if ratio is not None:
-                found.setdefault(id(ratio), ([], ratio))[0].append(matched.label)
-        return [(", ".join(labels), ratio) for labels, ratio in found.values()]
+                by_pair.setdefault(id(ratio), ([], ratio))[0].append(matched.label)
+        return [(", ".join(labels), ratio) for labels, ratio in by_pair.values()]
 
 
-def image_size(record: Record) -> tuple[int, int]:
+def recorded_image_size(record: Record) -> tuple[int, int]:
     """Return (H, W) in pixels of the images of a run; 224 where the task has no option `size`."""
     size = record.options.get("size") or 224
     return (size, size) if isinstance(size, int) else (size[0], size[1])
@@ -125,4 +125,4 @@ def _model(record: Record) -> list[Any]:
     parts = {name: value for name, value in record.backbone.items() if name not in ("name", "weights", "load")}
     precisions = [record.environment.get(name) for name in ("precision", "eval_precision")]
     around = record.run_key_content.get("options") if record.task == "detect" else None
-    return [parts, *image_size(record), step_images(record), *precisions, around]
+    return [parts, *recorded_image_size(record), step_images(record), *precisions, around]

@@ -17,7 +17,7 @@ from backbones.spec import BackboneSpec
 from transfer.core.options import from_plain
 from transfer.core.process import ALONE
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
-from transfer.measure.ratios import CostRatio, CostRatios, Ratio, image_size, step_images
+from transfer.measure.ratios import CostRatio, CostRatios, Ratio, recorded_image_size, step_images
 from transfer.records.record import Record
 from transfer.task import load_task
 
@@ -136,7 +136,7 @@ class _Arm:
 def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     """Return the model whose operations the record counts, and its images' (H, W) in pixels; raises UserError."""
     spec = BackboneSpec.from_dict(record.backbone | {"weights": "random", "load": "strict"})
-    size = image_size(record)
+    size = recorded_image_size(record)
     if record.task != "detect":
         return create(spec, img_size=size), size
     task = load_task(record.task)

@@ -11,7 +11,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import MissingInput, print_safe
 from transfer.predict.options import PredictOptions
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Run, unfinished_in
+from transfer.records.store import RECORD, StoredRun, unfinished_in
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,13 +26,11 @@ def _main(argv: list[str]) -> int:
         raise MissingInput(str(unfinished_in(options.run) or none))
     from transfer.predict.trained import predict
 
-    run = Run(options.run.resolve(), Record.read(options.run / RECORD))
-    found = predict(run, options, progress=True)
-    folders = [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]
-    if written := [str(options.to)] * bool(options.to) + folders:
-        print_safe(f"{found}: {'; '.join(written)}")
-    else:
-        print_safe(found.to_csv(options.top))
+    run = StoredRun(options.run.resolve(), Record.read(options.run / RECORD))
+    prediction = predict(run, options, progress=True)
+    written = [str(options.to)] if options.to else []
+    written += [f"{name}: {folder}/" for name in ("pictures", "maps") if (folder := getattr(options, name))]
+    print_safe(f"{prediction}: {'; '.join(written)}" if written else prediction.to_csv(options.top))
     return 0
 
 

@@ -8,7 +8,7 @@ from transfer.core.errors import reject
 from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
-SUFFIXES = (".json", ".csv", ".parquet", ".npz")
+PREDICTION_SUFFIXES = (".json", ".csv", ".parquet", ".npz")
 
 
 @dataclass(kw_only=True)
@@ -23,9 +23,9 @@ class PredictOptions(Checked):
     """File for what is found: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
     without it a table is printed."""
     features: bool = False
-    """Give features, whatever the task."""
+    """Return features, for every task."""
     gallery: tuple[str, ...] = ()
-    """Images of which the nearest by the cosine of features are found; a single one gives the similarity of pairs."""
+    """Images to search for the nearest, by the cosine of features; a single one gives the similarity of pairs."""
     top: Annotated[int, Range(1)] = 5
     """Classes, or neighbors, of each image."""
     pictures: Path | None = None
@@ -33,13 +33,13 @@ class PredictOptions(Checked):
     maps: Path | None = None
     """Folder for maps of the last block as PNG: attention, and the similarity of tokens."""
     drop_corrupt: bool = False
-    """Leave out images that cannot be read, instead of an error that names them."""
+    """Exclude images that cannot be read, instead of an error that names them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where it computes."""
+    """Device to compute on."""
     workers: Annotated[int | None, Range(0)] = None
     """Processes that load images; None: as in runs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.to and Path(self.to).suffix not in SUFFIXES:
-            reject(f"--to {self.to}: it must end in {', '.join(SUFFIXES)}")
+        if self.to and Path(self.to).suffix not in PREDICTION_SUFFIXES:
+            reject(f"--to {self.to}: it must end in {', '.join(PREDICTION_SUFFIXES)}")

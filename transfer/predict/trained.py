@@ -3,8 +3,8 @@
 A task says how by functions of its module, all optional: `restore(spec, options, context)` gives the model, else it is
 the backbone; `predict(model, images, options, context)` what `Prediction` holds; `features` likewise rows [M, D];
 `maps(model)` a function of images to maps [M, D, h, w], the last of which, and its mean as features, stand for the
-backbone's; `draw(images, found, folder)` pictures. Shapes: M images, G of a gallery, D channels, C classes, h x w token
-grid.
+backbone's; `draw(images, prediction, folder)` pictures. Shapes: M images, G of a gallery, D channels, C classes, h x w
+token grid.
 """
 
 import json
@@ -39,7 +39,7 @@ from transfer.engine.context import Context, auto_workers
 from transfer.engine.device import choose_device, choose_precision
 from transfer.engine.extract import extract
 from transfer.predict.options import PredictOptions
-from transfer.records.store import Run, without_weights
+from transfer.records.store import StoredRun, without_weights
 from transfer.verify.checks import task_of
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class Prediction:
 
     def __str__(self) -> str:
         """Return what it holds, in a phrase."""
-        found = {name: len(values) for name, values in self.arrays.items()}
+        sizes = {name: len(values) for name, values in self.arrays.items()}
         if coco := self.arrays.get("coco"):
             what = f"{len(coco['annotations'])} detections with a score of at least {coco['info']['score_threshold']}"
-        elif "gallery" in found:
-            what = f"{found['gallery']} in the gallery"
-        elif "classes" in found:
-            what = f"{found['classes']} classes"
+        elif "gallery" in sizes:
+            what = f"{sizes['gallery']} in the gallery"
+        elif "classes" in sizes:
+            what = f"{sizes['classes']} classes"
         else:
             what = f"{self.arrays['features'].shape[1]} features each"
         return f"{count(len(self.images), 'image')}, {what}"
@@ -89,14 +89,14 @@ class Prediction:
                 for item in arrays["coco"]["annotations"]
             ]
             return pd.DataFrame(rows, columns=["image", "class", "score", "x", "y", "width", "height"])
-        for found, score, among in (("class", "scores", "classes"), ("nearest", "similarity", "gallery")):
+        for title, score, among in (("class", "scores", "classes"), ("nearest", "similarity", "gallery")):
             if score in arrays:
                 order = np.argsort(-arrays[score], axis=1, kind="stable")[:, :top]
                 image, rank = np.indices(order.shape).reshape(2, -1)
                 best = order.ravel()
-                columns = {"image": names[image], "rank": rank + 1, found: arrays[among][best]}
+                columns = {"image": names[image], "rank": rank + 1, title: arrays[among][best]}
                 frame = pd.DataFrame(columns | {"score": arrays[score][image, best]})
-                return frame.dropna(ignore_index=True) if found == "nearest" else frame
+                return frame.dropna(ignore_index=True) if title == "nearest" else frame
         return pd.DataFrame(arrays["features"], names).add_prefix("feature_").reset_index(names="image")
 
     def save(self, path: Path | str, top: int = 5) -> None:
@@ -124,28 +124,28 @@ class Prediction:
         return csv_text([frame.columns, *frame.itertuples(index=False)])
 
 
-def trained_spec(run: Run) -> BackboneSpec:
+def trained_spec(run: StoredRun) -> BackboneSpec:
     """Return the backbone that a run trained, or the frozen one that it used.
 
     Raises:
         MissingInput: the run trained one and kept no weights.
     """
-    given, folder = run.record.backbone, run.folder / EXPORT
+    fields, folder = run.record.backbone, run.folder / EXPORT
     if export_folder(str(folder)) is not None:
         weights = {"weights": str(folder), "load": "strict", "weights_key": None, "weights_size": None}
-        given = given | weights | users_parts(folder)
+        fields = fields | weights | users_parts(folder)
     elif run.record.cost.get("images_per_second"):
         raise MissingInput(without_weights(run))
-    return BackboneSpec.from_dict(given)
+    return BackboneSpec.from_dict(fields)
 
 
 def open_images(
-    given: str | Path | Iterable[str | Path], spec: BackboneSpec, context: Context, drop_corrupt: bool = False
+    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, context: Context, drop_corrupt: bool = False
 ) -> FileSplit:
     """Return images by their paths below the folder that all lie in; notes go to the context.
 
     Args:
-        given: files, folders (with all below them) or patterns, one or several.
+        sources: files, folders (with all below them) or patterns, one or several.
         spec: the backbone, whose export says whether images are turned by their EXIF orientation.
         drop_corrupt: leave out those that cannot be read.
 
@@ -153,13 +153,14 @@ def open_images(
         UserError: nothing matches, or an image cannot be read.
     """
     files = list[str]()
-    for one in [given] if isinstance(given, str | Path) else given:
-        name = with_home(str(one))
+    for source in [sources] if isinstance(sources, str | Path) else sources:
+        name, images = with_home(str(source)), list[Path]()
         paths = [Path(name)] if Path(name).exists() else map(Path, sorted(glob(name, recursive=True)))  # noqa: PTH207
-        found = [path / below for path in paths for below in (scan_images(path)[0] if path.is_dir() else [""])]
-        if not found:
-            raise MissingInput(f"{one}: no images found; name files, folders or a pattern such as 'FOLDER/*.jpg'")
-        files += map(os.path.abspath, found)  # links stay
+        for path in paths:
+            images += [path / below for below in scan_images(path)[0]] if path.is_dir() else [path]
+        if not images:
+            raise MissingInput(f"{source}: no images found; name files, folders or a pattern such as 'FOLDER/*.jpg'")
+        files += map(os.path.abspath, images)  # links stay
     folder = os.path.commonpath([os.path.dirname(name) for name in files])  # noqa: PTH120
     split = FileSplit.of("new", Path(folder), (os.path.relpath(name, folder) for name in dict.fromkeys(files)))
     split.read_channels(spec.in_chans)
@@ -177,7 +178,7 @@ def open_images(
 class Trained:
     """The model of a run, in evaluation mode, and what its task needs beside it."""
 
-    def __init__(self, run: Run, context: Context) -> None:
+    def __init__(self, run: StoredRun, context: Context) -> None:
         """Load the model onto the context's device; context and torch get seed, precision and threads of the run.
 
         Raises:
@@ -194,18 +195,18 @@ class Trained:
         model = restore(spec, self.options, context) if restore else create(spec, img_size=size)
         self.model = model.eval().to(context.device)
         self.backbone = next(part for part in self.model.modules() if isinstance(part, Backbone))
-        self.maps = own(self.model) if (own := self.task.function("maps")) else None
+        self.maps = make_maps(self.model) if (make_maps := self.task.function("maps")) else None
         if spec.weights == record.backbone["weights"] and self.backbone.weights_id != record.weights_id:
             raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
         self.view = view_of(self.options) if size else eval_transform(224)  # a detector has no images of one size
 
     def find(self, images: FileSplit, *, features: bool = False) -> dict[str, Any]:
         """Return what the task finds in images, or their features, where it says nothing else; arrays by name."""
-        predict, own = self.task.function("predict"), self.task.function("features")
+        predict, encode = self.task.function("predict"), self.task.function("features")
         if predict and not features:
             return predict(self.model, images, self.options, self.context)
-        if own:
-            return {"features": own(self.model, images, self.options, self.context).numpy()}
+        if encode:
+            return {"features": encode(self.model, images, self.options, self.context).numpy()}
         view, batch = SplitDataset(images, self.view), self.options.eval_batch_size
         return {"features": extract(self._pooled, view, self.context, batch_size=batch, label="features").numpy()}
 
@@ -223,32 +224,36 @@ class Trained:
             save_maps(maps, pixels, folder, name)
 
 
-def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Prediction:
+def _real_paths(files: FileSplit) -> list[str]:
+    return [os.path.realpath(files.path(index)) for index in range(len(files))]
+
+
+def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) -> Prediction:
     """Return what a run's model finds in images.
 
     Raises:
         UserError: no image matches or one cannot be read, the run has no weights, or a file cannot be written.
     """
-    to, maps, pictures = (given and Path(given) for given in (options.to, options.maps, options.pictures))
+    to, maps, pictures = (path and Path(path) for path in (options.to, options.maps, options.pictures))
     features = options.features or bool(options.gallery) or (to and to.suffix) == ".npz"
     context = Context(choose_device(options.device, ALONE), "fp32", progress=progress, quiet=not progress)
     context.workers = auto_workers(context.device, ALONE) if options.workers is None else options.workers
     for folder, flag in ((to and to.parent, "--to"), (maps, "--maps"), (pictures, "--pictures")):
         if folder:
             check_writable(folder, flag)
-    spec, given = trained_spec(run), (options.images, options.gallery)
-    lists = [open_images(one, spec, context, options.drop_corrupt) for one in given if one]
+    spec, inputs = trained_spec(run), (options.images, options.gallery)
+    lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
     if (draw := model.task.function("draw")) is None and pictures:
-        raise UsageError(f"--pictures: {model.task.name} draws nothing; it is for detect and segment")
-    found, *gallery = [model.find(files, features=features) for files in lists]
+        raise UsageError(f"--pictures is supported by detect and segment, not by {model.task.name}")
+    arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
-        cosine = cosine_similarity(found["features"].astype(float), gallery[0]["features"].astype(float))
-        ours, theirs = ([os.path.realpath(of.path(index)) for index in range(len(of))] for of in lists)
-        columns = {file: column for column, file in enumerate(theirs)}
-        for row in (row for row, file in enumerate(ours) if file in columns):
-            cosine[row, columns[ours[row]]] = np.nan
-        found |= {
+        cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
+        columns = {file: column for column, file in enumerate(_real_paths(lists[1]))}
+        for row, file in enumerate(_real_paths(lists[0])):
+            if file in columns:
+                cosine[row, columns[file]] = np.nan
+        arrays |= {
             "similarity": cosine,
             "gallery": np.array(list(lists[1].names)),
             "gallery_features": gallery[0]["features"],
@@ -256,8 +261,8 @@ def predict(run: Run, options: PredictOptions, *, progress: bool = False) -> Pre
     if maps:
         model.save_maps(lists[0], maps)
     if draw and pictures:
-        draw(lists[0], model.find(lists[0]) if features else found, pictures)
-    result = Prediction(lists[0], found)
+        draw(lists[0], model.find(lists[0]) if features else arrays, pictures)
+    result = Prediction(lists[0], arrays)
     if to:
         result.save(to, options.top)
     return result

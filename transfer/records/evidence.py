@@ -59,7 +59,7 @@ class Arm:
     def above_chance(self) -> bool:
         """Whether some run of the variant scores above chance, or may."""
         may = ("completed", "not_judged")
-        return any(ending(run) in may and above_chance(run) is not False for run in self.records)
+        return any(ending(run) in may and scores_above_chance(run) is not False for run in self.records)
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:
@@ -70,7 +70,8 @@ class Arm:
         if any(self.units[label] for label in self.absent):
             unjudged = sum(record.not_judged for record in self.records)
             return len(self.absent), len(self.records) + len(self.lost) - unjudged, unjudged
-        unjudged = sum(bool(runs) and all(run.not_judged for run in runs) for runs in self.units.values())
+        with_runs = filter(None, self.units.values())
+        unjudged = sum(all(run.not_judged for run in runs) for runs in with_runs)
         return self.broken, len(self.units) - unjudged, unjudged
 
     def values(self, name: str) -> list[float]:
@@ -79,15 +80,19 @@ class Arm:
 
     def with_breakdowns(self, name: str) -> dict[Unit, float]:
         """Return `values` by unit with training runs that failed scored at chance; empty if that level is not known."""
-        level = chance(self.records[0], name, next((run.metrics for run in self.records if run.scores), {}))
-        return {} if level is None else self._by_unit(name, [self.records[0].scale(name) * level])
+        first, metrics = self.records[0], next((run.metrics for run in self.records if run.scores), {})
+        level = chance(first, name, metrics)
+        return {} if level is None else self._by_unit(name, [first.scale(name) * level])
 
     def _by_unit(self, name: str, of_absent: Sequence[float]) -> dict[Unit, float]:
         """Return the mean over each unit's runs, and over `of_absent` for each of its training runs that failed."""
-        scores = {label: [run.shown(name) for run in runs if name in run.scores] for label, runs in self.units.items()}
-        for label in self.absent:
-            scores[label] += of_absent
-        return {label: math.fsum(of_unit) / len(of_unit) for label, of_unit in scores.items() if of_unit}
+        means, absent = dict[Unit, float](), self.absent
+        for label, runs in self.units.items():
+            scores = [run.shown(name) for run in runs if name in run.scores]
+            scores += absent.count(label) * [*of_absent]
+            if scores:
+                means[label] = math.fsum(scores) / len(scores)
+        return means
 
 
 @dataclass(frozen=True)
@@ -115,11 +120,10 @@ class Evidence:
         lost = self.lost(records)
         paths = [self._path(record) for record in records]
         paths += [[*self._path(record), (f"lost {record.run_key}", record.seed)] for record in lost]
-        drawn = any("task" in one.user_code for one in records) and any(
-            one.scores != records[0].scores for one in records
-        )
+        by_users_task = any("task" in record.user_code for record in records)
+        varies = by_users_task and any(record.scores != records[0].scores for record in records)
         labels = _units_of_paths(paths) or [
-            ("seed", record.seed) if drawn or is_seeded(record) else ("weights", record.weights_id)
+            ("seed", record.seed) if varies or is_seeded(record) else ("weights", record.weights_id)
             for record in records
         ]
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
@@ -130,13 +134,15 @@ class Evidence:
         A training by modified code counts only if one of these runs, or of their pretrainings, is by modified code.
         """
         records = list(records)
-        parents = list({run.run_key: run for record in records for run in self.lineage(record)}.values())
+        parents = {run.run_key: run for record in records for run in self.lineage(record)}
         if not parents or not self._breakdowns:
             return []
-        parent_configurations = set(configurations(parents, self.exports))
-        run_keys, dirty = {record.run_key for record in records}, any(record.dirty for record in (*records, *parents))
-        lost = [run for run, configuration in self._breakdowns if configuration in parent_configurations]
-        return [run for run in lost if run.run_key not in run_keys and (dirty or not run.dirty)]
+        parent_configurations = set(configurations([*parents.values()], self.exports))
+        run_keys = {record.run_key for record in records}
+        failed = [run for run, configuration in self._breakdowns if configuration in parent_configurations]
+        lost = [run for run in failed if run.run_key not in run_keys]
+        dirty = any(record.dirty for record in (*records, *parents.values()))
+        return lost if dirty else [run for run in lost if not run.dirty]
 
     @cached_property
     def _breakdowns(self) -> list[tuple[Record, str]]:
@@ -178,23 +184,23 @@ def is_untrained(record: Record) -> bool:
 
 def ending(record: Record) -> str:
     """Return how maps and searches count a training: its status, or `SCORE_AT_CHANCE` for one that completed so."""
-    return SCORE_AT_CHANCE if record.status == "completed" and above_chance(record) is False else record.status
+    return SCORE_AT_CHANCE if record.status == "completed" and scores_above_chance(record) is False else record.status
 
 
-def above_chance(record: Record) -> bool | None:
+def scores_above_chance(record: Record) -> bool | None:
     """Return whether the primary score is above that of guessing, see `transfer.engine.outcome.above_chance`.
 
     If the number of test images is not recorded, the scores alone are compared. None without a score
     or a chance level (mAP, a single class).
     """
-    level, score = chance(record, record.primary, record.metrics), record.scores.get(record.primary)
+    level, score = chance(record, record.primary), record.scores.get(record.primary)
     if score is None or not level or level >= 1:
         return None
     images = _test_set(record).get("images")
     return outcome.above_chance(score, level, images) if images else score > level
 
 
-def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> float | None:
+def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]] | None = None) -> float | None:
     """Return the score of guessing among the classes, for a training run that failed; 0 if that is not known.
 
     None is returned for scores that are no fractions, or of which less is better.
@@ -202,9 +208,9 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     Args:
         record: a record on the dataset in question.
         name: the name of the score.
-        metrics: the metrics of a record that has the score.
+        metrics: the metrics of a record that has the score, if this one has none.
     """
-    metric = metrics.get(name, {})
+    metric = (record.metrics if metrics is None else metrics).get(name, {})
     if metric.get("unit", "fraction") != "fraction" or metric.get("direction", "higher") != "higher":
         return None
     classes = _test_set(record).get("classes")
@@ -216,12 +222,14 @@ def informative(record: Record) -> list[str]:
     """Return the scores of a run without those that are always 1, as top5 of five classes, and without a macro average
     that equals the score, as where all classes have as many images.
     """
-    names = [name for name in record.scores if name == record.primary or chance(record, name, record.metrics) != 1]
+    always_1 = {name for name in record.scores if chance(record, name) == 1} - {record.primary}
+    names = [name for name in record.scores if name not in always_1]
     plain = {f"macro_{name}": score for name, score in record.scores.items()}
     return [name for name in names if not math.isclose(plain.get(name, -1), record.scores[name], abs_tol=1e-9)]
 
 
 def _test_set(record: Record) -> dict[str, int]:
     """Return the recorded numbers of images and classes of the last split with classes; empty if there is none."""
-    splits = (record.dataset.get("counts") or {}).values()
-    return next((split for split in reversed(splits) if isinstance(split, dict) and split.get("classes")), {})
+    counts = (record.dataset.get("counts") or {}).values()
+    splits = [split for split in counts if isinstance(split, dict)]
+    return next((split for split in reversed(splits) if split.get("classes")), {})

@@ -9,21 +9,23 @@ Imports neither torch nor pandas.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from backbones.stems import STEMS
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import unknown
-from transfer.core.grouped import values_by_key
-from transfer.core.user_code import is_user_part
+from transfer.core.grouped import values_by_key, without_repeats
+from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.records import protocol
-from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, PARTS, Exports
+from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, Exports
 from transfer.records.record import Record
 
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 """How a record names a custom part: by the content of its file, before its class."""
 
-NAMED_BY_VALUE = ("stem", "attention", "ffn", "backbone", "name")
+NAMED_BY_VALUE = (*VARIED_PARTS, "backbone", "name")
 """Parts of a backbone that readers know by their value alone; `backbone` and `name` are its name."""
 
 
@@ -91,17 +93,21 @@ def differing(rows: Iterable[Mapping[str, Any]], missing: Any = NOT_RECORDED) ->
         rows: the rows.
         missing: the value of a field that a row lacks.
     """
-    rows, found = list(rows), {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        values = list({repr(value): value for value in (row.get(name, missing) for row in rows)}.values())
+    rows, fields = list(rows), {}
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        values = without_repeats(row.get(name, missing) for row in rows)
         if len(values) > 1 + (NO_EFFECT in values):
-            found[name] = values
-    return found
+            fields[name] = values
+    return fields
 
 
 def told_apart(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> int:
     """Return how many rows readers can tell apart by some fields."""
-    return len({tuple(value_label(row.get(name, NO_EFFECT)) for name in names) for row in rows})
+
+    def texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(value_label(row.get(name, NO_EFFECT)) for name in names)
+
+    return len({*map(texts, rows)})
 
 
 def fewest(rows: Sequence[Mapping[str, Any]], names: list[str], dispensable: Iterable[str]) -> list[str]:
@@ -133,13 +139,13 @@ def value_of(record: Record, name: str, exports: Exports) -> Any:
 
 
 def _plain(record: Record, name: str) -> Any:
-    own = {"task": record.task, "seed": record.seed, "run": record.run_id, "weights": record.weights_id}
-    own |= {"dataset": record.dataset.get("name"), "backbone": record.backbone.get("name")}
-    own |= {"device_type": record.environment.get("device_type")}
-    if name in own:
-        return own[name]
+    facts = {"task": record.task, "seed": record.seed, "run": record.run_id, "weights": record.weights_id}
+    facts |= {"dataset": record.dataset.get("name"), "backbone": record.backbone.get("name")}
+    facts |= {"device_type": record.environment.get("device_type")}
+    if name in facts:
+        return facts[name]
     # The backbone as resolved, not as the command line named it.
-    if name in PARTS or name not in record.options:
+    if name in BACKBONE_OPTIONS or name not in record.options:
         value = record.backbone.get(name)
         if name in (record.backbone.get("files") or {}):
             return protocol.backbone_of(record)[name]

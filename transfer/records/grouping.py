@@ -7,11 +7,11 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
+from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import count
-from transfer.core.grouped import grouped_by
+from transfer.core.grouped import grouped_by, values_by_key
 from transfer.records import protocol
 from transfer.records.fields import (
     NAMED_BY_VALUE,
@@ -24,12 +24,12 @@ from transfer.records.fields import (
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
-_SET = {*protocol.PARTS} - {"weights", "load", "pos_embed_interp"}
+_SET = {*BACKBONE_OPTIONS} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
-UNTRAINED = "none (random weights)"
+NO_PRETRAINING = "none (random weights)"
 """The pretraining of randomly initialized backbones."""
 
 
@@ -83,8 +83,7 @@ def grouped(records: Sequence[Record], exports: protocol.Exports, without: Colle
     """
     groups, distinguishing = [], machines_of_tasks(records)
     keys = zip(protocol.configurations(records, exports, without), records, strict=True)
-    for of_configuration in grouped_by(keys, itemgetter(0)).values():
-        members = [record for _, record in of_configuration]
+    for members in values_by_key(keys).values():
         chain = protocol.lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
@@ -92,8 +91,8 @@ def grouped(records: Sequence[Record], exports: protocol.Exports, without: Colle
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
-    for of_task in grouped_by(groups, lambda group: group.first.task).values():
-        _tell_protocols_apart(of_task, without)
+    for same_task in grouped_by(groups, lambda group: group.first.task).values():
+        _tell_protocols_apart(same_task, without)
     return groups
 
 
@@ -143,11 +142,11 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
 
 def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     """Return, for each task, the labels of `machines` that are not the same for all of its runs."""
-    found = {}
+    differing_labels = {}
     for task, runs in grouped_by(records, lambda record: record.task).items():
-        marks = [{*machines([run], in_protocol=True)} for run in runs]
-        found[task] = set().union(*marks) - marks[0].intersection(*marks)
-    return found
+        labels = [{*machines([run], in_protocol=True)} for run in runs]
+        differing_labels[task] = set().union(*labels) - labels[0].intersection(*labels)
+    return differing_labels
 
 
 def dataset_label(records: Sequence[Record], exports: protocol.Exports, made_on: Iterable[str] = ()) -> str:
@@ -159,12 +158,13 @@ def dataset_label(records: Sequence[Record], exports: protocol.Exports, made_on:
         made_on: the labels of `machines` that distinguish them from other runs.
     """
     first = records[0]
-    labels = [*marks(records, exports), *made_on]
-    labels += [f"subset {first.subset}"] * (first.subset is not None)
-    version, skipped = first.dataset.get("version"), first.dataset.get("skipped")
-    labels += [f"version {version}"] * bool(version) + [f"{skipped} unreadable"] * bool(skipped)
-    trained_on = first.details.get("trained_on")
-    labels += [f"trained on {trained_on}"] * bool(trained_on)
+    facts = {
+        "subset {}": first.subset,
+        "version {}": first.dataset.get("version"),
+        "{} unreadable": first.dataset.get("skipped"),
+        "trained on {}": first.details.get("trained_on"),
+    }
+    labels = [*marks(records, exports), *made_on, *(text.format(fact) for text, fact in facts.items() if fact)]
     return str(first.dataset.get("name")) + (f" ({', '.join(labels)})" if labels else "")
 
 
@@ -175,12 +175,16 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
     parents = [parent for record in records for parent in protocol.lineage(record, exports)]
-    own = {mark for record in records for mark in record.marks}
+    of_runs = {mark for record in records for mark in record.marks}
     before = dict.fromkeys(mark for parent in parents for mark in parent.marks)
     before |= dict.fromkeys(mark for record in (*records, *parents) for mark in record.origin_marks)
-    labels = [mark if mark in own else f"pretraining {mark}" for mark in ("smoke", "dirty") if mark in {*own, *before}]
-    labels += ["weights modified"] * ("modified" in before)
-    labels += [OF_PRETRAINING] * (nearness_to_pretraining(records, exports) == 1)
+    labels = [
+        mark if mark in of_runs else f"pretraining {mark}" for mark in ("smoke", "dirty") if mark in {*of_runs, *before}
+    ]
+    if "modified" in before:
+        labels.append("weights modified")
+    if nearness_to_pretraining(records, exports) == 1:
+        labels.append(OF_PRETRAINING)
     if any(record.details.get("resumed") for record in records):
         labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
     return labels + [f"pretraining {mark}" for mark in before if mark.startswith("subset")]
@@ -203,7 +207,7 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
 def origin_label(record: Record, chain: Sequence[Record]) -> str:
     """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
     if not chain and record.weights_id == "random":
-        return "" if record.task.startswith("pretrain-") else UNTRAINED
+        return "" if record.task.startswith("pretrain-") else NO_PRETRAINING
     if not chain:
         return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
     trainings = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
@@ -230,12 +234,16 @@ def differing_parts(
     contents = [(group.first.task, protocol.backbone_of(group.first)) for group in groups]
     hidden = {"name", "drop_path", *without}
     hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
-    told = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
-    for of_task in grouped_by(contents, itemgetter(0)).values():
-        told |= differing(content for _, content in of_task).keys()
-    names = [name for name in protocol.backbone_of(groups[0].first) if name in told - hidden]
-    values = {name: shown_values([_value(group.first, name) for group in groups]) for name in names}
-    return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
+    shown = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
+    for same_task in values_by_key(contents).values():
+        shown |= differing(same_task).keys()
+    names = [name for name in protocol.backbone_of(groups[0].first) if name in shown - hidden]
+    rows = [dict[str, Any]() for _ in groups]
+    for name in names:
+        values = shown_values([_value(group.first, name) for group in groups])
+        for row, value in zip(rows, values, strict=True):
+            row[name] = value
+    return rows
 
 
 def _value(record: Record, name: str) -> Any:
@@ -250,12 +258,12 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
     If all rows start from the same pretrained weights, they get no label.
     """
     chains = [(group, chain) for group in groups if (chain := protocol.lineage(group.first, exports))]
-    for namesakes in grouped_by(chains, lambda one: one[0].pretraining).values():
+    for namesakes in grouped_by(chains, lambda pair: pair[0].pretraining).values():
         contents = [_trainings(chain, protocol.in_pretraining(without, {})) for _, chain in namesakes]
         names = differing(contents)
         for (group, _), content in zip(namesakes, contents, strict=True) if names else ():
             group.pretraining += f", {content_label(content, names)}"
-    if not chains and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:
+    if not chains and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
         for group in groups:
             group.pretraining = ""
 

@@ -39,7 +39,7 @@ def arrays_in(path: Path) -> Outcomes:
             return dict(file)
     except FileNotFoundError:
         raise UnusableOutcomes(
-            "missing, and there are scores; copy the whole folder of the run, or run it again"
+            "missing, although there are scores; copy the complete folder of the run, or run it again"
         ) from None
     except Exception as error:  # what a damaged archive raises has no common type
         raise UnusableOutcomes(f"not readable ({type(error).__name__}: {error}), so it cannot be scored") from None
@@ -60,20 +60,20 @@ def read(path: Path) -> Outcomes:
 def check_clusters(outcomes: Outcomes) -> None:
     """Raise UnusableOutcomes if all samples are of one cluster: the file is valid, but an interval needs two."""
     if len(np.unique(outcomes["cluster"])) < 2:
-        raise UnusableOutcomes("all samples are of one cluster, and two are the fewest that say how a score varies")
+        raise UnusableOutcomes("all samples are of one cluster; an interval needs two")
 
 
-def check(record: Record, outcomes: Outcomes) -> None:
+def check_outcomes(record: Record, outcomes: Outcomes) -> None:
     """Check every score of a record that outcomes give. Raises UnusableOutcomes."""
     for name in record.scores:
-        values_of(record, name, outcomes)
+        sample_values(record, name, outcomes)
     with scoring():
         aggregated = known_task(record.task).aggregated(list(record.scores), outcomes)
     for name, score in aggregated.items():
         check_score(record, name, score)
 
 
-def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+def sample_values(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
     """Return `per_sample`, whose mean is the record's score of this name; None if the outcomes do not give it.
 
     Raises:

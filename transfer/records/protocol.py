@@ -11,10 +11,10 @@ from typing import Any
 from backbones.archs import ARCHS, plain_vits
 from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
-from transfer.cli.options import BackboneOptions, PretrainRunOptions
+from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions
 from transfer.core.errors import UserError
 from transfer.core.options import Execution, Needs, idle_options, noted
-from transfer.core.user_code import is_in_file, is_user_part
+from transfer.core.user_code import USER_PARTS, is_in_file, is_user_part
 from transfer.engine.options import RESOLVED, FitOptions
 from transfer.records.record import Record, digest_of
 from transfer.task import Task, load_task
@@ -29,9 +29,7 @@ OF_DATA = "dataset_"
 """Prefix of the fields that describe the contents of a dataset."""
 # The value of each field of the backbone while it does not act.
 _IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
-PARTS = tuple(item.name for item in fields(BackboneOptions))
-"""The options that say which backbone is meant."""
-HEADS = {"linear": False, "segment": True}
+HEAD_TASKS = {"linear": False, "segment": True}
 """Tasks that train a head on a frozen backbone; whether it has a batch norm."""
 
 
@@ -91,7 +89,7 @@ def not_of_task(task: str) -> frozenset[str]:
 
 def _left_out(task: str) -> frozenset[str]:
     """Return the options that change no score, or that other entries of a record describe."""
-    return not_of_task(task).union(RESOLVED, PARTS)
+    return not_of_task(task).union(RESOLVED, BACKBONE_OPTIONS)
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -102,8 +100,8 @@ def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
     needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
-    found = {*idle_options(needs, _without({**_without(record.options, PARTS), **fields}, without))}
-    return found if _synchronises(record, without) else found | {"sync_bn"}
+    ineffective = {*idle_options(needs, _without({**_without(record.options, BACKBONE_OPTIONS), **fields}, without))}
+    return ineffective if _synchronises(record, without) else ineffective | {"sync_bn"}
 
 
 def _world(record: Record) -> int | None:
@@ -138,16 +136,16 @@ def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
         return []
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
     own_norm = options.get("sync_bn") is False and task != "detect"
-    found = {
+    computations = {
         "batch norm": own_norm and _trains_batch_norm(task, backbone),
         "mixing": mixes,
         "the mixing of tokens": options.get("dense_weight"),
         "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
         "regions and their number": task == "detect",
-        "the draws of its model": backbone and task not in HEADS and not _is_known(backbone),
+        "the draws of its model": backbone and task not in HEAD_TASKS and not _is_known(backbone),
         "what the record does not say": "sync_bn" not in options,
     }
-    return [computation for computation, holds in found.items() if holds]
+    return [computation for computation, holds in computations.items() if holds]
 
 
 def _synchronises(record: Record, without: Collection[str]) -> bool:
@@ -165,12 +163,12 @@ def _synchronises(record: Record, without: Collection[str]) -> bool:
 def _is_known(backbone: Mapping[str, Any]) -> bool:
     """Return whether it is known what a backbone computes and draws: not of users' parts and most timm models."""
     arch = str(backbone.get("arch") or "")
-    users = any(is_user_part(str(backbone.get(name) or "")) for name in ("arch", "stem", "attention", "ffn"))
+    users = any(is_user_part(str(backbone.get(name) or "")) for name in USER_PARTS)
     return not users and (arch in ARCHS or arch.split(".")[0] in plain_vits())
 
 
 def _trains_batch_norm(task: str, backbone: Mapping[str, Any]) -> bool:
-    return HEADS.get(task, _has_batch_norm(backbone) is not False)
+    return HEAD_TASKS.get(task, _has_batch_norm(backbone) is not False)
 
 
 def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
@@ -194,10 +192,10 @@ def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
     left_out = _left_out(record.task).union(idle(record, without))
     options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
-    kept = _without(record.run_key_content.get("options", record.options), left_out)
+    acting = _without(record.run_key_content.get("options", record.options), left_out)
     for name, value in content.items():
-        kept[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
-    return kept
+        acting[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
+    return acting
 
 
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
@@ -223,7 +221,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
     values = dict(record.backbone)
-    values |= {name: _IDLE[name] for name in idle(record, without) if name in _IDLE and name in values}
+    values |= {name: _IDLE[name] for name in idle(record, without) & _IDLE.keys() & values.keys()}
     return named_by_content(values)
 
 

@@ -179,11 +179,11 @@ class Record:
         The hours in which other runs extracted features that this run read from a store are included; nan where hours
         are not recorded.
         """
-        own, found = self.cost.get("device_hours"), self.cost.get("found_hours", 0.0)
-        if own is None or found is None:
+        device_hours, of_features = self.cost.get("device_hours"), self.cost.get("found_hours", 0.0)
+        if device_hours is None or of_features is None:
             return math.nan
         cores = (self.environment.get("threads") or 1) + (self.environment.get("workers") or 0)
-        return float(own) * (1 if self.kind_of_hours == "GPU" else cores) + float(found)
+        return float(device_hours) * (1 if self.kind_of_hours == "GPU" else cores) + float(of_features)
 
     @property
     def kind_of_hours(self) -> str:

@@ -11,14 +11,14 @@ from transfer.records.fields import is_baseline, value_label
 from transfer.records.grouping import Group, grouped
 from transfer.records.protocol import pretraining
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
-class RunSet:
+class StoredRuns:
     """Some finished runs among all loaded runs.
 
     Attributes:
@@ -26,11 +26,11 @@ class RunSet:
         known: all loaded runs, in which the training runs of weights are looked up.
     """
 
-    runs: tuple[Run, ...] = ()
-    known: tuple[Run, ...] = ()
+    runs: tuple[StoredRun, ...] = ()
+    known: tuple[StoredRun, ...] = ()
 
     @classmethod
-    def of(cls, runs: Iterable[Run], known: Iterable[Run] | None = None) -> Self:
+    def of(cls, runs: Iterable[StoredRun], known: Iterable[StoredRun] | None = None) -> Self:
         """Return a set of runs; `known` is by default the runs themselves."""
         runs = tuple(runs)
         return cls(runs, runs if known is None else tuple(known))
@@ -39,11 +39,11 @@ class RunSet:
         """Return the number of runs."""
         return len(self.runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[StoredRun]:
         """Iterate over the runs in order."""
         return iter(self.runs)
 
-    def __getitem__(self, index: int) -> Run:
+    def __getitem__(self, index: int) -> StoredRun:
         """Return the run at an index from 0."""
         return self.runs[index]
 
@@ -67,7 +67,7 @@ class RunSet:
         """The tasks of the runs, in order of appearance."""
         return list(dict.fromkeys(record.task for record in self.records))
 
-    def select(self, runs: Iterable[Run]) -> Self:
+    def select(self, runs: Iterable[StoredRun]) -> Self:
         """Return a set of some of the runs, with the same loaded runs."""
         selected = type(self)(tuple(runs), self.known)
         selected.__dict__["evidence"] = self.evidence  # depends only on the loaded runs, so it is computed once
@@ -84,7 +84,7 @@ class RunSet:
         return part
 
     @cached_property
-    def by_id(self) -> dict[str, Run]:
+    def by_id(self) -> dict[str, StoredRun]:
         """The runs by their ids."""
         return {run.record.run_id: run for run in self.runs}
 
@@ -107,7 +107,7 @@ class RunSet:
 _SAME = ("run_id", "task", "weights_id", "seed", "smoke", "subset", "dirty", "config_digest")
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 _TEXTS = ("run_id", "task", "dataset", "backbone", "arch", "stem", "attention", "weights_id", "pretraining")
-COLUMNS = {
+FRAME_COLUMNS = {
     **dict.fromkeys((*_TEXTS, "pretraining_dataset", "pretraining_recipe"), "string"),
     **{"pretraining_epochs": "float64", "pretraining_seed": "Int64", "recipe": "string", "epochs": "float64"},
     **{"seed": "int64", "metric": "string"},
@@ -127,18 +127,18 @@ per multiply-add, `device_hours` are summed over devices.
 """
 
 
-def frame_of_runs(runs: RunSet) -> "pd.DataFrame":
+def frame_of_runs(runs: StoredRuns) -> "pd.DataFrame":
     """Return a row per run and score; without runs the columns alone."""
     import pandas as pd
 
     rows = [row for run in runs for row in _rows(run, pretraining(run.record, runs.exports))]
-    frame = pd.DataFrame({name: [row[name] for row in rows] for name in COLUMNS})
+    frame = pd.DataFrame({name: [row[name] for row in rows] for name in FRAME_COLUMNS})
     # of whatever form; pandas would want that of the first row in all
     frame["started"] = pd.to_datetime([(at := row["started"]) and datetime.fromisoformat(at) for row in rows], utc=True)
-    return frame.astype(COLUMNS)
+    return frame.astype(FRAME_COLUMNS)
 
 
-def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
+def _rows(run: StoredRun, parent: Record | None) -> Iterator[dict[str, Any]]:
     record = run.record
     parts = {name: record.backbone.get(name) for name in ("arch", "stem", "attention")}
     facts = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from transfer.core import files
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.core.exports import EXPORT, why_no_weights
+from transfer.core.exports import EXPORT, why_not_exported
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
@@ -27,7 +27,7 @@ TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A finished run, whose `folder` holds `record.json`, `outcomes.npz` and its other files."""
 
     folder: Path
@@ -38,31 +38,35 @@ def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the sha256 (hex) and size (bytes) of each file of a run and its export by its name, sorted."""
     paths = [path for path in folder.iterdir() if path.name not in NOT_LISTED]
     paths += (folder / EXPORT).iterdir() if (folder / EXPORT).is_dir() else ()
-    kept = (path for path in paths if path.is_file() and not path.name.startswith((".", _EVENTS)))
+    final = (path for path in paths if not path.name.startswith((".", _EVENTS)))
     return {
         path.relative_to(folder).as_posix(): {"sha256": files.file_sha256(path), "size": path.stat().st_size}
-        for path in sorted(kept)
+        for path in sorted(final)
+        if path.is_file()
     }
 
 
-def without_weights(run: Run) -> str:
+def without_weights(run: StoredRun) -> str:
     """Say that a run has no weights, and why."""
     failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
-    why = failed or why_no_weights(run.record.options)
+    why = failed or why_not_exported(run.record.options)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 
-def missing_files(run: Run) -> list[str]:
+def missing_files(run: StoredRun) -> list[str]:
     """Return the files that a run wrote and that are not there."""
     return [name for name in run.record.files if not (run.folder / name).exists()]
 
 
-def damaged_files(run: Run) -> list[str]:
+def damaged_files(run: StoredRun) -> list[str]:
     """Return the files that have another size than the run wrote, and those that its export lacks."""
-    missing, exported = missing_files(run), (run.folder / EXPORT).exists()
-    lacking = [name for name in missing if name.startswith(f"{EXPORT}/") and exported]
-    there = [name for name in run.record.files if name not in missing]
-    return lacking + [name for name in there if (run.folder / name).stat().st_size != run.record.files[name]["size"]]
+    missing, damaged = missing_files(run), list[str]()
+    if (run.folder / EXPORT).exists():
+        damaged += [name for name in missing if name.startswith(f"{EXPORT}/")]
+    for name, recorded in run.record.files.items():
+        if name not in missing and (run.folder / name).stat().st_size != recorded["size"]:
+            damaged.append(name)
+    return damaged
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Store:
         early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
         if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
-        if damaged := damaged_files(Run(path.parent, record)):
+        if damaged := damaged_files(StoredRun(path.parent, record)):
             raise UserError(
                 f"{path.parent}: {shortened(damaged)}: not of the size that the run wrote; put the file back, or "
                 "delete the folder to run it again"
@@ -147,32 +151,32 @@ class Store:
             (folder / name).unlink(missing_ok=True)
         return complete
 
-    def runs(self) -> tuple[list[Run], list[str]]:
+    def runs(self) -> tuple[list[StoredRun], list[str]]:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
         runs, problems = [], []
         for folder in self.folders():
             try:
                 if has_record(folder):
-                    runs.append(Run(folder, Record.read(folder / RECORD)))
+                    runs.append(StoredRun(folder, Record.read(folder / RECORD)))
             except UserError as error:
                 problems.append(str(error))
-        kept, disputes = merged(runs)
-        return kept, problems + disputes
+        distinct_runs, disputes = merged(runs)
+        return distinct_runs, problems + disputes
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
-        return [found for folder in self.folders() if (found := unfinished_in(folder)) is not None]
+        return [*filter(None, map(unfinished_in, self.folders()))]
 
     def folders(self) -> list[Path]:
         """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
         try:
             with os.scandir(self.root) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+                folders = [entry.name for entry in entries if entry.is_dir()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise UserError(f"{self.root}: cannot be read ({error.strerror}); it should be a folder of runs") from None
-        return [self.root / name for name in names]
+        return [self.root / name for name in sorted(folders) if not name.startswith(".")]
 
 
 def has_record(folder: Path) -> bool:
@@ -186,7 +190,7 @@ def has_record(folder: Path) -> bool:
     return True
 
 
-def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+def merged(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
     """Return one run for each run key, and a message for each further copy with another result.
 
     A run of committed code takes precedence over one of modified code, which nobody has any more; then the run that
@@ -194,20 +198,20 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     copy.
     """
 
-    def precedence(run: Run) -> tuple[bool, str, bool]:
+    def precedence(run: StoredRun) -> tuple[bool, str, bool]:
         return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
-    kept, disputes = [], []
+    taken, disputes = [], []
     for copies in grouped_by(runs, lambda run: run.record.run_key).values():
         first, *others = sorted(copies, key=precedence)
-        kept.append(first)
+        taken.append(first)
         disputes += [
             f"{difference_text(first, run)}; the first is taken; `python -m transfer.verify` tells whether one was "
             "changed; delete the wrong one"
             for run in others
             if not same_result(first.record, run.record)
         ]
-    return kept, disputes
+    return taken, disputes
 
 
 def same_result(first: Record, second: Record) -> bool:
@@ -218,7 +222,7 @@ def same_result(first: Record, second: Record) -> bool:
     return first.status == second.status and all(first.scores[name] == second.scores[name] for name in shared)
 
 
-def difference_text(first: Run, second: Run) -> str:
+def difference_text(first: StoredRun, second: StoredRun) -> str:
     """Return a sentence that names two records of one run key and their different results."""
     ours, theirs = ({"outcome": run.record.status, **run.record.scores} for run in (first, second))
     differing = [
@@ -265,23 +269,27 @@ def store_in(folder: Path) -> Store:
     return Store(folder / "runs" if os.path.isdir(folder / "runs") else folder)  # noqa: PTH112 (False where forbidden)
 
 
-def runs_in(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def runs_in(folders: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     """Return the finished runs in folders of runs, of sweeps or of single runs, and messages on unreadable records.
 
     Raises:
         MissingInput: a folder does not exist.
     """
-    finished, problems = list[Run](), list[str]()
+    finished, problems = list[StoredRun](), list[str]()
     for folder in folders:
         if not folder.is_dir():
             raise MissingInput(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
-        single = has_record(folder)
-        runs, wrong = store_in(folder.resolve().parent if single else folder).runs()
-        finished += [run for run in runs if not single or run.folder == folder.resolve()]
-        left = unfinished_in(folder)
-        problems += [] if single else [*wrong, str(left)] if left else wrong
-    kept, disputes = merged(finished)
-    return kept, problems + disputes
+        if has_record(folder):
+            beside, _ = store_in(folder.resolve().parent).runs()
+            finished += [run for run in beside if run.folder == folder.resolve()]
+            continue
+        runs, unreadable = store_in(folder).runs()
+        finished += runs
+        problems += unreadable
+        if left := unfinished_in(folder):
+            problems.append(str(left))
+    runs, disputes = merged(finished)
+    return runs, problems + disputes
 
 
 @dataclass(frozen=True)

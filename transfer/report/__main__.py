@@ -13,11 +13,11 @@ from transfer.cli.layers import names_of_flags
 from transfer.core.errors import UsageError, UserError, count, did_you_mean, print_safe
 from transfer.core.files import check_writable, write_atomic
 from transfer.report import options as kinds
-from transfer.report.options import COMMANDS
+from transfer.report.options import COMMAND_OPTIONS
 
 if TYPE_CHECKING:
-    from transfer.records.run_set import RunSet
-    from transfer.records.store import Run
+    from transfer.records.run_set import StoredRuns
+    from transfer.records.store import StoredRun
     from transfer.report.sections import ReportRequest
 
 USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
@@ -35,12 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     return exit_on_user_error(_main, argv)
 
 
-def command(argv: list[str]) -> tuple[str, list[str]]:
+def named_command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the name of the command that the arguments name, or stand for, and its arguments."""
-    if argv and argv[0] in COMMANDS:
+    if argv and argv[0] in COMMAND_OPTIONS:
         return argv[0], argv[1:]
     first = next(iter(argv), "-")
-    if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMANDS)):
+    if first[0] != "-" and not Path(first).exists() and (near := did_you_mean(first, COMMAND_OPTIONS)):
         raise UsageError(f"unknown command {first!r}{near}")
     if any(word in ("html", "--format=html") or word.endswith(".html") for word in argv):
         return "page", argv
@@ -49,15 +49,16 @@ def command(argv: list[str]) -> tuple[str, list[str]]:
 
 def _main(argv: list[str]) -> int:
     if argv[:1] in (["-h"], ["--help"]):
-        lines = (f"  {name:10} {first_sentence(kind.__doc__ or '')}" for name, kind in COMMANDS.items())
+        lines = (f"  {name:10} {first_sentence(kind.__doc__ or '')}" for name, kind in COMMAND_OPTIONS.items())
         print_safe(USAGE.format(commands="\n".join(lines)))
         return 0
-    name, argv = command(argv)
+    name, argv = named_command(argv)
     for flag in names_of_flags(argv):
-        having = [one for one, kind in COMMANDS.items() if flag in {item.name for item in fields(kind)}]
+        having = [owner for owner, kind in COMMAND_OPTIONS.items() if flag in {item.name for item in fields(kind)}]
         if having and name not in having:
-            raise UsageError(f"--{flag.replace('_', '-')} is of `report {'`, `'.join(having)}`, not of `report {name}`")
-    options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
+            option = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{option} is not an option of `report {name}`; use `report {'`, `report '.join(having)}`")
+    options = read_options(COMMAND_OPTIONS[name], argv, f"python -m transfer.report {name}")
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
     print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
@@ -70,9 +71,9 @@ def _main(argv: list[str]) -> int:
 
         print_safe(f"{options.output}: {count(len(bundle(shown, options.output, every=options.every)), 'run')}")
         return 0
-    from transfer.records.run_set import RunSet
+    from transfer.records.run_set import StoredRuns
 
-    runs = RunSet.of(shown, known)
+    runs = StoredRuns.of(shown, known)
     if isinstance(options, kinds.ClaimsOptions):
         return _claims(options, runs)
     request = _request(options, runs)
@@ -84,7 +85,7 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _read(folders: "Sequence[Path]") -> "list[Run]":
+def _read(folders: "Sequence[Path]") -> "list[StoredRun]":
     """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs."""
     from transfer.records.store import runs_in, store_in
 
@@ -94,20 +95,22 @@ def _read(folders: "Sequence[Path]") -> "list[Run]":
     return runs
 
 
-def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
+def _shown(known: "Sequence[StoredRun]", options: kinds.RunsOptions) -> "list[StoredRun]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = list(known)
     for flag, made_with in (("smoke", "--smoke"), ("dirty", "changed files")):
-        kept = [run for run in shown if getattr(options, flag) or not getattr(run.record, flag)]
-        if excluded := len(shown) - len(kept):
+        if getattr(options, flag):
+            continue
+        remaining = [run for run in shown if not getattr(run.record, flag)]
+        if excluded := len(shown) - len(remaining):
             print_safe(f"{count(excluded, 'run')} of {made_with} excluded; --{flag} shows them", file=sys.stderr)
-        shown = kept
+        shown = remaining
     if not shown and not isinstance(options, kinds.PaperOptions | kinds.ClaimsOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return shown
 
 
-def _request(options: Any, runs: "RunSet") -> "ReportRequest":
+def _request(options: Any, runs: "StoredRuns") -> "ReportRequest":
     """Return what the options of a command ask for."""
     from transfer.comparison.selection import which_two
     from transfer.report.sections import ReportRequest
@@ -133,14 +136,14 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
     return request
 
 
-def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
+def _claims(options: kinds.ClaimsOptions, runs: "StoredRuns") -> int:
     from transfer.experiments.claims import read_claims
     from transfer.report.claims.document import claim_sections, write_document
-    from transfer.report.claims.evaluate import evaluate
+    from transfer.report.claims.evaluate import evaluate_claim
     from transfer.report.formats import content
 
     read = read_claims(options.claims)
-    results = [evaluate(claim, runs) for claim in read.claims]
+    results = [evaluate_claim(claim, runs) for claim in read.claims]
     if options.document:
         files = write_document(options.document, read, results, runs)
         print_safe(f"{options.document}: {len(files)} files", file=sys.stderr)
@@ -149,18 +152,18 @@ def _claims(options: kinds.ClaimsOptions, runs: "RunSet") -> int:
     return 0
 
 
-def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
+def _write_figures(runs: "StoredRuns", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
     from transfer.report.figures.svg import write_figures
     from transfer.report.sections import sections
 
     files = write_figures(
-        lambda: [(one.file_name, one.plot) for one in sections(runs, request) if one.plot], options.output
+        lambda: [(part.file_name, part.plot) for part in sections(runs, request) if part.plot], options.output
     )
     print_safe(f"{options.output}: {len(files)} files")
     return 0
 
 
-def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
+def _render(runs: "StoredRuns", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
     from transfer.records.run_set import frame_of_runs
     from transfer.report import formats
     from transfer.report.sections import sections
@@ -189,15 +192,13 @@ def _import(options: kinds.ImportOptions) -> int:
     return 1 if result.conflicts else 0
 
 
-def _card(options: kinds.CardOptions, known: "Sequence[Run]") -> int:
-    from transfer.comparison.selection import has_value
+def _card(options: kinds.CardOptions, known: "Sequence[StoredRun]") -> int:
+    from transfer.comparison.selection import is_named
     from transfer.report.card import model_card
 
-    name = options.run
-    named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", name, {}))
-    run = next(named, None)
+    run = next((run for run in known if is_named(run, options.run)), None)
     if run is None:
-        raise UserError(f"--run: {name!r} not found in {', '.join(map(str, options.runs))}; use a run id")
+        raise UserError(f"--run: {options.run!r} not found in {', '.join(map(str, options.runs))}; use a run id")
     _print(model_card(run, known).encode(), options.output)
     return 0
 

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.tables.text import without_tags
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.verify.bundle import without_paths
@@ -27,14 +28,14 @@ _RECIPE = (
 _COST = ("params", "train_seconds", "device_hours", "peak_mib", "images_per_second")
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
-    "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
+    "smoke": "bundled synthetic data and a few seconds of training (`--smoke`)",
     "dirty": "source code that was changed after its commit",
     "modified": "weights that were changed after their export",
 }
 Rows = list[tuple[object, ...]]
 
 
-def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
+def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
     """Return a model card in Markdown, with the front matter that the hub reads.
 
     Args:
@@ -43,12 +44,12 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     """
     others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
     weights = run.record.export or run.record.weights_id
-    trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
+    trainings = ([run.record] if run.record.export else []) + lineage(run.record, by_export(others))
     record, *pretrainings = map(without_paths, (run.record, *trainings))
     scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
-    scored.sort(key=lambda each: (each.task, each.dataset["name"], each.seed))
-    groups = grouped_by(scored, lambda each: (each.config_digest, processes(each)))
-    names = dict.fromkeys(str(each.dataset["name"]) for each in (record, *pretrainings))
+    scored.sort(key=lambda other: (other.task, other.dataset["name"], other.seed))
+    groups = grouped_by(scored, lambda other: (other.config_digest, processes(other)))
+    datasets = dict.fromkeys(str(training.dataset["name"]) for training in (record, *pretrainings))
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
     name = weights if released else "FOLDER"
     flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
@@ -58,16 +59,21 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
         cell=_cell,
         record=record,
         weights=weights,
-        marks=list(dict.fromkeys(mark for each in (record, *pretrainings) for mark in _marks(each))),
+        marks=list(dict.fromkeys(chain.from_iterable(map(_marks, (record, *pretrainings))))),
         model=_model(record, weights),
-        pretrainings=[_pretraining(each) for each in pretrainings],
-        scores=[row for group in groups.values() for row in _scores(group)],
-        licences=[(_in_code(of), of in dataset_names() and resolve_dataset(of).license) for of in names],
+        pretrainings=list(map(_pretraining, pretrainings)),
+        scores=list(chain.from_iterable(map(_scores, groups.values()))),
+        licences=[(_in_code(name), _licence(name)) for name in datasets],
         can_load=".py:" not in arch and not (released and arch in ARCHS),
         is_ours=arch in ARCHS,
         source=json.dumps(_in_code(weights.removeprefix("timm:") if released else "local-dir:FOLDER")),
         flags=_in_code(flags),
     )
+
+
+def _licence(dataset: str) -> str:
+    """Return the licence of a dataset of the suite; empty for any other."""
+    return resolve_dataset(dataset).license if dataset in dataset_names() else ""
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:
@@ -82,7 +88,7 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
 def _marks(record: Record) -> list[str]:
     """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
     marks = [_MARKS.get(mark, mark) for mark in (*record.marks, *record.origin_marks)]
-    return marks + ["a failed training run"] * record.training_failed
+    return [*marks, "a failed training run"] if record.training_failed else marks
 
 
 def _model(record: Record, weights: str) -> Rows:
@@ -114,7 +120,7 @@ def _scores(group: list[Record]) -> Rows:
     for name in trained[0].scores if trained else ():
         if all(name in record.scores for record in trained):
             mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
-            percent = f"{mean:.2f}" + f" ± {deviation:.2f}" * (len(trained) > 1)
+            percent = f"{mean:.2f} ± {deviation:.2f}" if len(trained) > 1 else f"{mean:.2f}"
             rows.append((first.task, data, name, percent, [record.seed for record in group], ended))
     return rows
 

@@ -4,11 +4,12 @@ Imports pandas only to make such a file.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import csv_text
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.page.html import Section, page
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
 from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, notes_of_row, terminal, without_tags
@@ -22,7 +23,7 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 """The type of a column, by that of its values; any other is of texts."""
 
 
-def content(parts: Sequence[Section], form: str, title: str, runs: RunSet, *, ids: bool = False) -> bytes:
+def content(parts: Sequence[Section], form: str, title: str, runs: StoredRuns, *, ids: bool = False) -> bytes:
     """Return a report in any of its formats; `title` is that of a page, which has the records of `runs`."""
     if form in DATA:
         return file_content(data_frame(parts), form)
@@ -46,15 +47,23 @@ def as_text(parts: Sequence[Section], form: str, *, ids: bool = False) -> str:
             continue
         tables = [] if part.table is None else [part.table.without(*(() if ids else RUN_COLUMNS))]
         if form == "latex":
-            comments = [f"% {visible(line)}" for line in (part.title, *part.paragraphs)]
-            texts.append("\n".join([comments[0], *map(latex, tables), *comments[1:]]))
+            title, *comments = [f"% {visible(line)}" for line in (part.title, *part.paragraphs)]
+            texts.append("\n".join([title, *map(latex, tables), *comments]))
         elif form == "markdown":
             texts += [f"## {without_tags(part.title)}", *map(markdown, tables), *map(without_tags, part.paragraphs)]
         else:
-            lines = (broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")) for line in part.paragraphs)
-            told = "\n\n".join(map("\n".join, lines)).replace("\n\n- ", "\n- ")
-            texts += [visible(f"## {part.title}"), *map(terminal, tables), *filter(None, [told])]
+            texts += [visible(f"## {part.title}"), *map(terminal, tables)]
+            texts += [_wrapped(part.paragraphs)] if part.paragraphs else []
     return "\n\n".join(texts)
+
+
+def _wrapped(paragraphs: Sequence[str]) -> str:
+    """Return paragraphs for a terminal: an empty line before each but items of a list, which begin with "- "."""
+    texts = []
+    for paragraph in paragraphs:
+        indent = "  " if paragraph.startswith("- ") else ""
+        texts.append("\n".join(broken_lines(visible(paragraph), WIDTH, indent)))
+    return "\n\n".join(texts).replace("\n\n- ", "\n- ")
 
 
 def data_frame(parts: Sequence[Section]) -> "pd.DataFrame":
@@ -71,7 +80,7 @@ def data_frame(parts: Sequence[Section]) -> "pd.DataFrame":
             cells = {name: plain_value(name, value) for name, value in row.items()}
             notes = "; ".join([*notes_of_row(table, place), *part.paragraphs])
             rows.append({"table": part.title, **cells, "notes": notes})
-    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "notes"]
+    names = [name for name in dict.fromkeys(chain.from_iterable(rows)) if name != "notes"]
     frame = pd.DataFrame(rows, columns=[*names, "notes"], dtype=object)
     kinds = {name: pd.api.types.infer_dtype(frame[name], skipna=True) for name in frame}
     return frame.astype({name: _TYPES.get(kind, "string") for name, kind in kinds.items()})

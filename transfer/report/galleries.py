@@ -7,15 +7,13 @@ import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError, shortened
-from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
+from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.records import per_sample
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.page.html import Exhibit, Section
 from transfer.report.summary.sentences import row_name, versus
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table
@@ -34,7 +32,7 @@ NOTES = {
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
-def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
+def galleries(run: StoredRun, *, pictures: bool) -> list[Exhibit]:
     """Return ranked lists of a ReID run, of evenly spaced queries.
 
     Args:
@@ -47,10 +45,10 @@ def galleries(run: Run, *, pictures: bool) -> list[Exhibit]:
     rows = list(range(len(lists.query)))
     drawn = [row for row in rows if (run.folder / PICTURES / picture_name(row)).is_file()] if pictures else []
     shown = drawn or rows
-    return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly(len(shown), QUERIES)]
+    return [_gallery(run, lists, shown[place], bool(drawn)) for place in evenly_spaced(len(shown), QUERIES)]
 
 
-def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
+def _gallery(run: StoredRun, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
     """Return a query and the first images of its ranked list."""
 
     def named(kind: str, place: int) -> str:
@@ -59,16 +57,16 @@ def _gallery(run: Run, lists: RankedLists, row: int, drawn: bool) -> Exhibit:
         return f"{names[place]} (identity {identities[place]}{camera})"
 
     ranks = enumerate(zip(lists.places[row], lists.right[row], lists.distances[row]), 1)
-    found = [
+    ranked = [
         (f"{rank}: {named('gallery', place)}, distance {distance:.3g}", bool(right))
         for rank, (place, right, distance) in ranks
         if place >= 0
     ]
     address = _data_url(run.folder / PICTURES / picture_name(row)) if drawn else ""
-    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=found, address=address)
+    return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=ranked, address=address)
 
 
-def drawn(run: Run) -> list[Exhibit]:
+def drawn(run: StoredRun) -> list[Exhibit]:
     """Return the pictures in the folder of a detection run."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
     return [Exhibit(about=path.stem, run_id=run.record.run_id, address=_data_url(path)) for path in files[:IMAGES]]
@@ -78,25 +76,25 @@ def _data_url(path: Path) -> str:
     return f"data:{MEDIA[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def picture_sections(runs: Sequence[Run], *, pictures: bool) -> Iterator[Section]:
+def picture_sections(runs: Sequence[StoredRun], *, pictures: bool) -> Iterator[Section]:
     """Yield sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
     for task, needed, title, count in (("reid", RANKED, "Ranked galleries", 12), ("detect", PICTURES, "Detections", 8)):
-        chosen: dict[str, Run] = {}
+        chosen: dict[str, StoredRun] = {}
         for run in sorted(runs, key=lambda run: (not (run.folder / needed).exists(), run.record.seed)):
             if run.record.task == task and run.record.scores:
                 chosen.setdefault(run.record.config_digest, run)
-        kept = [run for run in chosen.values() if (run.folder / needed).exists()]
+        complete = [run for run in chosen.values() if (run.folder / needed).exists()]
         shown: list[Exhibit] = []
         damaged = []
-        for run in kept[:RUNS] if pictures or task == "reid" else ():
+        for run in complete[:RUNS] if pictures or task == "reid" else ():
             try:
                 shown += galleries(run, pictures=pictures) if task == "reid" else drawn(run)
             except UserError:
                 damaged.append(run.record.run_id)
         lines = [NOTES[task]]
-        lines += [f"{len(kept)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
-        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] * bool(damaged)
-        if not any(one.address for one in shown):
+        lines += [f"{len(complete)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
+        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] if damaged else []
+        if not any(exhibit.address for exhibit in shown):
             lines.append(f"For pictures, rerun a run's command with --save-pictures {count}, and this with --pictures.")
         if chosen:
             yield Section(title=title, note="\n".join(lines), exhibits=shown)
@@ -121,23 +119,23 @@ def differing_samples(row: ComparedScore) -> list[Row]:
     ]
 
 
-def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
+def _means(runs: Sequence[StoredRun], score: str) -> dict[str, float]:
     """Return the mean over runs of each sample's value, by the sample's name; empty if samples have none."""
     values: dict[str, list[float]] = {}
     for run in runs:
         if not run.record.scored:
             continue
         outcomes = read_outcomes(run)
-        of_run = per_sample.values_of(run.record, score, outcomes)
-        if of_run is None:
+        run_values = per_sample.sample_values(run.record, score, outcomes)
+        if run_values is None:
             return {}
-        for name, value in zip(outcomes["sample"].tolist(), np.asarray(of_run).tolist(), strict=True):
+        for name, value in zip(outcomes["sample"].tolist(), run_values.tolist(), strict=True):
             if value == value:  # a query that does not count has nan
                 values.setdefault(str(name), []).append(float(value))
     return {name: sum(of_sample) / len(of_sample) for name, of_sample in values.items()}
 
 
-def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
+def sample_sections(comparison: Comparison, runs: StoredRuns) -> Iterator[Section]:
     """Yield the samples with the largest differences in the primary scores of two variants.
 
     Args:
@@ -146,8 +144,8 @@ def sample_sections(comparison: Comparison, runs: RunSet) -> Iterator[Section]:
     """
     rows, columns = list[Row](), list[Column]()
     for row in comparison.rows:
-        if row.primary and row.effect is None and (found := differing_samples(row)):
-            rows += [{"score": row_name(row), **cells} for cells in found]
+        if row.primary and row.effect is None and (samples := differing_samples(row)):
+            rows += [{"score": row_name(row), **cells} for cells in samples]
             digits = None if row.percent else SIGNIFICANT
             columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
     if rows:

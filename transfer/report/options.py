@@ -9,7 +9,7 @@ from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
 Format = Literal["terminal", "markdown", "csv", "parquet", "latex", "html"]
-SUFFIXES: dict[str, Format] = {
+FORMAT_SUFFIXES: dict[str, Format] = {
     **{".md": "markdown", ".txt": "markdown", ".csv": "csv"},
     **{".parquet": "parquet", ".tex": "latex", ".html": "html"},
 }
@@ -41,9 +41,9 @@ class OutputOptions(RunsOptions):
 
     def __post_init__(self) -> None:
         suffix = self.output.suffix.lower() if self.output else ""
-        if self.format is None and suffix and suffix not in SUFFIXES:
-            raise UsageError(f"--output {self.output}: end it in one of {', '.join(SUFFIXES)}, or set --format")
-        self.format = self.format or SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
+        if self.format is None and suffix and suffix not in FORMAT_SUFFIXES:
+            raise UsageError(f"--output {self.output}: end it in one of {', '.join(FORMAT_SUFFIXES)}, or set --format")
+        self.format = self.format or FORMAT_SUFFIXES.get(suffix) or ("markdown" if self.output else "terminal")
         if self.format == "parquet" and self.output is None:
             raise UsageError("--format parquet: a binary file; name it with --output")
 
@@ -83,8 +83,8 @@ class ComparedOptions:
     margin: float | None = None
     """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent."""
     measure_cost: bool = False
-    """Measure what a training step and a forward pass of the compared variants take one beside the other, for some
-    seconds on this machine."""
+    """Measure training steps and forward passes of the compared variants alternately, for some seconds on this
+    machine."""
 
 
 @dataclass(kw_only=True)
@@ -121,11 +121,11 @@ class PublishedOptions:
     @property
     def published(self) -> tuple[str, str] | None:
         """Names of the paper and of its table or figure; None without --paper. Raises UsageError if one is missing."""
-        named = [self.table] if self.table is not None else []
-        named += [f"figure{self.figure}"] if self.figure is not None else []
-        if len(named) != (self.paper is not None):
+        names = [self.table] if self.table is not None else []
+        names += [f"figure{self.figure}"] if self.figure is not None else []
+        if len(names) != (self.paper is not None):
             raise UsageError("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
-        return (self.paper, named[0]) if self.paper is not None else None
+        return (self.paper, names[0]) if self.paper is not None else None
 
 
 @dataclass(kw_only=True)
@@ -212,7 +212,7 @@ class CardOptions(RunsOptions):
     """File to write; by default stdout."""
 
 
-COMMANDS: dict[str, type[Any]] = {
+COMMAND_OPTIONS: dict[str, type[Any]] = {
     kind.__name__.removesuffix("Options").lower(): kind
     for kind in (
         *(TableOptions, CompareOptions, MapOptions, CostOptions, PaperOptions, ClaimsOptions),

@@ -9,7 +9,7 @@ from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import table_of
 from transfer.measure.ratios import CostRatios
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.figures.plots import cost_plot, forest_plot, heat_map, similarity_plot, training_curves
 from transfer.report.galleries import picture_sections, sample_sections
 from transfer.report.options import EverythingOptions, ScoresOptions
@@ -40,7 +40,7 @@ READING = {
 }
 """How to read the sections of a page."""
 IN_FULL = "Means, p values, other metrics and the numbers of seeds and clusters: --format markdown or csv."
-NORMS = "weights, scale and shift of the stem's last activation"
+NORMS_TITLE = "weights, scale and shift of the stem's last activation"
 """Title of the norms of the first theorem of arXiv 2109.03810."""
 
 
@@ -70,11 +70,11 @@ class ReportRequest(ScoresOptions, EverythingOptions):
     @property
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
-        named = (self.pivot, self.per_class, self.paper, self.compare, self.interaction, self.heatmap, self.cost)
-        return any(map(bool, (*named, self.layers)))
+        flags = self.pivot or self.per_class or self.cost or self.layers
+        return bool(flags or self.paper or self.compare or self.interaction or self.heatmap)
 
 
-def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
+def sections(runs: StoredRuns, request: ReportRequest) -> list[Section]:
     """Return the sections of a report in the order in which they are shown.
 
     Raises:
@@ -86,17 +86,17 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
     """Return the sections. Raises UserError if they were asked for by name and there are none."""
-    made = list(parts)
-    if asked and not made:
+    listed = list(parts)
+    if asked and not listed:
         raise UserError(otherwise)
-    return made
+    return listed
 
 
 @dataclass(frozen=True)
 class _Report:
     """The runs of a report, what was asked for, the paper and its table, and the variant of each run by its id."""
 
-    runs: RunSet
+    runs: StoredRuns
     request: ReportRequest
     published: tuple[str, str] | None
     names: Mapping[str, str]
@@ -109,8 +109,8 @@ class _Report:
         parts += [*self.paper()]
         for a, b in request.pairs:
             comparison = compared(self.runs, a, b, request.margin)
-            told = "\n".join(answer(comparison, self.runs, request.ratios))
-            parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
+            note = "\n".join(answer(comparison, self.runs, request.ratios))
+            parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=note, lead=True))
             parts += self.differences(comparison)
         parts += [*self.interaction(), *self.asked_maps()]
         if not request.names_sections:
@@ -134,25 +134,26 @@ class _Report:
         head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)
         shown = [head, *self.pivot(), *first[1:], *(replace(part, table=None) for part in costs if part.plot)]
         shown += [*(self.asked_maps() or self.varying()), *self.paper(), *self.interaction()]
-        rest = [part for one in comparisons if one.rows or request.compare for part in self.differences(one)]
-        for one in comparisons:
-            rest += sample_sections(one, self.runs)
+        rest = list[Section]()
+        for comparison in comparisons:
+            rest += self.differences(comparison) if comparison.rows or request.compare else ()
+        for comparison in comparisons:
+            rest += sample_sections(comparison, self.runs)
         rest += self.tables()
         rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
         rest += [*_asked(request.layers, self.layers(), NO_LAYERS), *self.similarity(), *self.curves()]
         rest += picture_sections(self.runs.runs, pictures=request.pictures)
         parts = [*shown, *(replace(part, folded=True) for part in rest)]
-        told = {part.reading: part.title for part in reversed(parts)}  # how to read them is told once
-        return [part if told[part.reading] == part.title else replace(part, reading="") for part in parts]
+        first_titles = {part.reading: part.title for part in reversed(parts)}  # how to read them is said once
+        return [part if first_titles[part.reading] == part.title else replace(part, reading="") for part in parts]
 
     def comparisons(self, comparisons: Sequence[Comparison]) -> Iterator[Section]:
         """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
-        said, blocks = set[str](), list[str]()
-        for one in comparisons:
-            headline, *lines = answer(one, self.runs, self.request.ratios)
-            new = [line for line in lines if line not in said or line.startswith("- ")]
-            blocks.append("\n".join([headline, *new]))
-            said |= {*new}
+        repeated, blocks = set[str](), list[str]()
+        for comparison in comparisons:
+            headline, *lines = answer(comparison, self.runs, self.request.ratios)
+            blocks.append("\n".join([headline, *(line for line in lines if line not in repeated)]))
+            repeated |= {line for line in lines if not line.startswith("- ")}
         yield Section(title="Summary", note="\n\n".join(blocks), lead=True)
         for comparison in comparisons:
             if plot := forest_plot(comparison, self.runs, self.names):
@@ -173,19 +174,19 @@ class _Report:
     def tables(self) -> Iterator[Section]:
         """Yield a table of scores for each task."""
         for task in self.runs.tasks:
-            of_task = self.runs.of_task(task)
-            table = each_run(of_task) if self.request.per_run else summary(of_task)
-            for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
+            runs = self.runs.of_task(task)
+            table = each_run(runs) if self.request.per_run else summary(runs)
+            for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(runs))):
                 for protocol, part in protocol_tables(rows).items():
                     yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
         norms = norm_table(self.runs.where(lambda record: record.details.get("stem")))
         if len(norms):
-            yield Section(title=f"tokens: {NORMS}", table=norms)
+            yield Section(title=f"tokens: {NORMS_TITLE}", table=norms)
 
     def pivot(self) -> Iterator[Section]:
         cost = self.request.pivot and self.request.cost
         for number, table in enumerate(pivot_tables(self.runs, self.request.scores, cost=cost), 1):
-            yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
+            yield Section(title=f"Scores by variant ({number})" if number > 1 else "Scores by variant", table=table)
 
     def classes(self) -> Iterator[Section]:
         for task in self.runs.tasks:
@@ -207,29 +208,29 @@ class _Report:
 
     def asked_maps(self) -> list[Section]:
         """Return the map of each task that has both axes asked for. Raises UsageError if none has."""
-        found: list[Section] = []
+        maps: list[Section] = []
         if axes := self.request.heatmap:
             for task in self.runs.tasks if len(self.runs.tasks) > 1 else ():
                 with suppress(UsageError):
-                    found += self.stability(self.runs.of_task(task), axes, f"{task}: stability map")
-            found = found or [*self.stability(self.runs, axes, "Stability map")]
-        return found
+                    maps += self.stability(self.runs.of_task(task), axes, f"{task}: stability map")
+            maps = maps or [*self.stability(self.runs, axes, "Stability map")]
+        return maps
 
     def varying(self) -> Iterator[Section]:
         """Yield stability maps over rate and warm-up of the tasks with several rates."""
         for task in self.runs.tasks:
-            of_task = self.runs.of_task(task)
-            rates, warmups = ({record.options.get(name) for record in of_task.records} for name in AXES)
+            runs = self.runs.of_task(task)
+            rates, warmups = ({record.options.get(name) for record in runs.records} for name in AXES)
             if len(rates - {None}) > 1 and None not in warmups:
-                yield from self.stability(of_task, AXES, f"{task}: stability map")
+                yield from self.stability(runs, AXES, f"{task}: stability map")
 
-    def stability(self, runs: RunSet, axes: tuple[str, str], title: str) -> Iterator[Section]:
+    def stability(self, runs: StoredRuns, axes: tuple[str, str], title: str) -> Iterator[Section]:
         rows = stability_map(runs, *axes, self.request.by if self.request.heatmap else ())
-        plot, told = heat_map(rows), map_sentence(rows)
-        if not told:
+        plot, sentence = heat_map(rows), map_sentence(rows)
+        if not sentence:
             rows.notes.append(Note(f"no largest stable {axes[0]}, which is not a number in every run"))
-        yield Section(title=title, table=rows.without_empty(), plot=plot, note=told, reading=READING["map"])
-        if told:
+        yield Section(title=title, table=rows.without_empty(), plot=plot, note=sentence, reading=READING["map"])
+        if sentence:
             yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
     def cost(self) -> Iterator[Section]:
@@ -249,7 +250,7 @@ class _Report:
         if any(histories.values()):
             yield Section(title="Tokens while training: by layer", table=layer_table(diagnosed, histories))
             if len(norms := norm_table(diagnosed, histories)):
-                yield Section(title=f"Tokens while training: {NORMS}", table=norms)
+                yield Section(title=f"Tokens while training: {NORMS_TITLE}", table=norms)
 
     def similarity(self) -> Iterator[Section]:
         with_layers = self.runs.where(lambda record: record.details.get("layers"))

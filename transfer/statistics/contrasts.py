@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from transfer.statistics.intervals import LEVEL, Estimate, Method, Scores
 
 
-def clopper_pearson(successes: int, of: int, level: float) -> tuple[float, float]:
+def clopper_pearson(successes: int, total: int, level: float) -> tuple[float, float]:
     """Return the interval of a rate (Clopper and Pearson 1934), which covers it at least as often as `level` says."""
     from scipy.special import betaincinv
 
     tail = (1 - level) / 2
-    low = float(betaincinv(successes, of - successes + 1, tail)) if successes else 0.0
-    high = float(betaincinv(successes + 1, of - successes, 1 - tail)) if successes < of else 1.0
+    low = float(betaincinv(successes, total - successes + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, total - successes, 1 - tail)) if successes < total else 1.0
     return low, high
 
 
@@ -38,18 +38,21 @@ def mcnemar_p(more: int, fewer: int) -> float:
     """
     from scipy.special import bdtr
 
-    return min(1.0, 2 * float(bdtr(min(more, fewer), more + fewer, 0.5))) if more + fewer else 1.0
+    if not more + fewer:
+        return 1.0
+    one_sided = float(bdtr(min(more, fewer), more + fewer, 0.5))
+    return min(1.0, 2 * one_sided)
 
 
-def mcnemar_interval(more: int, fewer: int, of: int, level: float) -> tuple[float, float]:
+def mcnemar_interval(more: int, fewer: int, total: int, level: float) -> tuple[float, float]:
     """Return the interval of the difference of two rates of the same samples, in agreement with `mcnemar_p`.
 
-    Limits of the rates `more / of` and `fewer / of` by Clopper and Pearson, combined by Newcombe's squares (1998,
+    Limits of the rates `more / total` and `fewer / total` by Clopper and Pearson, combined by Newcombe's squares (1998,
     Statistics in Medicine 17:2635) with their correlation as parts of one multinomial. It is drawn out to 0 where the
     test does not show a difference.
     """
-    a, b = more / of, fewer / of
-    (low_a, high_a), (low_b, high_b) = (clopper_pearson(count, of, level) for count in (more, fewer))
+    a, b = more / total, fewer / total
+    (low_a, high_a), (low_b, high_b) = (clopper_pearson(count, total, level) for count in (more, fewer))
     correlation = -math.sqrt(a * b / ((1 - a) * (1 - b))) if a < 1 and b < 1 else 0.0
 
     def length(x: float, y: float) -> float:
@@ -105,7 +108,7 @@ def paired_seeds(variants: Sequence[Scores], seeds: Sequence[Sequence[object]]) 
     shared = common_seeds(seeds)
     if not shared:
         return variants, False
-    return [variant.merged([[row] for row in rows]) for variant, rows in zip(variants, shared, strict=True)], True
+    return [variant.of_seeds_at(rows) for variant, rows in zip(variants, shared, strict=True)], True
 
 
 def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
@@ -116,34 +119,36 @@ def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
     """
     if len(seeds) < 2:
         return None
-    common = [label for label in seeds[0] if all(label in labels for labels in seeds)]
-    if len(common) < 2 or 2 * len(common) <= max(map(len, seeds)):
+    first, *others = map(list, seeds)
+    common = [label for label in first if all(label in labels for labels in others)]
+    most = max(map(len, seeds))
+    if len(common) < 2 or 2 * len(common) <= most:
         return None
-    return [[list(labels).index(label) for label in common] for labels in seeds]
+    return [[labels.index(label) for label in common] for labels in (first, *others)]
 
 
 def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -> Estimate:
     """Return the contrast with its errors, without an interval."""
     values, influences = [variant.values for variant in variants], [variant.influence for variant in variants]
     sizes = tuple(map(len, values))
-    estimate = float(sum(c * one.mean() for c, one in zip(scale, values, strict=True)))
-    pooled = _weighted(scale, [one.mean(axis=0) for one in influences])
+    estimate = float(sum(c * scores.mean() for c, scores in zip(scale, values, strict=True)))
+    pooled = _weighted(scale, [influence.mean(axis=0) for influence in influences])
     if paired:  # the seeds of all variants are those of their difference
         values, influences, scale = [_weighted(scale, values)], [_weighted(scale, influences)], np.ones(1)
     largest = max(np.abs(variant.values).max(initial=0) for variant in variants)
     rounding = 64 * np.finfo(np.float64).eps * largest * len(variants)
     by_clusters = float((pooled**2).sum())
     by_clusters = by_clusters if math.sqrt(by_clusters) > rounding else 0.0
-    several = [k for k, one in enumerate(values) if len(one) > 1]
-    alone = float(sum(scale[k] ** 2 for k, one in enumerate(values) if len(one) == 1))
+    several = [k for k, scores in enumerate(values) if len(scores) > 1]
+    alone = float(sum(scale[k] ** 2 for k, scores in enumerate(values) if len(scores) == 1))
     # a variant of one seed is taken to vary over seeds as the others do on the average
     weights = np.array([scale[k] ** 2 / len(values[k]) + alone / len(several) for k in several])
-    found = np.array([_over_seeds(values[k], influences[k], rounding) for k in several]).reshape(-1, 2)
-    observed, beyond = weights * found[:, 0], weights * found[:, 1]
+    variances = np.array([_over_seeds(values[k], influences[k], rounding) for k in several]).reshape(-1, 2)
+    observed, beyond = weights * variances[:, 0], weights * variances[:, 1]
     seeds_df, df = np.array([len(values[k]) - 1 for k in several]), variants[0].df
     errors = [_satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))]
     errors += [_over_seeds_alone(observed, seeds_df)] if observed.any() else []
-    stderr, freedom = max(errors, key=lambda one: _half_width(one[0], one[1], LEVEL))
+    stderr, freedom = max(errors, key=lambda widths: _half_width(widths[0], widths[1], LEVEL))
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
@@ -198,7 +203,7 @@ def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) 
     """Return the variance of one run over seeds, and what it is beyond that by test samples alone; 0 or more."""
     observed = float(values.var(ddof=1))
     of_samples = float(((influence - influence.mean(axis=0)) ** 2).sum() / (len(values) - 1))
-    observed, beyond = (each if each > rounding**2 else 0.0 for each in (observed, observed - of_samples))
+    observed, beyond = (value if value > rounding**2 else 0.0 for value in (observed, observed - of_samples))
     return observed, beyond
 
 
@@ -214,7 +219,7 @@ def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[f
             return None
         without = float((np.abs(_weighted(scale, drawn)) < 1e-12).mean())
         return round(-math.log(without)) if without else None
-    rounding = 1e-9 * float(variants[0].shares.max())
+    rounding = 1e-9 * variants[0].shares.max()
     if len(variants) > 1:
         return int((np.abs(_weighted(scale, sums)) > rounding).sum())
     gaps = [np.abs(sums[0] - bound * variants[0].shares) > rounding for bound in bounds if math.isfinite(bound)]
@@ -228,23 +233,26 @@ def _counts(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float
     """
     if scale.tolist() not in ([1], [1, -1]) or bounds != (0, 1) or any(len(variant.values) > 1 for variant in variants):
         return None
-    right = [
-        variant.sums[0] * len(variant.shares) if variant.sums is not None and variant.single else np.full(1, 0.5)
-        for variant in variants
-    ]
-    if any((np.minimum(np.abs(one), np.abs(one - 1)) > 1e-9).any() for one in right):
-        return None
-    first = np.rint(right[0]).astype(np.int64)
-    other = np.rint(right[-1]).astype(np.int64) if len(variants) > 1 else 0 * first
-    return tuple(int((one > two).sum()) for one, two in ((first, other), (other, first))[: len(variants)])
+    right = []
+    for variant in variants:
+        if variant.sums is None or not variant.single:
+            return None
+        samples = variant.sums[0] * len(variant.shares)
+        rounded = np.rint(samples).astype(np.int64)
+        if (np.abs(samples - rounded) > 1e-9).any() or not np.isin(rounded, (0, 1)).all():
+            return None
+        right.append(rounded)
+    if len(right) == 1:
+        return (int(right[0].sum()),)
+    return int((right[0] > right[1]).sum()), int((right[1] > right[0]).sum())
 
 
 def _exact(known: Estimate, more: int, fewer: int | None = None) -> Estimate:
     """Return the estimate with the exact interval of counts of samples."""
 
     def ends(level: float) -> tuple[float, float]:
-        of = known.clusters
-        return clopper_pearson(more, of, level) if fewer is None else mcnemar_interval(more, fewer, of, level)
+        total = known.clusters
+        return clopper_pearson(more, total, level) if fewer is None else mcnemar_interval(more, fewer, total, level)
 
     p = float(ends(LEVEL)[0] <= 0) if fewer is None else mcnemar_p(more, fewer)
     return _with_interval(known, ends, p, "exact")
@@ -274,9 +282,9 @@ def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
         half = max(_half_width(error, df, level) for error, df in errors)
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
-    p = max(2 * float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.errors if error)
-    found = _with_interval(known, ends, p, "t")
-    return replace(found, of_models=ends(LEVEL, [(known.cluster_error, known.cluster_df)]))
+    tails = [float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.errors if error]
+    estimate = _with_interval(known, ends, 2 * max(tails), "t")
+    return replace(estimate, of_models=ends(LEVEL, [(known.cluster_error, known.cluster_df)]))
 
 
 def _with_interval(known: Estimate, ends: Callable[[float], tuple[float, float]], p: float, method: Method) -> Estimate:

@@ -5,7 +5,7 @@ A curve is the score of one seed over ascending rates; a training run that faile
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -39,35 +39,35 @@ def falls(curve: Curve, line: float) -> list[Fall]:
     best = max(range(len(curve)), key=lambda place: curve[place][1])
     if curve[best][1] <= line:
         return [Fall(0.0, curve[0][0], 0.0, curve[0][0])]
-    found = []
+    crossings = []
     for (rate, score), (following, lower) in pairwise(curve[best:]):
         if score > line >= lower:
             share = (score - line) / (score - lower)
             at = rate * (following / rate) ** share if rate else 0.0  # which has no logarithm
-            found.append(Fall(rate, following, at, at or following))
+            crossings.append(Fall(rate, following, at, at or following))
     last, score = curve[-1]
-    return [*found, Fall(last, math.inf, last, math.inf)] if score > line else found
+    return [*crossings, Fall(last, math.inf, last, math.inf)] if score > line else crossings
 
 
 def half_way(curves: Mapping[Any, Curve], chance: float) -> float:
     """Return the line half-way from chance to the best mean score of the seeds (keys) at one rate."""
-    at = values_by_key(point for curve in curves.values() for point in curve)
-    return (chance + max(map(fmean, at.values()))) / 2
+    scores = values_by_key(chain.from_iterable(curves.values()))
+    return (chance + max(map(fmean, scores.values()))) / 2
 
 
 def half_score_rates(curves: Mapping[Any, Curve], line: float) -> dict[Any, tuple[float, float]]:
     """Return for each seed the bounds of its half-score rate: from its first to its last fall below the line."""
-    found = {seed: falls(curve, line) for seed, curve in curves.items()}
-    return {seed: (of_seed[0].low, of_seed[-1].high) for seed, of_seed in found.items()}
+    crossings = {seed: falls(curve, line) for seed, curve in curves.items()}
+    return {seed: (seed_falls[0].low, seed_falls[-1].high) for seed, seed_falls in crossings.items()}
 
 
 def geometric_mean(bounds: Iterable[tuple[float, float]]) -> float:
     """Return the geometric mean of rates between these bounds; nan where one is not bounded on both sides."""
-    ends = [end for of_seed in bounds for end in of_seed]
+    ends = [*chain.from_iterable(bounds)]
     return math.exp(fmean(map(math.log, ends))) if all(0 < end < math.inf for end in ends) else math.nan
 
 
-def summary(curves: Mapping[Any, Curve], chance: float) -> tuple[float, float, float]:
+def half_score_summary(curves: Mapping[Any, Curve], chance: float) -> tuple[float, float, float]:
     """Return the geometric mean of the half-score rates by the curves' own line, with the least and the largest.
 
     What the rates tried do not reach is nan.

@@ -5,7 +5,7 @@ Shapes: B resamples, C clusters, S seeds.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from transfer.core.errors import UserError
 
 LEVEL = 0.95
 POWER = 0.8
-FEW = 10
+FEW_CLUSTERS = 10
 """Clusters that must disagree before a row says "equivalent" or names a smallest detectable difference."""
 SKEWED = 40
 """Clusters that disagree below which Student's interval may be too short, as their sum is skewed."""
@@ -77,7 +77,7 @@ class Estimate:
     @property
     def few(self) -> bool:
         """Return whether too few clusters disagree for "equivalent" or a smallest detectable difference."""
-        return self.most_discordant < FEW
+        return self.most_discordant < FEW_CLUSTERS
 
     @property
     def most_discordant(self) -> int:
@@ -111,16 +111,16 @@ class Estimate:
         return math.inf if self.few else max(detected)
 
 
-def wilson(successes: int, of: int) -> tuple[float, float]:
+def wilson(successes: int, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a rate (Wilson 1927), good for few runs and rates of 0 and 1; without runs [0, 1]."""
     from scipy.special import ndtri
 
-    if not of:
+    if not total:
         return 0.0, 1.0
-    z, rate = float(ndtri((1 + LEVEL) / 2)), successes / of
-    middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
-    half = z * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
-    return (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
+    z, rate = float(ndtri((1 + LEVEL) / 2)), successes / total
+    middle = (rate + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z * math.sqrt(rate * (1 - rate) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
+    return (0.0 if not successes else middle - half), (1.0 if successes == total else middle + half)
 
 
 def newcombe(failed_a: int, of_a: int, failed_b: int, of_b: int) -> tuple[float, float]:
@@ -223,7 +223,7 @@ class Scores:
     @classmethod
     def of_seeds(cls, values: NDArray[Any]) -> "Scores":
         """Return scores [S] of which no parts by sample are known, so that they vary over seeds alone."""
-        return cls(values, np.zeros((len(values), FEW)), None, np.full(FEW, 1 / FEW))
+        return cls(values, np.zeros((len(values), FEW_CLUSTERS)), None, np.full(FEW_CLUSTERS, 1 / FEW_CLUSTERS))
 
     @property
     def df(self) -> float:
@@ -241,13 +241,16 @@ class Scores:
 
     def merged(self, groups: Sequence[Sequence[int]]) -> "Scores":
         """Return a seed for each group of indices of seeds: the mean of these."""
-        arrays = {name: getattr(self, name) for name in ("values", "influence", "sums", "resampled")}
-        merged: dict[str, Any] = {
-            name: np.stack([array[list(group)].mean(axis=0) for group in groups])
-            for name, array in arrays.items()
-            if array is not None
-        }
+        merged = dict[str, Any]()
+        for name in ("values", "influence", "sums", "resampled"):
+            array = getattr(self, name)
+            if array is not None:
+                merged[name] = np.stack([array[list(group)].mean(axis=0) for group in groups])
         return replace(self, **merged)
+
+    def of_seeds_at(self, places: Iterable[int]) -> "Scores":
+        """Return the scores of some seeds alone, by their indices."""
+        return self.merged([[place] for place in places])
 
     def with_constant(self, value: float, seeds: int) -> "Scores":
         """Return the scores with as many seeds more, whose samples all have this value."""

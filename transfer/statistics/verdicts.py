@@ -9,12 +9,8 @@ from enum import Enum
 
 from transfer.statistics.intervals import LEVEL, Estimate
 
-SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = VERDICTS = (
-    "support",
-    "no relevant effect",
-    "contradiction",
-    "undecided",
-)
+SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED = "support", "no relevant effect", "contradiction", "undecided"
+VERDICTS = (SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED)
 
 
 class Kind(Enum):
@@ -48,11 +44,11 @@ FEW_DIFFER = "too few clusters differ"
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """How many seeds of a variant failed, so that they have no score, of those judged; how many were not judged."""
+    """How many seeds of a variant failed, so that they have no score, how many were judged, and how many were not."""
 
     variant: str
     broken: int
-    of: int
+    judged: int
     not_judged: int = 0
 
 

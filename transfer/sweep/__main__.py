@@ -118,10 +118,11 @@ def _main(argv: list[str]) -> int:
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
-    from transfer.experiments.step import PARTS, read_variants
+    from transfer.core.user_code import VARIED_PARTS
+    from transfer.experiments.step import read_variants
     from transfer.experiments.sweep_file import read_sweep
 
-    parts = {part: value for part in PARTS if (value := getattr(options, part))}
+    parts = {part: value for part in VARIED_PARTS if (value := getattr(options, part))}
     with errors_together():
         variants = (attempt(read_variants, parts, options.against) if parts else None) or []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)

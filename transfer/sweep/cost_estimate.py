@@ -18,7 +18,7 @@ from backbones.backbone import create
 from backbones.flops import flops
 from backbones.spec import BackboneSpec, resolve
 from transfer.cli.command import Command, read_command
-from transfer.cli.options import PretrainRunOptions, RunOptions
+from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, RunOptions
 from transfer.core.errors import (
     UsageError,
     UserError,
@@ -39,7 +39,6 @@ from transfer.engine.device import device_name
 from transfer.engine.options import FitOptions
 from transfer.evaluation.preflight import ResolvedInputs, check_folders, check_weights, find_backbone, open_datasets
 from transfer.experiments.grid import SweepJob
-from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import python_command
 from transfer.records.fields import parts_label

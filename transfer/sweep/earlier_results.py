@@ -16,7 +16,7 @@ from transfer.core.options import as_list
 from transfer.data.spec import candidate_folders, resolve_dataset
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.records.record import Record
-from transfer.records.store import RECORD, Run, Store, damaged_files
+from transfer.records.store import RECORD, Store, StoredRun, damaged_files
 
 
 def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
@@ -96,7 +96,7 @@ class EarlierResults:
         except (OSError, ValueError):
             return None
         record = read_record(self.out, run) if its_key == key else None
-        if record is None or damaged_files(Run(self.out / "runs" / run, record)):
+        if record is None or damaged_files(StoredRun(self.out / "runs" / run, record)):
             return None  # of a damaged one its command says what is wrong
         if record.export is None or job.step.kind != "pretrain":
             return record

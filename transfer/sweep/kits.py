@@ -1,6 +1,6 @@
 """Lists how published numbers are reproduced, and which are: `python -m transfer.sweep anchors --list`.
 
-The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has it as printed.
+The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has its table and commands.
 """
 
 import textwrap
@@ -15,7 +15,7 @@ from transfer.engine.cost import GPU_SPEED
 from transfer.experiments.grid import expand
 from transfer.experiments.published_rows import Paper, PublishedTable, Row, Value, read_paper
 from transfer.experiments.sweep_file import SweepFile, read_sweep
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.records.store import runs_in
 from transfer.report.published.matching import Matcher, OwnRuns, run_marks
 from transfer.report.tables.table import Table
@@ -36,7 +36,7 @@ def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
     Raises:
         UsageError: the paper is unknown or has no kits.
     """
-    published, runs = read_paper(paper), RunSet.of(runs_in(folders)[0])
+    published, runs = read_paper(paper), StoredRuns.of(runs_in(folders)[0])
     if not published.kits:
         raise UsageError(f"--list: {paper} has no kits; those of anchors are shown by `anchors --list`")
     kits = [Kit(name, published, **kit) for name, kit in published.kits.items()]
@@ -120,7 +120,7 @@ class Kit:
         lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
         return "\n".join([f"### {self.name}", "", *lines, "", "```sh", self.command or sweep, "```"])
 
-    def state(self, runs: RunSet) -> str:
+    def state(self, runs: StoredRuns) -> str:
         """Return whether runs reproduce the numbers: yes or no, with their means; or why none can say."""
         found = [self._own(runs, value) for value in self.values]
         usable = [[own for own in of_value if not own.reasons] for of_value in found]
@@ -139,7 +139,7 @@ class Kit:
         verdict = ("no" if round(max(far), 6) > self.within else "yes") if far else "recorded"
         return f"{verdict}: {', '.join(scores)}"
 
-    def _own(self, runs: RunSet, value: Value) -> list[OwnRuns]:
+    def _own(self, runs: StoredRuns, value: Value) -> list[OwnRuns]:
         """Return the runs of a number; those of a command of its own by the names of backbone and dataset."""
         if not self.command:
             return Matcher(self.sweep, self.paper, runs).own_runs(self.published_row, value)

@@ -15,13 +15,14 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from transfer.core.errors import UsageError, errors_naming
+from transfer.core.user_code import VARIED_PARTS
 from transfer.experiments.grid import SweepJob, expand
-from transfer.experiments.step import PARTS, check_options, parse_seeds
+from transfer.experiments.step import check_options, parse_seeds
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import Evidence, chance, ending
 from transfer.records.record import Record
 from transfer.report.tables.table import Column, Table
-from transfer.statistics.half_score import falls, summary
+from transfer.statistics.half_score import falls, half_score_summary
 from transfer.sweep.runner import Progress
 
 TO_CONFIRM = 2
@@ -186,7 +187,8 @@ class SearchJobs:
         if not curves:
             return math.nan
         first = self.records[0][1]
-        return summary(curves, first.scale(first.primary) * (chance(first, first.primary, first.metrics) or 0.0))[0]
+        level = chance(first, first.primary) or 0.0
+        return half_score_summary(curves, first.scale(first.primary) * level)[0]
 
 
 @dataclass
@@ -286,5 +288,5 @@ class Searches:
 
 def _axes(job: SweepJob) -> tuple[str, ...]:
     """Return the names of the options of a job that its grid or the row of a part varies."""
-    varied = dict.fromkeys((*job.step.varied, *PARTS))
+    varied = dict.fromkeys((*job.step.varied, *VARIED_PARTS))
     return tuple(name for name in varied if name in job.options)

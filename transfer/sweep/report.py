@@ -10,8 +10,8 @@ from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
 from transfer.experiments.sweep_file import SweepFile
 from transfer.measure.ratios import CostRatios
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.formats import as_text
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
@@ -42,11 +42,13 @@ class SweepReport:
     missing: list[str] = field(default_factory=list)
 
     @cached_property
-    def runs(self) -> RunSet:
+    def runs(self) -> StoredRuns:
         """Runs of the jobs, without duplicates."""
         store = Store(self.sweeper.out / "runs")
         records = [progress.record for progress in self.sweeper.jobs.values() if progress.record]
-        return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
+        return StoredRuns.of(
+            {record.run_id: StoredRun(store.folder(record.run_id), record) for record in records}.values()
+        )
 
     @cached_property
     def of_jobs(self) -> list[Section]:

@@ -68,10 +68,7 @@ class Report:
 
     def __getitem__(self, name: str) -> Result:
         """Return the result of a check by its name. Raises KeyError for a check that did not run."""
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        return {result.name: result for result in self.results}[name]
 
     @property
     def failed(self) -> tuple[Result, ...]:

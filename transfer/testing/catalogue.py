@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from backbones.backbone import ROUNDING
+from backbones.backbone import FEATURE_ROUNDING
 from backbones.build import pooled_features
 from transfer.core.errors import UsageError, UserError, first_line, shortened, unknown
 from transfer.testing import CheckFailed, CheckSkipped, Report, Result, State, sizes
@@ -46,7 +46,7 @@ def batch_independence(subject: Subject) -> None:
     with torch.no_grad():
         together = model.pooled(images)
         alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
-    check_equal(together, alone, ROUNDING / 10, "a batch of 3 images against each alone")
+    check_equal(together, alone, FEATURE_ROUNDING / 10, "a batch of 3 images against each alone")
 
 
 def train_equals_eval(subject: Subject) -> None:
@@ -59,7 +59,7 @@ def train_equals_eval(subject: Subject) -> None:
     with torch.no_grad():
         in_evaluation = model.pooled(images)
         in_training = train_without_noise(model)(images)
-    check_equal(in_training, in_evaluation, ROUNDING, "training mode without noise against evaluation mode")
+    check_equal(in_training, in_evaluation, FEATURE_ROUNDING, "training mode without noise against evaluation mode")
 
 
 def eval_keeps_state(subject: Subject) -> None:
@@ -162,13 +162,13 @@ def gradients_reach_parameters(subject: Subject) -> str:
         raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
     generator = torch.Generator().manual_seed(subject.seed + 4)
     (features * torch.randn(features.shape, generator=generator)).sum().backward()
-    found = defaultdict[str, list[str]](list)
+    names_by_fault = defaultdict[str, list[str]](list)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            found[_fault(parameter.grad)].append(name.removeprefix("model."))
-    if problems := [f"{problem}: {shortened(names)}" for problem, names in found.items() if problem]:
+            names_by_fault[_fault(parameter.grad)].append(name.removeprefix("model."))
+    if problems := [f"{fault}: {shortened(names)}" for fault, names in names_by_fault.items() if fault]:
         raise CheckFailed("; ".join(problems))
-    return f"{len(found[''])} parameters"
+    return f"{len(names_by_fault[''])} parameters"
 
 
 def _fault(gradient: Tensor | None) -> str:
@@ -216,7 +216,7 @@ def state_dict_round_trip(subject: Subject) -> str:
         other.load_state_dict(state)
     except RuntimeError as error:
         lines = str(error).splitlines()
-        raise CheckFailed(f"load_state_dict refuses it: {' '.join(lines[:2])}") from error
+        raise CheckFailed(f"load_state_dict rejects it: {' '.join(lines[:2])}") from error
     with torch.no_grad():
         check_equal(
             other.pooled(subject.images()),
@@ -238,12 +238,12 @@ def dynamic_export(subject: Subject) -> None:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.export.export(model, (subject.images(2),), dynamic_shapes=({0: batch},)).module()
     except Exception as error:
-        reason = f"torch.export refuses it: {first_line(error)}"
+        reason = f"torch.export rejects it: {first_line(error)}"
         raise (CheckSkipped if subject.spec.kind == "timm" else CheckFailed)(reason) from error
     with torch.no_grad():
         for images in map(subject.images, (1, 7)):
             check_equal(
-                program(images), model.pooled(images), ROUNDING, f"the exported program of {len(images)} images"
+                program(images), model.pooled(images), FEATURE_ROUNDING, f"the exported program of {len(images)} images"
             )
 
 
@@ -323,7 +323,7 @@ def backbone_checks(
     for name in (*only, *skip):
         if name not in CATALOGUE:
             raise unknown("check", name, CATALOGUE)
-    names = [name for name in CATALOGUE if (not only or name in only) and name not in skip]
+    names = [name for name in CATALOGUE if name in {*(only or CATALOGUE)} - {*skip}]
     if not names:
         raise UsageError("only and skip leave no check to run")
     subject = Subject(*find_source(factory, parts), size, divisor, seed)

@@ -245,8 +245,9 @@ class _Separate(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device == _DEVICE}
-        if len(devices) > 1 and func.overloadpacket.__name__ not in _COPIES:
+        on_cpu = [tensor for tensor in tensors if tensor.device != _DEVICE]
+        mixed = len(on_cpu) < len(tensors) and any(tensor.ndim for tensor in on_cpu)
+        if mixed and func.overloadpacket.__name__ not in _COPIES:
             raise RuntimeError(f"{func.overloadpacket.__name__} takes tensors of the same device; some are on the CPU")
         return func(*args, **(kwargs or {}))
 
@@ -254,5 +255,6 @@ class _Separate(TorchDispatchMode):
 def _placed(error: Exception) -> str:
     """Return an error as one line, with the user's line that it comes from."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
-    return "".join(f"{at.filename} at line {at.lineno}, `{at.line}`: " for at in own[-1:]) + first_line(error)
+    users = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    place = f"{users[-1].filename} at line {users[-1].lineno}, `{users[-1].line}`: " if users else ""
+    return place + first_line(error)

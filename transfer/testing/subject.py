@@ -22,7 +22,7 @@ from transfer.core.errors import UsageError
 from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
-PARTS = ("stem", "attention", "ffn")
+REPLACED_PARTS = ("stem", "attention", "ffn")
 
 
 def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, BackboneSpec, Backbone | None]:
@@ -38,13 +38,13 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
     Raises:
         UsageError: an unknown name or field, or a class with required parameters.
     """
-    fields = {key: _located_part(key, value) if key in PARTS else value for key, value in overrides.items()}
+    fields = {key: _located_part(key, value) if key in REPLACED_PARTS else value for key, value in overrides.items()}
     if isinstance(factory, str | Path):
         spec = resolve(
             str(factory), **(fields if live_modules.is_live(str(factory)) else {"weights": "random"} | fields)
         )
         if spec.kind == "user" and not live_modules.is_live(spec.arch):
-            _check_needs_nothing(user_code.load(spec.arch), spec.arch)
+            _check_needs_nothing(user_code.load_part(spec.arch), spec.arch)
         return spec.name, spec, None
     if isinstance(factory, Backbone):
         if fields:
@@ -52,8 +52,8 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
         return factory.spec.name, factory.spec, factory
     _check_needs_nothing(factory, repr(factory))
     name = str(getattr(factory, "__name__", type(factory).__name__)).strip("<>")
-    live_modules.register(name, factory)
-    return name, override(resolve(f"{live_modules.PREFIX}{name}"), **fields), None
+    live_modules.register_module(name, factory)
+    return name, override(resolve(f"{live_modules.LIVE_PREFIX}{name}"), **fields), None
 
 
 def _check_needs_nothing(factory: Any, where: str) -> None:
@@ -65,7 +65,8 @@ def _check_needs_nothing(factory: Any, where: str) -> None:
     except (TypeError, ValueError):  # something compiled has no signature
         return
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if required := [item.name for item in parameters if item.default is item.empty and item.kind not in several]:
+    single = [item for item in parameters if item.kind not in several]
+    if required := [item.name for item in single if item.default is item.empty]:
         raise UsageError(
             f"{where} needs {', '.join(required)}: a backbone is made without arguments; a part is checked inside a "
             "backbone, as backbone tiny with stem=..., attention=... or ffn=... (--stem, --attention, --ffn)"

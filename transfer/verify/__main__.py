@@ -15,7 +15,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe
 from transfer.core.settings import Positional
 from transfer.core.user_code import allow, is_in_file, locate
-from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in, unfinished_in
+from transfer.records.store import RECORD, Store, StoredRun, Unfinished, has_record, merged, store_in, unfinished_in
 from transfer.verify.checks import verify
 
 
@@ -47,7 +47,7 @@ def _main(argv: list[str]) -> int:
         for folder, name in _folders(options.runs, opened, unfinished):
             verdicts.append(verify(folder, name))
             print_safe(str(verdicts[-1]))
-    runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
+    runs = [StoredRun(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
         print_safe(f"WRONG  {dispute}")

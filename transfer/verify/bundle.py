@@ -12,16 +12,18 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
 from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder
+from transfer.core.options import as_list
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record, with_checksum
-from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
+from transfer.records.store import OPTIONS, RECORD, Store, StoredRun, difference_text, merged, same_result
 from transfer.verify.checks import check_files, verify
 
 SUPPORT = "support.csv"
@@ -47,13 +49,13 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         with damage, zipfile.ZipFile(file) as archive:
             strange = [repr(entry) for entry in archive.namelist() if not _ENTRY.fullmatch(entry)]
             if strange or not archive.namelist():
-                raise UserError(f"{file}: {(strange or ['no run'])[0]} has no place in a bundle; nothing is taken")
+                raise UserError(f"{file}: {(strange or ['no run'])[0]} does not belong in a bundle; nothing imported")
             archive.extractall(scratch)
         yield Path(scratch)
 
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
-PLACES = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
+PLACE_OPTIONS = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
 _PATH = re.compile(r"(?<![\w.:/~-])(?:~[\w.-]*|\.\.?)?/(?:[^\s/'\":;,()]+/)*[^\s/'\":;,()]+")
 _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 
@@ -61,17 +63,17 @@ _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 def without_paths(record: Record) -> Record:
     """Return the record with each path cut to its last name: `/home/me/my_stem.py:Stem` becomes `my_stem.py:Stem`.
 
-    Options that only name a place (`PLACES`) are dropped. The sha256 of users' files is kept.
+    Options that only name a place (`PLACE_OPTIONS`) are dropped. The sha256 of users' files is kept.
 
     Raises:
         UserError: the identity itself names a path, and could not be verified without it.
     """
     if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
-    kept = {"run_key_content": record.run_key_content, "files": record.files}
-    options = {name: value for name, value in record.options.items() if name not in PLACES}
-    content = asdict(record) | {"options": options} | dict.fromkeys(kept)
-    return Record(**(texts_without_paths(content, known_paths(record)) | kept))
+    unchanged = {"run_key_content": record.run_key_content, "files": record.files}
+    options = {name: value for name, value in record.options.items() if name not in PLACE_OPTIONS}
+    content = asdict(record) | {"options": options} | dict.fromkeys(unchanged)
+    return Record(**(texts_without_paths(content, known_paths(record)) | unchanged))
 
 
 def paths_in(value: Any) -> list[str]:
@@ -86,13 +88,13 @@ def paths_in(value: Any) -> list[str]:
 def known_paths(record: Record) -> dict[str, str]:
     """Return the paths that a record names and their replacements; those with spaces match no pattern."""
     files = {part: code["file"] for part, code in record.user_code.items()}
-    values = [*record.options.values(), *record.backbone.values(), *files.values()]
-    values = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    paths = [value for value in values if isinstance(value, str) and _WHOLE.match(value) and len(value) > 1]
+    values = (*record.options.values(), *record.backbone.values(), *files.values())
+    texts = (value for value in chain.from_iterable(map(as_list, values)) if isinstance(value, str))
     known = {str(Path.cwd()): ".", str(Path.home()): "~"}
-    for value in paths:
-        path, colon, name = value.rpartition(":") if ".py:" in value else (value, "", "")
-        known[value] = Path(path).name + colon + name
+    for text in texts:
+        if len(text) > 1 and _WHOLE.match(text):
+            path, colon, name = text.rpartition(":") if ".py:" in text else (text, "", "")
+            known[text] = Path(path).name + colon + name
     return known
 
 
@@ -127,7 +129,7 @@ class Imported:
         return "\n".join([counts, *self.conflicts])
 
 
-def bundle(runs: Sequence[Run], file: Path, *, every: int = 1) -> list[str]:
+def bundle(runs: Sequence[StoredRun], file: Path, *, every: int = 1) -> list[str]:
     """Write runs into one file, whole or not at all, and return their names.
 
     Args:
@@ -157,17 +159,21 @@ _STEP = re.compile(rb'"step": (\d+),.*"loss"')
 
 def _thinned(lines: bytes, every: int) -> bytes:
     """Return the lines of a history without most steps; lines that do not have the loss of a step stay."""
-    found = ((line, _STEP.search(line)) for line in lines.splitlines(keepends=True))
-    return b"".join(line for line, step in found if not step or (int(step[1]) - 1) % every == 0)
+
+    def stays(line: bytes) -> bool:
+        step = _STEP.search(line)
+        return step is None or (int(step[1]) - 1) % every == 0
+
+    return b"".join(line for line in lines.splitlines(keepends=True) if stays(line))
 
 
-def _shared_files(run: Run, every: int) -> dict[str, bytes]:
+def _shared_files(run: StoredRun, every: int) -> dict[str, bytes]:
     """Return the files of a run as they are shared, by name; those of a shared copy are identical."""
     record = run.record
-    kept = {name: about for name, about in record.files.items() if name in SHARED}
-    if wrong := check_files(run.folder, replace(record, files=kept))[0]:
+    recorded = {name: facts for name, facts in record.files.items() if name in SHARED}
+    if wrong := check_files(run.folder, replace(record, files=recorded))[0]:
         raise UserError(f"{run.folder}: {'; '.join(wrong)}; only runs that verify can be shared")
-    contents = {name: (run.folder / name).read_bytes() for name in kept}
+    contents = {name: (run.folder / name).read_bytes() for name in recorded}
     names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
     if paths := paths_in([contents.get(SUPPORT, b"").decode(), *map(str, names)]):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
@@ -176,7 +182,7 @@ def _shared_files(run: Run, every: int) -> dict[str, bytes]:
     if OPTIONS in contents:
         # without paths, it still repeats the run if the data is found
         command = contents[OPTIONS].decode().partition("\n")[0]
-        options = {name: value for name, value in read_yaml(run.folder / OPTIONS).items() if name not in PLACES}
+        options = {name: value for name, value in read_yaml(run.folder / OPTIONS).items() if name not in PLACE_OPTIONS}
         command, options = texts_without_paths([command, options], known_paths(record))
         contents[OPTIONS] = f"{command}\n{write_yaml(options)}".encode()
     files = {
@@ -199,13 +205,13 @@ def import_bundle(file: Path, store: Store) -> Imported:
     with unpacked(file, store.root) as folder:
         verdicts = [verify(run, name=f"run {run.name} of the bundle") for run in sorted(folder.iterdir())]
         if wrong := [f"{verdict.folder.name}: {text}" for verdict in verdicts for text in verdict.wrong]:
-            raise UserError(f"{file}: nothing is imported:\n" + "\n".join(wrong))
+            raise UserError(f"{file}: nothing was imported:\n" + "\n".join(wrong))
         result = Imported()
         existing = {run.record.run_key: run for run in store.runs()[0]}
         for run in Store(folder).runs()[0]:
             name, target, there = run.record.run_id, store.folder(run.record.run_id), existing.get(run.record.run_key)
             if there is None and target.exists():
-                unfinished = "unfinished, or no run at all; finish it or move it away, then import again"
+                unfinished = "unfinished, or not a run; finish it or move it away, then import again"
                 result.conflicts.append(f"{target}: {unfinished}")
             elif there is None:
                 flush_folder(run.folder)
@@ -215,5 +221,5 @@ def import_bundle(file: Path, store: Store) -> Imported:
                 result.equal.append(name)
             else:
                 conflict = difference_text(there, run).replace(str(run.folder), f"{name} of the bundle")
-                result.conflicts.append(f"{conflict}; what was there stays")
+                result.conflicts.append(f"{conflict}; the existing run is kept")
     return result

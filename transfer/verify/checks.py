@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from transfer.core import user_code
 from transfer.core.errors import UserError, first_line
 from transfer.core.user_code import is_in_file
-from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
+from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check_outcomes, read
 from transfer.records.protocol import named_by_content
 from transfer.records.record import Record, RunKey, is_modified
 from transfer.records.store import RECORD, file_checksums
@@ -80,11 +80,10 @@ def check_key(record: Record) -> list[str]:
     }
     for part, values in stated.items():
         of_key = content.get(part, {}) if part else content  # in which files are sha256 digests of their content
-        wrong += [
-            f"{f'{part}.' * bool(part)}{name}: {values[name]} in the record, {of_key[name]} in its run key"
-            for name in sorted(of_key.keys() & values.keys())
-            if of_key[name] != values[name] and not re.fullmatch("[0-9a-f]{64}", str(of_key[name]))
-        ]
+        for name in sorted(of_key.keys() & values.keys()):
+            if of_key[name] != values[name] and not re.fullmatch("[0-9a-f]{64}", str(of_key[name])):
+                entry = f"{part}.{name}" if part else name
+                wrong.append(f"{entry}: {values[name]} in the record, {of_key[name]} in its run key")
     if record.config_digest != RunKey(content).without("seed").digest:
         wrong.append(f"config_digest: {record.config_digest[:12]} is not that of the run key without its seed")
     return wrong
@@ -97,18 +96,18 @@ def check_scores(folder: Path, record: Record) -> Checks:
         return [], []
     try:
         outcomes = read(path)
-        check(record, outcomes)
+        check_outcomes(record, outcomes)
     except ScoreMismatch:
         pass  # told below, to the bit
     except UnusableOutcomes as error:
         return [f"{OUTCOMES}: {error}"], []
     from transfer.evaluation.users_metrics import load_metrics
 
-    own = [part for part in record.user_code if part.startswith(METRIC)]
-    of_task = {name: array for name, array in outcomes.items() if METRIC + name not in own}
+    users_metrics = [part for part in record.user_code if part.startswith(METRIC)]
+    arrays = {name: array for name, array in outcomes.items() if METRIC + name not in users_metrics}
     try:
-        metrics = load_metrics([users_file(record, part) for part in own])
-        computed = task_of(record).rescore(of_task) | {metric.name: metric.score(of_task)[0] for metric in metrics}
+        metrics = load_metrics([users_file(record, part) for part in users_metrics])
+        computed = task_of(record).rescore(arrays) | {metric.name: metric.score(arrays)[0] for metric in metrics}
     except UserError as error:  # or a library that scoring needs is not here
         return [], [f"scores not recomputed: {error}"]
     except Exception as error:  # whatever a damaged file leads to
@@ -134,12 +133,12 @@ def task_of(record: Record) -> "Task":
         raise UserError(f"task {name} is not available ({error})") from None
     if task.version != record.task_version:
         made = f"version {record.task_version} of task {name} made the record"
-        raise UserError(f"{made}, and here is version {task.version}")
+        raise UserError(f"{made}; this is version {task.version}")
     return task
 
 
 @dataclass
-class Verdict:
+class Verification:
     """The result of verifying one run."""
 
     folder: Path
@@ -156,14 +155,14 @@ class Verdict:
         return "\n       ".join([head, *self.wrong, *(f"({note})" for note in self.notes)])
 
 
-def verify(folder: Path, name: str = "") -> Verdict:
+def verify(folder: Path, name: str = "") -> Verification:
     """Check everything that can be checked in a run's folder.
 
     Args:
         folder: the run's folder.
         name: the name of the run in messages; by default its folder.
     """
-    verdict = Verdict(folder, name or str(folder))
+    verdict = Verification(folder, name or str(folder))
     try:
         record = verdict.record = Record.read(folder / RECORD, edited=True)
         if is_modified((folder / RECORD).read_bytes()):

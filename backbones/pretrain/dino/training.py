@@ -46,20 +46,20 @@ class Network(nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
 
-    def forward(self, crops: Sequence[Tensor], *, still: Sequence[bool]) -> tuple[Tensor, Tensor]:
+    def forward(self, groups: Sequence[Tensor], *, still: Sequence[bool]) -> tuple[Tensor, Tensor]:
         """Run the backbone once for each resolution, and the head once.
 
         Args:
-            crops: V batches of images [B, 3, H, W]; neighbours of one resolution go through the backbone together.
+            groups: for each resolution, images [B * crops, 3, H, W], crop after crop.
             still: for each resolution, whether it leaves the running batch-norm statistics as they are.
 
         Returns:
             Features [V * B, D] and outputs [V * B, K], crop after crop.
         """
         features = []
-        for (_, group), fixed in zip(groupby(crops, lambda crop: crop.shape), still):
+        for images, fixed in zip(groups, still):
             with freeze_running_statistics(self.backbone, fixed):
-                features.append(self.backbone.pooled(torch.cat([*group])))
+                features.append(self.backbone.pooled(images))
         joined = torch.cat(features)
         return joined, self.head(joined)
 
@@ -92,26 +92,33 @@ class DinoLearner(Learner):
         """Return the loss of ([crops [B, 3, H, W], ...], labels): two global crops, then local ones; labels are not
         used.
         """
-        options, (crops, *_) = self.options, batch
-        momentum, temperature = self._moment(step, crops[0].device)
+        crops, *_ = batch
+        # neighbours of one resolution go through the backbone together
+        groups = [torch.cat([*group]) for _, group in groupby(crops, lambda crop: crop.shape)]
+        numbers = {"teacher_momentum": self.momentum(step), "teacher_temp": self.temperature(step)}
+        moment = {name: torch.full((), number, device=crops[0].device) for name, number in numbers.items()}
+        mean, stats = self._compared(groups, len(crops), moment["teacher_temp"])
+        self.batch_means.append(mean)
+        return {**stats, **moment}
+
+    def compile(self, *given: Any, **named: Any) -> None:
+        """Compile networks and loss; a graph of the whole would be remade for each step's numbers."""
+        self.__dict__["_compared"] = torch.compile(self._compared, *given, **named)
+
+    def _compared(self, groups: list[Tensor], views: int, temperature: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean of the teacher's outputs [K], and the loss with its statistics."""
+        options, images = self.options, sum(map(len, groups)) // views
         with torch.no_grad():
-            seen, outputs = self.teacher(crops[:2], still=[options.teacher_bn != "own"])
-        _, predicted = self.student(crops, still=[False, not options.local_bn])
+            seen, outputs = self.teacher([groups[0][: 2 * images]], still=[options.teacher_bn != "own"])
+        _, predicted = self.student(groups, still=[False, not options.local_bn])
         with torch.autocast(outputs.device.type, enabled=False):
-            outputs = outputs.float().unflatten(0, (2, -1))
-            self.batch_means.append(outputs.mean((0, 1)))
+            outputs = outputs.float().unflatten(0, (2, images))
             log_probabilities = dino_loss.teacher_log_probabilities(outputs, self.center, temperature)
             teacher_entropy = dino_loss.entropy(log_probabilities)
-            predicted = predicted.unflatten(0, (len(crops), -1))
+            predicted = predicted.unflatten(0, (views, images))
             loss = dino_loss.cross_view_loss(predicted, log_probabilities.exp(), options.student_temp)
-        return {
-            "loss": loss,
-            "teacher_entropy": teacher_entropy,
-            "kl": loss.detach() - teacher_entropy,
-            "spread": feature_spread(seen),
-            "teacher_momentum": momentum,
-            "teacher_temp": temperature,
-        }
+        parts = {"loss": loss, "teacher_entropy": teacher_entropy, "kl": loss.detach() - teacher_entropy}
+        return outputs.mean((0, 1)), {**parts, "spread": feature_spread(seen)}
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as every module does, but keep the teacher's batch norm to `teacher_bn`."""
@@ -178,13 +185,6 @@ class DinoLearner(Learner):
 
     def _epoch(self, step: int) -> int:
         return (step - 1) // self.epoch_steps
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _moment(self, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return momentum and temperature as scalars on the device; a compiled graph would be remade for each Python
-        number.
-        """
-        return torch.full((), self.momentum(step), device=device), torch.full((), self.temperature(step), device=device)
 
 
 def batch_norms(module: nn.Module) -> Iterator[Any]:

@@ -28,6 +28,7 @@ from backbones.vit import share_tokens
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
+from transfer.data.loading.images import collate_boxes
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
@@ -117,42 +118,43 @@ class SupervisedLearner(Learner):
         """
         images, labels, *maps = batch
         images, boxes = images if maps else (images, None)
+        images, targets = losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
         if self.options.dense_weight:
-            return self._dense(images, labels, boxes, *maps)
-        images, targets = self._mixed(images, labels, step)
+            return self._dense(images, targets, boxes, *maps)
+        return self._compared(images, targets)
+
+    def compile(self, *given: Any, **named: Any) -> None:
+        """Compile the model and its losses: a graph of the whole would keep the draws of the first step's mixture."""
+        for name in ("_compared", "_dense"):
+            setattr(self, name, torch.compile(getattr(self, name), *given, **named))
+
+    def _compared(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         logits = self.backbone.logits(images)
         with torch.autocast(images.device.type, enabled=False):
             sigmoid = self.options.loss == "sigmoid"
             compare = losses.sigmoid_cross_entropy if sigmoid else losses.soft_target_cross_entropy
-            spread = feature_spread(self.features.flatten(1))
-            loss = compare(logits, self._weighted(targets))
-            return {"loss": loss, "accuracy": _accuracy(logits, targets), "spread": spread}
+            parts = {"loss": compare(logits, self._weighted(targets)), "accuracy": _accuracy(logits, targets)}
+            return {**parts, "spread": feature_spread(self.features.flatten(1))}
 
     def _dense(
-        self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None
+        self, images: Tensor, targets: Tensor, boxes: Tensor | None, maps: Tensor | None = None
     ) -> dict[str, Tensor]:
         class_logits, token_logits, box = self.backbone.dense_logits(images)
         with torch.autocast(images.device.type, enabled=False):
-            if maps is None or boxes is None:
-                targets, token_targets = self._mixed(images, labels, 0)[1], None
-            else:
+            token_targets = None
+            if maps is not None and boxes is not None:
                 side = math.isqrt(token_logits.shape[1])
                 targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
             wanted = self._weighted(targets), None if token_targets is None else self._weighted(token_targets)
             class_loss, token_loss = losses.token_label_losses(class_logits, token_logits, box, *wanted)
             loss = class_loss + self.options.dense_weight * token_loss
-            spread = feature_spread(self.features.flatten(1))
             parts = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
-            return {**parts, "accuracy": _accuracy(class_logits, targets), "spread": spread}
+            parts["accuracy"] = _accuracy(class_logits, targets)
+            return {**parts, "spread": feature_spread(self.features.flatten(1))}
 
     def _weighted(self, targets: Tensor) -> Tensor:
         """Return targets [..., C] times the weights of the classes, as torch's cross-entropy has them."""
         return targets if self.weights is None else targets * self.weights
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        # A compiled graph would keep the first step's draws.
-        return losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
 
     def _keep_features(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.features = inputs[0].detach()
@@ -271,7 +273,8 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
     images = SplitDataset(split, transform, seed=context.seed, extra=maps)
     draw = shuffled_batches if options.repeats == 1 else partial(repeated_batches, repeats=options.repeats)
     batches = partial(draw, len(split), options.batch_size, seed=context.seed)
-    return context.loader(images, batches, parts=options.grad_accum_steps, repeats=options.repeats)
+    parts, repeats = options.grad_accum_steps, options.repeats
+    return context.loader(images, batches, parts=parts, collate=collate_boxes, repeats=repeats)
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:

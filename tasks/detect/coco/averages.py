@@ -13,23 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.detect.coco.matching import PREFIX, Kind, Matches, candidates, detections_from, match, objects_of
+from tasks.detect.coco.matching import (
+    SCORE_PREFIX,
+    Kind,
+    Pairing,
+    candidates,
+    choose_objects,
+    detections_from,
+    objects_of,
+)
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.scoring import COCO, Number
 from transfer.statistics.intervals import resample_counts
 from transfer.task import Outcomes
 
 RECALLS = np.linspace(0.0, 1.0, 101)
-EPSILON = np.spacing(1)
+DENOMINATOR_EPSILON = np.spacing(1)
 """Added to the denominator of a precision, as pycocotools does; without it the numbers differ in the last bits."""
-NAMES = tuple(COCO.numbers)
+COCO_NAMES = tuple(COCO.numbers)
 """AP AP50 AP75 APs APm APl AR1 AR10 AR100 ARs ARm ARl, as pycocotools lists them."""
 
 
 class Averager:
     """The chosen ones of COCO's numbers, as a function of the weights of the images."""
 
-    def __init__(self, matches: Matches, names: Sequence[str] | None = None, *, most: int = 1):
+    def __init__(self, matches: Pairing, names: Sequence[str] | None = None, *, most: int = 1):
         """Compute what all weightings share.
 
         Args:
@@ -43,7 +51,7 @@ class Averager:
         self.most = most
         rows, place = _rows(matches, most)
         areas = sorted({number.area for number in self.numbers.values()})
-        self.layouts = {area: Layout(matches, rows, place, area) for area in areas}
+        self.layouts = {area: AreaRange(matches, rows, place, area) for area in areas}
 
     def means(self, weights: NDArray[Any]) -> dict[str, float]:
         """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
@@ -65,7 +73,7 @@ class Averager:
         return np.stack([averages[name] for name in self.numbers])
 
     def _averages(self, weights: NDArray[Any], *, whole: bool = False) -> dict[str, NDArray[Any]]:
-        """Return `Layout.averages` of all ranges; if `whole`, their means [K] by category."""
+        """Return `AreaRange.averages` of all ranges; if `whole`, their means [K] by category."""
         if weights.max(initial=0) > self.most:
             raise ValueError(f"weights up to {weights.max()}, but the averager was made for {self.most} at most")
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
@@ -81,7 +89,7 @@ class Averager:
         return averages
 
 
-def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows(matches: Pairing, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the detections in the order of precision, and the place of each one's weight in the table of `means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
@@ -100,10 +108,10 @@ def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return rows, np.where(apart[rows], copy + 1, 0) * len(matches.sample) + matches.image[rows]
 
 
-class Layout:
+class AreaRange:
     """Detections and objects of one area range; right detections by group, within it in the order of precision."""
 
-    def __init__(self, matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
+    def __init__(self, matches: Pairing, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
         """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
         self.categories = categories = len(matches.categories)
         self.thresholds = count = len(matches.scoring.ious)
@@ -165,7 +173,7 @@ class Layout:
         lacking = np.tile(wrong[self.wrong_start], self.thresholds) + missed[self.missed_start]
         false = wrong[self.wrong_before] + missed[self.missed_before] - lacking[self.group]
         number = running[1:] - start[self.group]
-        precision = np.append(number / (false + number + EPSILON), 0.0)
+        precision = np.append(number / (false + number + DENOMINATOR_EPSILON), 0.0)
         needed = np.tile(_needed(objects), (self.thresholds, 1))
         reached = needed <= (start[1:] - start[:-1])[:, None]
         first = np.searchsorted(running[1:], start[:-1, None] + needed)
@@ -196,7 +204,7 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(fewest, 1).astype(np.int64)
 
 
-def evaluate(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Matches:
+def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Pairing:
     """Pair detections with the objects of a dataset's validation split; see `objects_of`.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
@@ -217,10 +225,10 @@ def evaluate(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Match
     most, areas, thresholds = scoring.max_detections[-1], np.array(scoring.ranges), np.array(scoring.ious)
     detections = detections_from(results, ids, categories, kind, most=most)
     pairs = candidates(detections, objects, scoring.ious[0])
-    matched, ignored = match(pairs, detections, objects, areas, thresholds)
+    matched, ignored = choose_objects(pairs, detections, objects, areas, thresholds)
     # pycocotools sorts the detections of a category stably, and meets them by image
     order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
-    return Matches(
+    return Pairing(
         kind=kind,
         sample=np.array([image.file_name for image in images], dtype=np.str_),
         categories=categories,
@@ -237,25 +245,26 @@ def evaluate(data: CocoData, results: list[dict[str, Any]], kind: Kind) -> Match
     )
 
 
-def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], Matches]]:
+def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], Pairing]]:
     """Yield "box" and "mask", each with the ends of those of the names that begin so, and the matches."""
-    for kind, prefix in PREFIX.items():
+    for kind, prefix in SCORE_PREFIX.items():
         if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
-            yield prefix, short, Matches.from_outcomes(outcomes, kind)
+            yield prefix, short, Pairing.from_outcomes(outcomes, kind)
 
 
-def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
+def resampled(matches: Pairing) -> dict[str, NDArray[Any]]:
     """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
 
     nan where a resample has no object of the number's size.
     """
-    weights, names, prefix = resample_counts(matches.sample), matches.scoring.numbers, PREFIX[matches.kind]
+    weights, names, prefix = resample_counts(matches.sample), matches.scoring.numbers, SCORE_PREFIX[matches.kind]
     averager = Averager(matches, most=int(weights.max()))
-    drawn = [averager.means(row) for row in weights]
-    return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in names}
+    means = [dict.fromkeys(names, np.nan) | averager.means(row) for row in weights]
+    columns = np.array([[*row.values()] for row in means]).T
+    return {f"resampled_{prefix}_{name}": column for name, column in zip(names, columns)}
 
 
-def by_class(matches: Matches, names: Sequence[str]) -> NDArray[Any]:
+def by_class(matches: Pairing, names: Sequence[str]) -> NDArray[Any]:
     """Return the numbers of each category [1 + B, numbers, K]: first the scores, then on the resamples of `resampled`.
 
     nan where a category has no object of the number's size.
@@ -265,10 +274,10 @@ def by_class(matches: Matches, names: Sequence[str]) -> NDArray[Any]:
     return np.stack([averager.by_class(row) for row in (np.ones_like(weights[0]), *weights)])
 
 
-def scores(matches: Matches) -> dict[str, float]:
-    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches by `evaluate`.
+def scores(matches: Pairing) -> dict[str, float]:
+    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches.
 
     A number is left out where the dataset has no object of its size (pycocotools says -1).
     """
     means = Averager(matches).means(np.ones(len(matches.sample), dtype=np.int64))
-    return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}
+    return {f"{SCORE_PREFIX[matches.kind]}_{name}": value for name, value in means.items()}

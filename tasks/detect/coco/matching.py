@@ -106,22 +106,20 @@ def detections_from(
     Raises:
         UserError: faster-coco-eval is needed and missing.
     """
-    image, category = (
-        np.searchsorted(known, np.array([result[key] for result in results], dtype=np.int64))
-        for known, key in ((images, "image_id"), (categories, "category_id"))
-    )
+    image = np.searchsorted(images, np.array([result["image_id"] for result in results], np.int64))
+    category = np.searchsorted(categories, np.array([result["category_id"] for result in results], np.int64))
     score = np.array([result["score"] for result in results], dtype=np.float64)
     order = np.lexsort((-score, category, image))
     starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     order, rank = order[rank < most], rank[rank < most]
-    kept = [results[place] for place in order]
-    masks, boxes = None, np.zeros((len(kept), 4))
+    best = [results[place] for place in order]
+    masks, boxes = None, np.zeros((len(best), 4))
     if kind == "segm":
-        masks = np.array([result["segmentation"] for result in kept], dtype=object)
+        masks = np.array([result["segmentation"] for result in best], dtype=object)
         area: NDArray[Any] = np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
     else:
-        boxes = np.array([result["bbox"] for result in kept], dtype=np.float64).reshape(-1, 4)
+        boxes = np.array([result["bbox"] for result in best], dtype=np.float64).reshape(-1, 4)
         area = boxes[:, 2] * boxes[:, 3]
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
@@ -139,17 +137,17 @@ def _outline(box: Sequence[float], image: CocoImage) -> list[list[float]]:
     """Return the polygon of a box, as far as the image shows it."""
     left, top, across, down = box
     # a pixel beyond the border changes nothing inside, and boxes of any size need no memory
-    x, right = (min(max(one, -1), image.width + 1) for one in (left, left + across))
-    y, bottom = (min(max(one, -1), image.height + 1) for one in (top, top + down))
-    return [[x, y, x, bottom, right, bottom, right, y]]
+    left, right = np.clip([left, left + across], -1, image.width + 1).tolist()
+    top, bottom = np.clip([top, top + down], -1, image.height + 1).tolist()
+    return [[left, top, left, bottom, right, bottom, right, top]]
 
 
 Kind = Literal["bbox", "segm"]
-PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
+SCORE_PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
 
 
 @dataclass(frozen=True, eq=False)
-class Matches:
+class Pairing:
     """Result of pairing detections with objects: everything that `scores` needs, as flat arrays.
 
     Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
@@ -187,16 +185,16 @@ class Matches:
 
         Parameters of `scoring` that are not COCO's are JSON in "box_scoring".
         """
-        arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
+        arrays = {f"{SCORE_PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
         if changed := self.scoring.changed:
-            arrays[f"{PREFIX[self.kind]}_scoring"] = np.array([json.dumps(changed)])
+            arrays[f"{SCORE_PREFIX[self.kind]}_scoring"] = np.array([json.dumps(changed)])
         return {"sample": self.sample, **arrays}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Pairing":
         """Restore the matches from their `outcomes`; scores are bit-exact."""
-        names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
-        changed = json.loads(str(outcomes.get(f"{PREFIX[kind]}_scoring", ["{}"])[0]))
+        names = {name: f"{SCORE_PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
+        changed = json.loads(str(outcomes.get(f"{SCORE_PREFIX[kind]}_scoring", ["{}"])[0]))
         arrays = {name: np.asarray(outcomes[saved]) for name, saved in names.items()}
         return cls(kind=kind, scoring=Scoring(**changed), **arrays)
 
@@ -207,7 +205,7 @@ class Matches:
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
 
 
-ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample", "scoring"))
+ARRAYS = tuple(entry.name for entry in fields(Pairing) if entry.name not in ("kind", "sample", "scoring"))
 
 
 Pairs = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -260,12 +258,12 @@ def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], fir
     for rows in np.split(beside, starts[1:]) if len(beside) else ():
         targets = slice(first[rows[0]], first[rows[0]] + counts[rows[0]])
         crowds = objects.crowd[targets].astype(int).tolist()
-        found = iou(detections.masks[rows].tolist(), objects.masks[targets].tolist(), crowds)
-        chunks.append(np.asarray(found).reshape(-1))
+        shares = iou(detections.masks[rows].tolist(), objects.masks[targets].tolist(), crowds)
+        chunks.append(np.asarray(shares).reshape(-1))
     return np.concatenate([np.zeros(0), *chunks])
 
 
-def match(
+def choose_objects(
     pairs: Pairs, detections: Detections, objects: Objects, areas: NDArray[Any], thresholds: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return which detections are paired and which are ignored, uint16 [N, A] each, with a bit for each threshold.
@@ -279,7 +277,7 @@ def match(
     excused = np.repeat(detections.out_of(areas)[:, None], len(thresholds), axis=1)
     area, threshold = np.ogrid[: shape[0], : shape[1]]
     for turn in _turns(pairs[0], detections):
-        detection, target, iou = (of_pairs[turn] for of_pairs in pairs)
+        detection, target, iou = (column[turn] for column in pairs)
         free = (iou >= thresholds[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
         order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])

@@ -17,7 +17,8 @@ from transfer.core.seeding import seeded
 from transfer.data.loading import bigvision
 from transfer.data.loading.augment import AugmentOptions, eval_transform, train_transform
 from transfer.data.loading.bigvision import OPERATIONS, AreaCrop, InceptionCrop, RandAugment, SquashCrop
-from transfer.data.loading.images import to_floats
+from transfer.data.loading.images import collate_boxes, to_floats
+from transfer.engine.learner import Learner
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEIT = "rand-m9-mstd0.5-inc1"
@@ -41,6 +42,11 @@ def options(**values):
 def picture(W=100, H=80, seed=0):
     noise = np.random.default_rng(seed).integers(0, 256, (H // 4, W // 4, 3), dtype=np.uint8)
     return Image.fromarray(noise).resize((W, H), Image.Resampling.BICUBIC)
+
+
+def seen_by_model(view):
+    """An augmented image as the model gets it: in a batch, as floats, erased."""
+    return Learner().prepare(collate_boxes([(view,)]), torch.device("cpu"))[0][0]
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_normalised_it_equals_timm(old_pillow, values):
             expected = theirs(image)
         with seeded(key):
             got = ours(image)
-        torch.testing.assert_close(normalise(to_floats(got)), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(normalise(seen_by_model(got)), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("description", ["rand-m10-inc1", "v0"])
@@ -97,10 +103,11 @@ def test_results_are_functions_of_the_seeds(kind):
         with seeded(key):
             one = transform(image)
         with seeded(key):
-            assert torch.equal(sent(image), one)
-        assert one.shape == (3, 32, 32)
-        assert one.dtype == (torch.float32 if KINDS[kind].get("erase") else torch.uint8)
-        seen.append(one)
+            assert torch.equal(seen_by_model(sent(image)), seen_by_model(one))
+        pixels = one.pixels if KINDS[kind].get("erase") else one
+        assert pixels.shape == (3, 32, 32)
+        assert pixels.dtype == torch.uint8, "bytes travel to the model"
+        seen.append(seen_by_model(one))
     assert all(not torch.equal(seen[0], other) for other in seen[1:])
 
 
@@ -122,7 +129,7 @@ def test_erased_noise_is_that_of_the_backbone():
     values = []
     for key in range(30):
         with seeded(key):
-            got = transform(Image.new("RGB", (64, 64)))
+            got = seen_by_model(transform(Image.new("RGB", (64, 64))))
         values.append(got.flatten(1)[:, (got != 0).any(0).flatten()])
     noise = torch.cat(values, 1)
     torch.testing.assert_close(noise.mean(1), torch.tensor((0.9, 0.5, 0.1)), atol=0.02, rtol=0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
-from backbones.build import build
+from backbones.build import build_model
 from backbones.flops import flops
 from backbones.spec import IMAGENET_MEAN, resolve
 from backbones.weights.export import export
@@ -120,7 +120,7 @@ def test_weights_that_are_replaced_after_they_were_found(tmp_path: Path) -> None
     located = find_weights(spec)
     (second / WEIGHTS).replace(first / WEIGHTS)
     with pytest.raises(UserError, match=r"model\.safetensors: modified while the command was running"):
-        build(spec, located)
+        build_model(spec, located)
 
 
 def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from backbones.backbone import create
-from backbones.weights.load import Network, check_gelu, check_values, read_network
+from backbones.weights.load import StoredNetwork, check_gelu, check_values, read_network
 from backbones.weights.locate import find_weights
 from tests.backbones.support import HALF, IMAGES, below
 from tests.backbones.weights.test_layouts import ARCHS, STATE, clip, dinov3, model_of, transformers_vit
@@ -134,7 +134,7 @@ def test_clip_tells_its_activation(more, file, config, quick, tmp_path):
 def test_clip_names_timms_architecture():
     exact, quick = (timm.create_model(f"vit_base_patch16_clip_{name}224", depth=1) for name in ("", "quickgelu_"))
     name, other = "vit_base_patch16_clip_224.openai", "vit_base_patch16_clip_quickgelu_224"
-    known = [Network(state={}, layout="CLIP", quick_gelu=value) for value in (False, True, None)]
+    known = [StoredNetwork(state={}, layout="CLIP", quick_gelu=value) for value in (False, True, None)]
     with pytest.raises(UserError, match=f"quick GELU; {name} has GELU. Use --backbone {other}"):
         check_gelu("a", known[1], exact, name)
     with pytest.raises(UserError, match="Use --backbone vit_base_patch16_clip_224"):

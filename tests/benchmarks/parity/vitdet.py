@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
 from tasks.detect.detectors import build_detector
-from tasks.detect.feature_maps import MapOptions, VitMaps
+from tasks.detect.feature_maps import VitMapOptions, VitMaps
 from tasks.detect.task import resolve_detector
 from tests.benchmarks.options import read
 from tests.benchmarks.parity.checks import Check, importing, report
@@ -149,7 +149,7 @@ def our_detector(side: int) -> Any:
     backbone = create("tiny", weights="random", depth=DEPTH, pos_embed_interp=way)  # positions for 14 x 14 places
     maps = VitMaps(
         backbone,
-        MapOptions(
+        VitMapOptions(
             out_indices=(-1,), window=options.window, global_blocks=(1, 3), padding=options.window_padding,
             relative=options.relative, grid=(side // backbone.stride,) * 2,
         ),

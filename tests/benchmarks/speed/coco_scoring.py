@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasks.detect.coco.averages import Averager, evaluate, scores
+from tasks.detect.coco.averages import Averager, pair_detections, scores
 from tests.benchmarks.options import read
 from tests.benchmarks.speed.timing import figure, timed
 from tests.tasks.detect.coco.cases import opened, scored
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     truth, results = drawn()
     print(f"{IMAGES:,} images, {len(truth['annotations']):,} objects, {len(results):,} detections", flush=True)
     data = opened(truth)
-    runs = [timed(lambda: evaluate(data, results, "bbox")) for _ in range(REPEATS)]
+    runs = [timed(lambda: pair_detections(data, results, "bbox")) for _ in range(REPEATS)]
     pairing, matches = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
     adding, ours = timed(lambda: scores(matches))
     copied = {**truth, "annotations": [dict(one) for one in truth["annotations"]]}, [dict(one) for one in results]

@@ -1,16 +1,18 @@
 """A training step of DeiT-S at 224 pixels with everything of the recipe that a step does, side by side.
 
-    python -m tests.benchmarks deit_step [--batch-size 16] [--rounds 3] [--steps 2] [--stem patchify]
+    python -m tests.benchmarks deit_step [--batch-size 16] [--rounds 3] [--steps 2] [--stem patchify] [--compile]
+        [--precision auto]
 
 `ours` is the recipe `deit` as it resolves on this machine: mixup or cutmix, smoothing, stochastic depth, AdamW, the
 average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimizer and average in the plain
 loop: with the settings of DeiT's repository (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16
-autocast; on a GPU both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios,
-and the share of the throughput that a matrix product reaches in the same precision.
+autocast; with `--compile`, and on a GPU, both sides are also compiled. Prints images per second (medians over
+interleaved rounds), ratios, and the share of the throughput that a matrix product reaches in the same precision.
 """
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import timm
 import torch
@@ -32,12 +34,12 @@ CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]
 
 
-def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled: bool) -> Step:
+def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled: bool, **shape: Any) -> Step:
     """timm's parts in the loop that everybody writes; but under bf16 those that DeiT's repository takes."""
-    model: nn.Module = timm.create_model("deit_small_patch16_224", num_classes=CLASSES, drop_path_rate=0.1)
-    model = model.to(device).train()
+    shape = {"num_classes": CLASSES, "drop_path_rate": 0.1, "img_size": batch[0].shape[-1], **shape}
+    model: nn.Module = timm.create_model("deit_small_patch16_224", **shape).to(device).train()
     optimizer = create_optimizer_v2(model, "adamw", lr=1e-3, weight_decay=0.05)
-    average = ModelEmaV3(model, 0.99996) if dtype == torch.bfloat16 else ModelEma(model, 0.99996)
+    average = ModelEmaV3(model, 0.99996) if compiled or dtype == torch.bfloat16 else ModelEma(model, 0.99996)
     mixup = Mixup(0.8, 1.0, label_smoothing=0.1, num_classes=CLASSES)
     criterion, scaler = SoftTargetCrossEntropy(), NativeScaler(device.type)
     forward = torch.compile(model) if compiled else model
@@ -58,18 +60,20 @@ def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled
     return step
 
 
-def ours(batch: Batch, stem: str, context: Context, compiled: bool) -> tuple[Step, float]:
+def ours(batch: Batch, stem: str, context: Context, compiled: bool, **shape: Any) -> tuple[Step, float]:
     """The suite's own step, and the operations of one image in it."""
     options = command("deit", "--backbone", "vit_s", "--compile" if compiled else "--no-compile").options
-    backbone = create("vit_s", weights="random", stem=stem, img_size=SIZE, classes=CLASSES, drop_path=options.drop_path)
-    operations = 3 * flops(backbone, (SIZE, SIZE))["total"]
+    size = batch[0].shape[-1]
+    shape = {"name_or_spec": "vit_s", "stem": stem, "drop_path": options.drop_path, **shape}
+    backbone = create(**shape, weights="random", img_size=size, classes=CLASSES)
+    operations = 3 * flops(backbone, (size, size))["total"]
     learner = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
     return partial(own_step(Stepper(learner, options, context), 6.0), batch), operations
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = read(argv, __doc__, batch_size=16, steps=2)
+    given, device = read(argv, __doc__, batch_size=16, steps=2, precision="auto", compile=False)
     images = torch.rand(given.batch_size, 3, SIZE, SIZE, device=device)
     batch = images, torch.randint(CLASSES, (given.batch_size,), device=device)
     return contest(partial(peer, batch, device), partial(ours, batch, given.stem), given, device)

@@ -1,12 +1,13 @@
 """A DINO step of ViT-S/16 on two crops of 224 px and eight of 96 px, side by side.
 
-    python -m tests.benchmarks dino_step [--batch-size 2] [--rounds 3] [--steps 1] [--stem patchify]
+    python -m tests.benchmarks dino_step [--batch-size 2] [--rounds 3] [--steps 1] [--stem patchify] [--compile]
+        [--precision auto]
 
 `ours` is the recipe `dino` as it resolves on this machine. The peers are timm's ViT-S in the plain loop that the
 method's repository writes: separate losses for each pair of crops, clipping and averaging parameter by parameter; with
-its settings (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16 autocast; on a GPU both sides are also
-compiled. Prints images per second (medians over interleaved rounds), ratios, and the share of the throughput that a
-matrix product reaches in the same precision.
+its settings (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16 autocast; with `--compile`, and on a
+GPU, both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios, and the share of
+the throughput that a matrix product reaches in the same precision.
 """
 
 import math
@@ -105,7 +106,7 @@ def ours(crops: list[Tensor], stem: str, context: Context, compiled: bool) -> tu
 
 def main(argv: Sequence[str]) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = read(argv, __doc__, batch_size=2, steps=1)
+    given, device = read(argv, __doc__, batch_size=2, steps=1, precision="auto", compile=False)
     sizes = [GLOBAL] * 2 + [LOCAL] * 8
     crops = [torch.rand(given.batch_size, 3, side, side, device=device) for side in sizes]
     return contest(partial(peer, crops, device), partial(ours, crops, given.stem), given, device)

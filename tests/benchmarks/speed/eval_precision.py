@@ -1,4 +1,4 @@
-"""What scoring in bf16 saves in time and moves in score, per task, as the Markdown table of docs/concepts/precision.md.
+"""What scoring in bf16 saves in time and moves in score, per task, as the Markdown table of docs/measured.md.
 
 python -m tests.benchmarks eval_precision --reid MARKET_FOLDER --images PARQUET_FOLDER [--threads 2]
 Random weights, which a seed each draws; nothing is trained. MARKET_FOLDER is in Market-1501's layout, PARQUET_FOLDER

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tasks.fewshot.features import Stored, read_stored, write_stored
+from tasks.fewshot.features import Stored, read_features, write_features
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.task import SupportSets, permuted
 from tasks.probes import LeastSquares
@@ -56,7 +56,7 @@ def write(store: Path, classes: int, images: int, tests: int, channels: int) -> 
     train, labels, test, truth = drawn(classes, images, tests, channels)
     for name, features in (("train", train), ("test", test)):
         content = Stored(np.arange(len(features)), features, np.zeros(len(features)))
-        write_stored(store / f"{name}.safetensors", content, {})
+        write_features(store / f"{name}.safetensors", content, {})
     return labels, truth
 
 
@@ -82,6 +82,6 @@ def probed(data: Data, strengths: tuple[float, ...], held: int = 0) -> dict[str,
 
 def run(store: Path, labels: np.ndarray, truth: np.ndarray, strengths: tuple[float, ...]) -> int:
     """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
-    train, test = (read_stored(store / f"{name}.safetensors").features for name in ("train", "test"))
+    train, test = (read_features(store / f"{name}.safetensors").features for name in ("train", "test"))
     probed((train, labels, test, truth), strengths, held=5 if len(strengths) > 1 else 0)
     return train.nbytes + test.nbytes

@@ -82,10 +82,10 @@ def busy(step: Step, steps: int, device: torch.device) -> float:
     return sum(event.self_device_time_total for event in kernels) / 1e6 / seconds
 
 
-def read(argv: Sequence[str], doc: str | None, **numbers: int) -> tuple[argparse.Namespace, torch.device]:
+def read(argv: Sequence[str], doc: str | None, **defaults: Any) -> tuple[argparse.Namespace, torch.device]:
     """The command line of a benchmark of training steps, and the device."""
     warnings.simplefilter("ignore")
-    given = options.read(argv, doc, rounds=3, stem="patchify", threads=usable_cores(), **numbers)
+    given = options.read(argv, doc, **{"rounds": 3, "stem": "patchify", "threads": usable_cores(), **defaults})
     return given, choose_device("auto", ALONE)
 
 
@@ -105,17 +105,19 @@ def own_step(stepper: Stepper, epoch: float, epoch_steps: int = 1250) -> Callabl
 def contest(peer: Peer, ours: Ours, given: argparse.Namespace, device: torch.device) -> int:
     """Run the contestants in turn and print images per second, ratios, and shares of a matrix product's operations.
 
-    The peer's own settings are fp32 on a CPU, and fp16 autocast with a scaler on a GPU, where both are also compiled.
+    The peer's own settings are fp32 on a CPU, and fp16 autocast with a scaler on a GPU. With `--compile`, and on a GPU
+    always, both are also compiled; `--precision` is that of all others.
     """
-    context = Context(device, choose_precision("auto", device))
+    context = Context(device, choose_precision(given.precision, device))
+    theirs, dtype = f"timm, {context.precision}", None if context.precision == "fp32" else DTYPES[context.precision]
     mine, operations = ours(context, False)
     contestants = {
         "the repository's settings": peer(torch.float16 if context.on_gpu else None, False),
-        "timm, bf16": peer(torch.bfloat16, False),
+        theirs: peer(dtype, False),
         "ours": mine,
     }
-    if context.on_gpu:
-        contestants |= {"timm, bf16, compiled": peer(torch.bfloat16, True), "ours, compiled": ours(context, True)[0]}
+    if context.on_gpu or given.compile:
+        contestants |= {f"{theirs}, compiled": peer(dtype, True), "ours, compiled": ours(context, True)[0]}
     rates = measure(contestants, given.rounds, given.steps, given.batch_size, device)
     peak = matrix_throughput(device, DTYPES[context.precision])
     print(f"{device.type}, {given.threads} threads, {context.precision}, batch {given.batch_size}")

@@ -13,7 +13,7 @@ from backbones.backbone import create
 from backbones.diagnostics.maps import token_maps
 from backbones.kernels import operator
 from backbones.kernels.functions import SCORE_FUNCTIONS
-from tasks.detect.feature_maps import MapOptions, RelativePositions, VitMaps, make_maps
+from tasks.detect.feature_maps import RelativePositions, VitMapOptions, VitMaps, make_maps
 from transfer.core.errors import UsageError
 
 
@@ -27,7 +27,7 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
     images = torch.rand(2, 3, 96, 64)
     expected = backbone(pool="gap", **given).maps(images, [1, 3])
     with torch.no_grad():
-        found = make_maps(backbone(pool="gap", **given), MapOptions(out_indices=(1, -1)))(images)
+        found = make_maps(backbone(pool="gap", **given), VitMapOptions(out_indices=(1, -1)))(images)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
 
@@ -36,7 +36,7 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
 def test_attention_is_drawn_with_relative_positions_and_not_of_windows(attention: str) -> None:
     images = torch.rand(2, 3, 96, 64)
     plain, relative, windowed = (
-        VitMaps(backbone(attention=attention), MapOptions(out_indices=(-1,), grid=(4, 4), **given))
+        VitMaps(backbone(attention=attention), VitMapOptions(out_indices=(-1,), grid=(4, 4), **given))
         for given in ({}, {"relative": True}, {"relative": True, "window": 2, "global_blocks": (0,)})
     )
     with torch.no_grad():
@@ -50,7 +50,7 @@ def test_attention_is_drawn_with_relative_positions_and_not_of_windows(attention
 
 
 def test_a_windowed_block_sees_its_window_alone() -> None:
-    maps = VitMaps(backbone(depth=1), MapOptions(out_indices=(-1,), window=2, global_blocks=()))
+    maps = VitMaps(backbone(depth=1), VitMapOptions(out_indices=(-1,), window=2, global_blocks=()))
     images = torch.rand(1, 3, 64, 64)
     changed = images.clone()
     changed[..., 32:, 32:] = 0  # the window at the bottom right
@@ -63,9 +63,9 @@ def test_a_windowed_block_sees_its_window_alone() -> None:
 
 
 def test_the_last_block_of_each_quarter_is_global() -> None:
-    maps = VitMaps(backbone(depth=12), MapOptions(out_indices=(-1,), window=14))
+    maps = VitMaps(backbone(depth=12), VitMapOptions(out_indices=(-1,), window=14))
     assert [number for number, windowed in enumerate(maps.windowed) if not windowed] == [2, 5, 8, 11]
-    chosen = VitMaps(backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(0, -1)))
+    chosen = VitMaps(backbone(), VitMapOptions(out_indices=(-1,), window=2, global_blocks=(0, -1)))
     assert chosen.windowed == [False, True, True, False]
 
 
@@ -74,7 +74,7 @@ def test_checkpointing_changes_no_gradient() -> None:
     gradients = []
     for checkpoint in (False, True):
         maps = make_maps(
-            backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
+            backbone(), VitMapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
         ).train()
         maps(images)[0].square().sum().backward()
         gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
@@ -88,7 +88,7 @@ TRAIN = 11
 
 
 def attend(attention: nn.Module, x: Tensor, size: int, padding: str = "masked") -> Tensor:
-    options = MapOptions(out_indices=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
+    options = VitMapOptions(out_indices=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
     maps = VitMaps(create("tiny", weights="random", depth=1), options)
     with torch.no_grad():
         return maps._attend(attention, x, size)
@@ -266,7 +266,7 @@ class Whole(torch.nn.Module):
 
 def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS)
-    options = MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
+    options = VitMapOptions(out_indices=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
     given = {"weights": "random", "attention": f"{tmp_path}/mine.py:scaled"}
     maps = VitMaps(create("tiny", **given), options).eval()
     core = maps.backbone.model.blocks[0].attn.core

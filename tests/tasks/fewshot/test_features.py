@@ -13,8 +13,8 @@ from PIL import Image
 
 from backbones.backbone import create
 from tasks.fewshot import features as module
-from tasks.fewshot.features import EMPTY, Extractor, Stored, encoder, locked_file, read_stored, write_stored
-from tasks.fewshot.task import SupportSets, draw_support_sets, image_digest
+from tasks.fewshot.features import EMPTY, Extractor, Stored, encoder, locked_file, read_features, write_features
+from tasks.fewshot.task import SupportSets, draw_support_sets, images_digest
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
 from tests.support import context
@@ -112,10 +112,10 @@ def place(store: Path, key: dict = KEY) -> Path:
 
 def test_what_is_written_is_read_and_more_rows_are_merged(tmp_path: Path) -> None:
     path = place(tmp_path)
-    assert read_stored(path) is EMPTY
-    write_stored(path, CONTENT, {"backbone": "tiny"})
+    assert read_features(path) is EMPTY
+    write_features(path, CONTENT, {"backbone": "tiny"})
     more = Stored(np.array([1, 20]), np.ones((2, 2), np.float32), np.zeros(2))
-    merged = read_stored(path).merged(more)
+    merged = read_features(path).merged(more)
     assert merged.rows.tolist() == [0, 1, 3, 9, 20]
     assert merged.features.tolist() == [[0, 0], [1, 1], [3, -3], [9, -9], [1, 1]]
     assert merged.seconds.tolist() == [1, 0, 2, 3, 0]
@@ -130,12 +130,12 @@ def test_every_part_of_the_key_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset", [3, -70, -10, -1])
 def test_a_flipped_bit_is_found(tmp_path: Path, offset: int) -> None:
     path = place(tmp_path)
-    write_stored(path, CONTENT, {})
+    write_features(path, CONTENT, {})
     content = bytearray(path.read_bytes())
     content[offset] ^= 4
     path.write_bytes(content)
     with pytest.raises(UserError, match="damaged"):
-        read_stored(path)
+        read_features(path)
 
 
 def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(UserError, match=r"No space left on device.*with --feature-cache"):
-        write_stored(place(tmp_path), CONTENT, {})
+        write_features(place(tmp_path), CONTENT, {})
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
@@ -164,8 +164,8 @@ def files(folder: Path) -> list[Path]:
 def assert_same_features(one: Path, two: Path, within: float = 0.0) -> None:
     assert [path.name for path in files(one)] == [path.name for path in files(two)]
     for mine, theirs in zip(files(one), files(two)):
-        np.testing.assert_array_equal(read_stored(mine).rows, read_stored(theirs).rows)
-        np.testing.assert_allclose(read_stored(mine).features, read_stored(theirs).features, rtol=0, atol=within)
+        np.testing.assert_array_equal(read_features(mine).rows, read_features(theirs).rows)
+        np.testing.assert_allclose(read_features(mine).features, read_features(theirs).features, rtol=0, atol=within)
 
 
 @pytest.fixture(scope="module")
@@ -285,16 +285,16 @@ def test_a_class_without_training_images(tmp_path) -> None:
 
 def test_the_digest_of_the_images_sees_contents_labels_and_order(tmp_path) -> None:
     data = opened(folder_of(tmp_path, {"a": 3, "b": 3}))
-    digest = image_digest(data, ordered=False)
+    digest = images_digest(data, ordered=False)
     backwards = replace(data, train=data.train.select(np.arange(6)[::-1]))
-    assert image_digest(backwards, ordered=False) == digest
-    assert image_digest(backwards, ordered=True) != image_digest(data, ordered=True)
+    assert images_digest(backwards, ordered=False) == digest
+    assert images_digest(backwards, ordered=True) != images_digest(data, ordered=True)
     relabelled = replace(data, train=replace(data.train, labels=data.train.labels[::-1].copy()))
-    assert image_digest(relabelled, ordered=False) != digest
-    assert image_digest(replace(data, val=data.train), ordered=False) != digest
+    assert images_digest(relabelled, ordered=False) != digest
+    assert images_digest(replace(data, val=data.train), ordered=False) != digest
     path = tmp_path / "test/b/000.png"
     path.write_bytes((tmp_path / "test/b/001.png").read_bytes())
-    assert image_digest(opened(tmp_path), ordered=False) != digest
+    assert images_digest(opened(tmp_path), ordered=False) != digest
 
 
 def test_nothing_left_to_choose_on(tmp_path) -> None:

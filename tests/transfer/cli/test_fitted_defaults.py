@@ -123,6 +123,10 @@ def test_defaults_that_fit_the_backbone(
         ("tokens", "", {"images": 20}),
         ("deit", "--epochs 1", {"batch_size": 8}),
         ("deit", "--epochs 1 --batch-size 60", {"batch_size": 60}),
+        ("deit", "--epochs 1", {"image_ops": "fast"}),  # not the recipe's `pil`, as these images are the user's
+        ("deit", "--epochs 1 --image-ops pil", {"image_ops": "pil"}),
+        ("deit", "--epochs 1 --auto-augment augmix-m5-w4-d2", {"image_ops": "pil"}),  # which has no fast operations
+        ("cifar_deit", "--epochs 1", {"image_ops": "pil"}),  # nor a padded crop
     ],
 )
 def test_defaults_that_fit_60_images(task: str, words: str, expected: dict[str, Any], here: Path) -> None:
@@ -132,11 +136,14 @@ def test_defaults_that_fit_60_images(task: str, words: str, expected: dict[str, 
         pixels = np.random.default_rng(place).integers(0, 256, (32, 32, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{place}.png")
     argv = ["--backbone", "tiny", "--dataset", "small", "--size", "32", "--workers", "0", *words.split()]
-    assert (pretrain if task == "deit" else main)([task, *argv]) == 0
+    assert (pretrain if task in config_names("pretrain") else main)([task, *argv]) == 0
     (record,) = [json.loads(file.read_bytes()) for file in Path("runs").glob("*/record.json")]
     assert {key: record["options"][key] for key in expected} == json.loads(json.dumps(expected))
-    said = [note for note in record["notes"] if note.startswith("small: --")]
-    assert len(said) == sum(name.replace("_", "-") not in words and name != "k" for name in expected)
+    told = {note.split()[1] for note in record["notes"] if note.startswith("small: --")}
+    flags = {name: f"--{name.replace('_', '-')}" for name in expected if expected[name] != "pil"}
+    assert {flag for name, flag in flags.items() if flag not in words and name != "k"} <= told
+    assert not told & {*words.split()}
+    assert ("--image-ops" in told) == (record["options"].get("image_ops") == "fast")
 
 
 def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_shorter(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_short
     own.write_text("recipe: deit\nepochs: 4\n")
     assert read("reid", "--config", str(short)).options.warmup_epochs == 0.1667
     assert read(str(own)).fitted[0].startswith("--epochs 4, where the recipe has 300: warmup_epochs 5 -> 0.06667")
-    assert "epochs" in read(str(own)).given  # so that nothing adapts it
+    assert "epochs" in read(str(own)).set_by_user  # so that nothing adapts it
     short.write_text("epochs: 4\nwarmup-epochs: 5\n")
     with pytest.raises(UsageError, match="peak learning rate is never reached"):
         read("reid", "--config", str(short))

@@ -25,7 +25,7 @@ PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in config_names("tasks")},
     "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_task("pretrain-supervised").options, *SHARED)),
     "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_task("pretrain-dino").options, *SHARED)),
-    **{f"report {name}": (report.main, [name], (options,)) for name, options in report.COMMANDS.items()},
+    **{f"report {name}": (report.main, [name], (options,)) for name, options in report.COMMAND_OPTIONS.items()},
     "verify": (verify.main, [], (verify.VerifyOptions,)),
     "predict": (predict.main, [], (predict.PredictOptions,)),
     "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from tasks.detect.coco.averages import Averager, resampled
-from tasks.detect.coco.matching import Matches
+from tasks.detect.coco.matching import Pairing
 from tasks.ranking.metrics import rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.tasks.detect.coco.cases import evaluate
 from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.task import load_task
 
 Outcomes = dict[str, np.ndarray]
@@ -50,7 +50,7 @@ def outcomes_of(task: str) -> Outcomes:
     return cases[task]
 
 
-def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[Run]:
+def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[StoredRun]:
     """Return runs a, b, ... with the scores of the first."""
     recorded = load_task(task).rescore(outcomes[0])
     return [scored(root, task, arrays, name, scores=recorded) for name, arrays in zip("abc", outcomes)]
@@ -79,7 +79,7 @@ def detected(seed: int, without: int | None) -> tuple[Outcomes, dict[str, float]
     return outcomes, load_task("detect").rescore(outcomes)
 
 
-def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
+def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> StoredRun:
     known, scores = detected(seed, without)
     outcomes = dict(known)
     if reverse:  # as if the images' ids rose the other way
@@ -95,7 +95,7 @@ def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) 
         times = weights[index][np.argsort(np.argsort(outcomes["sample"]))]
         for name in ("box_AP", "mask_AP50", "mask_ARs"):
             kind = "bbox" if name.startswith("box") else "segm"
-            again = Averager(Matches.from_outcomes(outcomes, kind), most=int(times.max())).means(times)
+            again = Averager(Pairing.from_outcomes(outcomes, kind), most=int(times.max())).means(times)
             assert outcomes[f"resampled_{name}"][index] == again[name.partition("_")[2]]
 
 

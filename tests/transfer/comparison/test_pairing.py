@@ -13,11 +13,11 @@ import transfer
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import trained
 from tests.transfer.report.tables.test_comparison import made
-from transfer.comparison.pairing import Matching, match
+from transfer.comparison.pairing import Matching, match_runs
 from transfer.comparison.selection import select_arms
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.__main__ import main
 
 RESNET = {"name": "resnet18", "arch": "resnet18", "stem": None}
@@ -29,7 +29,7 @@ RELU = VIT | {"name": "relu", "attention": "relu", "alpha": 1.0, "length": "toke
 
 def tuned(
     root: Path, backbone: dict[str, Any], *, world: int = 1, seed: int = 0, level: float = 0.5, **options: Any
-) -> Run:
+) -> StoredRun:
     """A fine-tuning, by default in one process and with statistics of batch norm of each process."""
     options = {"lr": 0.1, "epochs": 10, "sync_bn": False, "optimizer": "sgd", "momentum": 0.9} | options
     environment = {"world_size": world, "precision": "fp32"}
@@ -37,12 +37,14 @@ def tuned(
     return made(root, "conv", task="finetune", level=level, seed=seed, **given)
 
 
-def paired(a: list[Run] | list[Record], b: list[Run] | list[Record], *texts: str, known: Any = ()) -> Matching:
+def paired(
+    a: list[StoredRun] | list[Record], b: list[StoredRun] | list[Record], *texts: str, known: Any = ()
+) -> Matching:
     """The matches of two variants of runs, or of those that two selectors name among them."""
-    runs = [one if isinstance(one, Run) else Run(Path(one.run_id), one) for one in (*a, *b, *known)]
-    whole = RunSet.of(runs)
+    runs = [one if isinstance(one, StoredRun) else StoredRun(Path(one.run_id), one) for one in (*a, *b, *known)]
+    whole = StoredRuns.of(runs)
     texts = texts or (a[0].record.run_id, b[0].record.run_id)  # type: ignore[union-attr]
-    return match(select_arms(texts, whole), whole.exports)
+    return match_runs(select_arms(texts, whole), whole.exports)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> Non
     write_atomic(path, b"one")
     with pytest.raises(KeyboardInterrupt), atomic_replacement(path) as temporary:
         raise KeyboardInterrupt(temporary.write_bytes(b"half"))
-    with files_of_at_most(100), pytest.raises(UserError, match=r"file: cannot be written .*make room"):
+    with files_of_at_most(100), pytest.raises(UserError, match=r"file: cannot be written .*free some space"):
         write_atomic(path, bytes(1000))
     assert path.read_bytes() == b"one"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

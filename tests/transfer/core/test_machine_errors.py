@@ -1,14 +1,18 @@
 """All that is wrong is one error, and any error is one line: with advice where it is the machine's, else its place."""
 
 import errno
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pandas
 import pytest
 import torch
 
-from transfer.core import user_code
+from transfer.core import machine_errors, user_code
 from transfer.core.errors import MachineError, MissingInput, UsageError, UserError, errors_together, kept, reject
+from transfer.core.files import ROOT
 from transfer.core.machine_errors import in_one_line, machine_error
 from transfer.core.process import ALONE
 from transfer.engine.device import choose_device
@@ -81,7 +85,7 @@ def test_each_fault_of_the_machine_is_one_line_with_advice(error: Exception, sta
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (ModuleNotFoundError("No module named 'cv2'"), "cv2 is not installed: pip install -e '.[fast]'"),
+        (ModuleNotFoundError("No module named 'cv2'"), "cv2 is not installed: pip install opencv-python-headless"),
         # a folder of the user's has the package's name
         (ImportError("cannot import name 'Dataset' from 'datasets' (unknown location)"),
          "datasets is not installed: pip install -e '.[parquet]'"),
@@ -125,7 +129,7 @@ def test_an_unexpected_error_has_its_reason_and_place() -> None:
 
 def test_an_error_of_a_users_code_has_its_line(tmp_path) -> None:
     (tmp_path / "mine.py").write_text("import torch\n\n\ndef f():\n    return torch.zeros(2) @ torch.zeros(3)\n")
-    part = user_code.load(f"{tmp_path}/mine.py:f")
+    part = user_code.load_part(f"{tmp_path}/mine.py:f")
     with pytest.raises(RuntimeError) as caught:
         part()
     assert str(in_one_line(caught.value)).startswith(f"{tmp_path}/mine.py at line 5: RuntimeError: ")
@@ -144,3 +148,28 @@ def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(monkeypatch: pytest.M
         choose_device("auto", ALONE)
     assert "--device cpu" in str(raised.value)
     assert choose_device("cpu", ALONE).type == "cpu"
+
+
+def test_beside_a_wheel_its_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine_errors, "ROOT", tmp_path)
+    assert machine_errors.install_command("sweep") == "pip install 'vit-transfer[sweep]'"
+
+
+WITHOUT_TORCHVISION = """import sys
+class Blocked:
+    def find_spec(name, path, target=None):
+        if name.partition(".")[0] == "torchvision":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Blocked)
+import transfer
+try:
+    transfer.evaluate("knn", backbone="tiny", smoke=True)
+except transfer.UserError as error:
+    print(error)"""
+
+
+def test_a_missing_package_is_named_in_python_too(here: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WITHOUT_TORCHVISION]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("torchvision is not installed: pip install torchvision")

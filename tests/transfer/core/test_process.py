@@ -16,7 +16,7 @@ from transfer.core.process import (
     ALONE,
     PARENT,
     SIDE_BY_SIDE,
-    SMALL,
+    SMALL_WORK,
     Ranks,
     Threads,
     core_limit,
@@ -145,9 +145,9 @@ def test_the_least_quota_of_nested_groups_holds(tmp_path: Path, monkeypatch: pyt
 
 def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
     free = Threads(8, "8 cores")
-    assert free.for_model(SMALL) is free
-    assert free.for_model(SMALL / 2).count == 1
-    assert "too small" in free.for_model(SMALL / 2).reason
+    assert free.for_model(SMALL_WORK) is free
+    assert free.for_model(SMALL_WORK / 2).count == 1
+    assert "too small" in free.for_model(SMALL_WORK / 2).reason
     asked = Threads(8, "--threads", requested=True)
     assert asked.for_model(1.0) is asked
 
@@ -155,7 +155,7 @@ def test_a_small_model_gets_one_thread_unless_others_are_asked_for() -> None:
 def test_the_number_is_set_recorded_and_said_where_it_is_another(capsys: pytest.CaptureFixture[str]) -> None:
     before, here = torch.get_num_threads(), context(threads=Threads(2, "2 cores"))
     try:
-        for work, count in ((SMALL, 2), (SMALL, 2), (1.0, 1)):
+        for work, count in ((SMALL_WORK, 2), (SMALL_WORK, 2), (1.0, 1)):
             here._settle_threads(work)
             assert torch.get_num_threads() == count
         assert here.threads_why is not None

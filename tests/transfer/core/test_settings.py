@@ -12,7 +12,7 @@ from backbones.attention import ATTENTIONS
 from backbones.spec import POINTWISE
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, Needs, Other, idle_options, noted
-from transfer.core.settings import parse, read_value, read_yaml, write_yaml
+from transfer.core.settings import parse_flags, read_value, read_yaml, write_yaml
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
 
@@ -103,7 +103,7 @@ def test_a_field_keeps_its_notes_where_a_derived_class_declares_it_anew() -> Non
 
 def test_the_parser_reads_annotated_fields_as_their_types() -> None:
     words = ["--scale", "0.5", "--other", "3", "--new"]
-    assert parse(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
+    assert parse_flags(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
     assert noted(Sample, Added) == {"new": Added(False)}
 
 

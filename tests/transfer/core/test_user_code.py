@@ -16,7 +16,7 @@ from backbones.weights.export import export
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import PRETRAIN
-from transfer.core.user_modules import file_digest, imported_files
+from transfer.core.user_code import file_digest, imported_files
 
 
 def test_names_read_from_the_source_are_those_of_the_tables():
@@ -31,10 +31,10 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
         place.mkdir()
         (place / "mine.py").write_text(content)
     monkeypatch.chdir(cwd)
-    assert user_code.load(user_code.locate("mine.py:X")) is float
-    assert user_code.load(user_code.locate("mine.py:X", folder)) is int
+    assert user_code.load_part(user_code.locate("mine.py:X")) is float
+    assert user_code.load_part(user_code.locate("mine.py:X", folder)) is int
     (folder / "mine.py").unlink()
-    assert user_code.load(user_code.locate("mine.py:X", folder)) is float
+    assert user_code.load_part(user_code.locate("mine.py:X", folder)) is float
     with pytest.raises(UsageError, match=rf"file not found: {folder}/other.py and {cwd}/other.py"):
         user_code.locate("other.py:X", folder)
 
@@ -51,7 +51,7 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
 def test_errors(content, kind, said, tmp_path):
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(kind, match=said):
-        user_code.load(f"{tmp_path}/mine.py:Stam")
+        user_code.load_part(f"{tmp_path}/mine.py:Stam")
 
 
 def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Pat
     recorded = {"name": "tiny", "arch": "vit_tiny", "stem": f"{file}:X"}
     with pytest.raises(UserError, match=rf"{file}:X: only the record names this .*--trust-code '{file}:X'`"):
         BackboneSpec.from_dict(recorded)
-    user_code.load(f"{file}:X")
+    user_code.load_part(f"{file}:X")
     assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"
     file = file.rename(tmp_path / "moved.py")  # known by its content
     recorded["stem"] = f"{file}:X"
@@ -136,11 +136,11 @@ def test_a_helper_that_was_edited_is_imported_anew_whatever_its_bytecode(
     (tmp_path / "mine.py").write_text("import my_helper\n\n\ndef f():\n    return my_helper.VALUE\n")
     helper = tmp_path / "my_helper.py"
     helper.write_text("VALUE = 1\n")
-    before, state = user_code.load(f"{tmp_path}/mine.py:f"), helper.stat()
+    before, state = user_code.load_part(f"{tmp_path}/mine.py:f"), helper.stat()
     assert [*tmp_path.glob("__pycache__/my_helper.*")]
     helper.write_text("VALUE = 2\n")  # as many other bytes, with the same time
     os.utime(helper, ns=(state.st_atime_ns, state.st_mtime_ns))
-    after = user_code.load(f"{tmp_path}/mine.py:f")
+    after = user_code.load_part(f"{tmp_path}/mine.py:f")
     assert (before(), after()) == (1, 2)
-    assert user_code.load(f"{tmp_path}/mine.py:f") is after
+    assert user_code.load_part(f"{tmp_path}/mine.py:f") is after
     assert user_code.loaded_digest(f"{tmp_path}/mine.py:f") == user_code.digest(f"{tmp_path}/mine.py:f")

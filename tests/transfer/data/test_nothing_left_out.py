@@ -14,7 +14,7 @@ from PIL import Image
 from tests.transfer.data.layouts import saved
 from transfer.core.errors import UserError
 from transfer.data.layouts import SPLITS
-from transfer.data.reid.market1501 import PARTS
+from transfer.data.reid.market1501 import LISTS
 from transfer.data.spec import resolve_dataset
 from transfer.doctor.datasets import open_any
 
@@ -110,8 +110,8 @@ def opened(root: Path, tree: Tree, keys: str = "") -> Any:
 def used(root: Path, data: Any) -> tuple[set[Path], set[Path]]:
     """Return the files of pictures and masks, and the folders in which they are looked for."""
     if hasattr(data, "gallery"):
-        files = {Path(sample.path) for part in PARTS for sample in getattr(data, part)}
-        return files, {root / part for part in PARTS}
+        files = {Path(sample.path) for part in LISTS for sample in getattr(data, part)}
+        return files, {root / part for part in LISTS}
     splits = [part for one in (data.train, data.val) if one for part in (one, *one.parts().values())]
     return {Path(one.path(row)) for one in splits for row in range(len(one))}, {one.folder for one in splits}
 
@@ -158,8 +158,8 @@ def test_masks(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
 def test_lists_of_persons(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A list says what belongs to a set: each of its lines is used, or counted."""
     names = st.sampled_from(("0.jpg", "a b.png", "犬/1.JPG", "to\u0308/2.jpg"))
-    cells = st.tuples(names, *map(st.sampled_from, (("1", "2", "-1"), "01", (*PARTS, "val", "Query"))))
-    parts, mark = data.draw(st.sampled_from((PARTS, PARTS[1:]))), data.draw(st.sampled_from((",", " ", "\t")))
+    cells = st.tuples(names, *map(st.sampled_from, (("1", "2", "-1"), "01", (*LISTS, "val", "Query"))))
+    parts, mark = data.draw(st.sampled_from((LISTS, LISTS[1:]))), data.draw(st.sampled_from((",", " ", "\t")))
     rows = [("5.png", "1", "0", "train"), ("6.png", "1", "0", "train")]
     rows += [("7.png", "1", "0", "query"), ("8.png", "1", "1", "gallery")]
     rows += data.draw(st.lists(cells, max_size=6, unique_by=lambda row: row[0]))

@@ -116,7 +116,7 @@ def test_findings_of_each_kind(tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "INCOMPLETE dtd" in printed
     assert "train images: expected 1880, found 120" in printed
-    assert "ok         toy_dtd: embedded" in printed
+    assert "ok         toy_dtd: bundled" in printed
     assert "absent     cub200" in printed
     assert re.search(f"looked at .*{data / 'CUB_200_2011'}.*: no such folder", printed)
     assert "absent     market1501" in printed

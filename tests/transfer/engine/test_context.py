@@ -90,7 +90,10 @@ with context().signals():
 
 def test_signals_are_answered_within_an_operation() -> None:
     done = subprocess.run([sys.executable, "-c", COMPUTES], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (Stopped.exit_status, "stopping after this step (again: at once)\n")
+    assert (done.returncode, done.stderr) == (
+        Stopped.exit_status,
+        "stopping after this step (signal again to stop now)\n",
+    )
 
 
 def test_rates_are_of_what_was_trained() -> None:

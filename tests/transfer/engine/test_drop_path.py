@@ -35,7 +35,7 @@ def test_draws_are_uniform_and_of_one_sample_layer_and_step() -> None:
     kept = []
     for step in range(20):
         draws.begin(256, 0, step, 0)
-        kept.append(torch.stack([draws.integers(layer, 256) for layer in range(24)]) >= 0.1 * 2**32)
+        kept.append(torch.stack([draws.factors(layer, torch.ones(256)) for layer in range(24)]) > 0)
     rows = torch.stack(kept).flatten(0, 1).double()  # [steps * layers, samples]
     assert rows.mean().item() == pytest.approx(0.9, abs=4 * (0.09 / rows.numel()) ** 0.5)
     assert rows.T.corrcoef().fill_diagonal_(0).abs().max() < 5 / 480**0.5  # over samples

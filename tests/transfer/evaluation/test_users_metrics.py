@@ -8,7 +8,7 @@ import pytest
 import transfer
 from tests.documents import files_in
 from tests.runs import outcomes, record
-from transfer.core.user_modules import file_digest
+from transfer.core.user_code import file_digest
 from transfer.records.protocol import protocol
 from transfer.report.__main__ import main as report
 from transfer.run import main

@@ -83,7 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shipped(trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the weights `toy_conv`, as if the suite had them; the working directory is empty."""
-    monkeypatch.setattr(exports, "SHIPPED", trained / "shipped")
+    monkeypatch.setattr(exports, "SHIPPED_WEIGHTS", trained / "shipped")
     return trained / "shipped" / "toy_conv"
 
 
@@ -121,7 +121,7 @@ def test_the_run_is_shipped_as_it_can_be_shared(trained: Path, shipped: Path) ->
     assert str(trained) not in text
     card = (shipped / "export" / "README.md").read_text()
     assert "# toy_conv\n" in card
-    assert "embedded toy data" in card
+    assert "bundled synthetic data" in card
     assert str(before.record.export) in card
 
 

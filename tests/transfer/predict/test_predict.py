@@ -209,7 +209,7 @@ def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.C
         "export; it was made with --save-weights none": [str(without), image],
         "no images found": [str(finetuned.folder), str(tmp_path / "*.jpg")],
         "must end in .json, .csv, .parquet, .npz": [str(finetuned.folder), image, "--to", "x.txt"],
-        "draws nothing": [str(finetuned.folder), image, "--pictures", str(tmp_path)],
+        "is supported by detect and segment": [str(finetuned.folder), image, "--pictures", str(tmp_path)],
         "no record.json": [str(tmp_path), image],
         "left: interrupted (the same command restarts: nothing was saved)": [str(tmp_path / "left"), image],
     }

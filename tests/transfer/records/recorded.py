@@ -10,8 +10,8 @@ import numpy as np
 from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.record import Record, RunKey
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.task import load_task
 
 SPEC = {
@@ -77,7 +77,7 @@ def classifier(stem: str, lr: float, hits: int, status: str = "completed", **giv
     return made("pretrain-supervised", stem=stem, lr=lr, scores=scores, outcome=outcome, **given)
 
 
-def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **given: Any) -> Run:
+def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **given: Any) -> StoredRun:
     """A finished run as the store writes it; its scores are those of the outcomes unless others are given."""
     of_task = load_task(task)
     scores = given.pop("scores", None) or of_task.rescore(outcomes)
@@ -85,10 +85,10 @@ def scored(root: Path, task: str, outcomes: dict[str, np.ndarray], name: str, **
     about["metrics"] = {score: asdict(of_task.metric(score)) for score in scores}
     whole = record(RunKey({**CONTENT, "task": task, "name": name}), **about | given, task=task, scores=scores)
     (root / name).mkdir(parents=True, exist_ok=True)
-    return Run(root / name, Store(root).write(whole, "lr: 0.05\n", outcomes))
+    return StoredRun(root / name, Store(root).write(whole, "lr: 0.05\n", outcomes))
 
 
-def run_set(records: Iterable[Record], known: Iterable[Record] | None = None) -> RunSet:
+def run_set(records: Iterable[Record], known: Iterable[Record] | None = None) -> StoredRuns:
     """A set of the runs of records whose folders do not matter."""
-    sets = [None if ones is None else [Run(Path(one.run_id), one) for one in ones] for ones in (records, known)]
-    return RunSet.of(sets[0] or [], sets[1])
+    sets = [None if ones is None else [StoredRun(Path(one.run_id), one) for one in ones] for ones in (records, known)]
+    return StoredRuns.of(sets[0] or [], sets[1])

@@ -8,11 +8,11 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, run_set, trained
-from transfer.comparison.compare_arms import compared_arms, judge
+from transfer.comparison.compare_arms import compared_arms, decide
 from transfer.comparison.pairing import MatchedRuns
-from transfer.records.evidence import Arm, Evidence, above_chance, chance, ending, is_seeded
+from transfer.records.evidence import Arm, Evidence, chance, ending, is_seeded, scores_above_chance
 from transfer.records.record import Record
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.statistics.verdicts import Breakdowns, Kind
 
 
@@ -132,15 +132,15 @@ def test_above_chance_is_what_guessing_hardly_ever_reaches(score: float, images:
     """P(X >= 129) is 0.0018 and P(X >= 131) is 0.0010 for 1,000 draws at 0.1 (scipy.stats.binom)."""
     data = {"counts": {"val": {"classes": 10, "images": images}}}
     record = made("knn", dataset=data, primary="top1", metrics={}, scores={"top1": score})
-    assert above_chance(record) is above
+    assert scores_above_chance(record) is above
     assert ending(record) == ("completed" if above else "score_at_chance")
 
 
 def test_where_chance_is_not_known_the_outcome_alone_decides() -> None:
-    assert above_chance(made(scores={"mAP": 0.001})) is None
+    assert scores_above_chance(made(scores={"mAP": 0.001})) is None
     assert ending(made(scores={"mAP": 0.001})) == "completed"
     counts = {"val": {"classes": 1, "images": 9}}
-    assert above_chance(made("knn", dataset={"counts": counts}, primary="top1", scores={"top1": 1.0})) is None
+    assert scores_above_chance(made("knn", dataset={"counts": counts}, primary="top1", scores={"top1": 1.0})) is None
 
 
 def test_chance_is_that_of_guessing_a_class() -> None:
@@ -151,14 +151,14 @@ def test_chance_is_that_of_guessing_a_class() -> None:
     assert chance(record, "similarity_stem", {"similarity_stem": {"unit": "cosine"}}) is None
 
 
-def scored(root: Path, record: Record) -> Run:
+def scored(root: Path, record: Record) -> StoredRun:
     """The run of a fine-tuning's record: 60 queries, of which a share of the record's mAP is found at once."""
     folder = root / record.run_id
     folder.mkdir()
     values = (np.arange(60) < round(60 * record.scores.get("mAP", 0))).astype(float)
     names = np.array([f"{query}.jpg" for query in range(60)])
     np.savez(folder / "outcomes.npz", sample=names, cluster=np.arange(60), mAP=values)
-    return Run(folder, record)
+    return StoredRun(folder, record)
 
 
 def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     (row,) = compared_arms(matched, Evidence(known)).rows
-    judge([row], None)
+    decide([row], None)
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted

@@ -11,7 +11,7 @@ from tests.transfer.records.recorded import scored
 from transfer.comparison.paired_intervals import PairedOutcomes, mean_score
 from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.task import load_task
 from transfer.verify.checks import check_scores
 
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
 }  # fmt: skip
 
 
-def refusal(run: Run) -> str:
+def refusal(run: StoredRun) -> str:
     """What `--compare` says of a run's own file."""
     with pytest.raises(UserError) as error:
         all(map(PairedOutcomes([run, run]).scores, run.record.scores))
@@ -60,7 +60,7 @@ def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault:
 
 def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: Path) -> None:
     run = scored(tmp_path, "reid", changed(cluster=np.zeros(60, int)), "a", scores=RIGHT)
-    assert refusal(run) == "all samples are of one cluster, and two are the fewest that say how a score varies"
+    assert refusal(run) == "all samples are of one cluster; an interval needs two"
     assert check_scores(run.folder, run.record)[0] == []
 
 
@@ -70,12 +70,12 @@ def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, content: bytes
     path = run.folder / "outcomes.npz"
     path.unlink() if content is None else path.write_bytes(content)
     said = refusal(run)
-    assert said.startswith("missing, and there are scores; copy" if content is None else "not readable (")
+    assert said.startswith("missing, although there are scores; copy" if content is None else "not readable (")
     assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
 
 
 def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
-    def measured(name: str, values: np.ndarray) -> Run:
+    def measured(name: str, values: np.ndarray) -> StoredRun:
         scores = {"cosine_similarity": float(np.nanmean(values))}
         return scored(tmp_path, "tokens", images(cosine_similarity=values), name, scores=scores)
 

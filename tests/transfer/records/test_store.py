@@ -14,7 +14,7 @@ from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
 from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Run, Store, damaged_files, merged, missing_files, same_result
+from transfer.records.store import RECORD, Store, StoredRun, damaged_files, merged, missing_files, same_result
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
@@ -65,16 +65,16 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
     with np.load(folder / "outcomes.npz") as outcomes:
         assert outcomes["ap"].tolist() == [0.1, 0.2]
-    assert store.runs() == ([Run(folder, written)], [])
+    assert store.runs() == ([StoredRun(folder, written)], [])
 
 
-def written(root: Path, name: str = "", **given: Any) -> Run:
+def written(root: Path, name: str = "", **given: Any) -> StoredRun:
     """A finished run in a store, under another folder's name if one is given."""
     store, mine = Store(root), record(RunKey(CONTENT), **given)
     store.folder(mine.run_id).mkdir(parents=True, exist_ok=True)
     whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     folder = store.folder(mine.run_id)
-    return Run(folder.rename(root / name) if name else folder, whole)
+    return StoredRun(folder.rename(root / name) if name else folder, whole)
 
 
 @pytest.mark.parametrize(("device", "seed"), [({}, 1), ({"device_type": "cpu"}, 0)], ids=["full hash", "early CPU"])

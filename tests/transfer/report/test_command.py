@@ -79,7 +79,10 @@ def test_words_that_belong_together(tmp_path: Path, capsys: Captured) -> None:
         (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
         (["--margin", "0", "--compare", "a", "b"], "--margin: a difference in points, above 0"),
         (["compare"], "--compare: needs two variants"),
-        (["compare", "--by", "stem"], "--by is of `report map`, `page`, `figures`, not of `report compare`"),
+        (
+            ["compare", "--by", "stem"],
+            "--by is not an option of `report compare`; use `report map`, `report page`, `report figures`",
+        ),
         (["--format", "parquet"], "name it with --output"),
         (["--output", "x.tab"], "x.tab: end it in one of .md, .txt"),
     ):

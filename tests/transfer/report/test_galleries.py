@@ -10,8 +10,8 @@ from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.core.errors import UserError
 from transfer.core.pictures import RANKED
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.galleries import EACH_WAY, differing_samples, drawn, galleries, picture_sections
 from transfer.report.page.html import page
 
@@ -34,13 +34,13 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
     assert len(galleries(run, pictures=False)) == 3
     for pictures, count in ((True, 2), (False, 0)):
         (section,) = picture_sections([run], pictures=pictures)
-        assert page("t", [section], RunSet.of([run])).count('src="data:image/jpeg;base64,') == count
+        assert page("t", [section], StoredRuns.of([run])).count('src="data:image/jpeg;base64,') == count
         assert ("--save-pictures 12" in section.note) == (not pictures)
 
 
 def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
     good, bad = ranked_run(tmp_path / "good"), ranked_run(tmp_path / "bad")
-    bad = Run(bad.folder, make_run(0, options={"lr": 9}).record)
+    bad = StoredRun(bad.folder, make_run(0, options={"lr": 9}).record)
     (bad.folder / RANKED).write_bytes(b"")
     with pytest.raises(UserError, match="cannot be read"):
         galleries(bad, pictures=False)
@@ -59,11 +59,11 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
     (tmp_path / "pictures" / "notes.txt").write_text("no picture")
     assert [picture.about for picture in drawn(run)] == ["a", "b"]
     for pictures, count in ((True, 2), (False, 0)):
-        text = page("t", [*picture_sections([run], pictures=pictures)], RunSet.of([run]))
+        text = page("t", [*picture_sections([run], pictures=pictures)], StoredRuns.of([run]))
         assert text.count('src="data:image/png;base64,') == count
 
 
-def primary(runs: list[Run]) -> ComparedScore:
+def primary(runs: list[StoredRun]) -> ComparedScore:
     (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
     return row
 

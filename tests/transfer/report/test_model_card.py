@@ -7,17 +7,17 @@ from huggingface_hub import ModelCard
 
 from tests.runs import ended
 from tests.transfer.records.recorded import made
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.card import model_card
 
 STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An abacus", "versions": {"torch": "2.15.0"}}
 
 
-def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> Run:
+def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> StoredRun:
     """A run that started from some weights."""
     dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}} | given.pop("dataset", {})
     about = {"stem": "conv", "attention": "relu", "backbone": {"name": "mine"}, "environment": STARTED} | given
-    return Run(Path("none"), made(task, weights_id=weights, seed=seed, dataset=dataset, **about))
+    return StoredRun(Path("none"), made(task, weights_id=weights, seed=seed, dataset=dataset, **about))
 
 
 PRETRAINED = run(
@@ -63,9 +63,9 @@ def test_numbers_that_are_no_results_are_marked() -> None:
     dirty = STARTED | {"dirty": True}
     broken = {"outcome": ended("diverged", 3, "loss"), "scores": {}}
     card = model_card(run("sha256:abc", smoke=True, subset=8, environment=dirty, **broken), [PRETRAINED])
-    for said in ("embedded toy data", "subset 8", "changed after its commit", "failed training run"):
+    for said in ("bundled synthetic data", "subset 8", "changed after its commit", "failed training run"):
         assert said in card.partition("## Model")[0]
-    assert "embedded toy data" in model_card(run("sha256:abc", origin={"smoke": True}))
+    assert "bundled synthetic data" in model_card(run("sha256:abc", origin={"smoke": True}))
 
 
 def test_text_cannot_break_the_card() -> None:

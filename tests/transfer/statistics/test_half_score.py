@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from transfer.statistics.half_score import falls, half_score_rates, half_way, log_ratio, summary
+from transfer.statistics.half_score import falls, half_score_rates, half_score_summary, half_way, log_ratio
 
 RATES = (1.0, 2.0, 4.0, 8.0)
 
@@ -45,9 +45,9 @@ def test_half_way_is_between_chance_and_the_best_mean_and_bounds_are_kept() -> N
     assert rates[1] == pytest.approx((2 ** (23 / 34), math.inf))  # up again, and beyond the grid
     assert rates[2] == (0.0, 1.0)
     assert rates[3] == (8.0, math.inf)
-    mean, low, high = summary({0: seeds[0]}, 10.0)
+    mean, low, high = half_score_summary({0: seeds[0]}, 10.0)
     assert (mean, low, high) == pytest.approx((2 ** (1 + 10 / 30),) * 3)  # by its own line, 30
-    assert summary(seeds, 10.0)[1:] == pytest.approx((math.nan, math.nan), nan_ok=True)
+    assert half_score_summary(seeds, 10.0)[1:] == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 
 def test_the_contrast_is_the_paired_interval_of_the_logarithms() -> None:

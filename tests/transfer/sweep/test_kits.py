@@ -1,6 +1,7 @@
-"""Kits against published numbers: the page is what the command prints, and what runs are said to reproduce."""
+"""Kits against published numbers: the page has what the command prints, and what runs are said to reproduce."""
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -16,8 +17,8 @@ from tests.documents import ROOT, files_in, read
 from tests.transfer.data.reid.layouts import market
 from tests.transfer.report.published.runs import cell_of, run_of
 from transfer.experiments.published_rows import read_paper
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.tables.text import WIDTH
 from transfer.sweep.__main__ import main
 from transfer.sweep.kits import Kit
@@ -35,10 +36,12 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_is_what_the_command_prints(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_printed_table_and_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert listed in read(PAGE)
+    table, _, kits = listed.partition("\n\n")
+    assert table in read(PAGE)
+    assert [one for one in re.findall(r"```sh\n(.*)\n```", kits) if one not in read(PAGE)] == []
     assert max(map(len, listed.splitlines())) <= WIDTH
     assert main(["scaled_relu", "--list"]) == 2
 
@@ -61,7 +64,7 @@ def test_runs_within_the_tolerance_reproduce_a_number(
 ) -> None:
     kit = planned(name)
     cell = cell_of(kit.table, LABELS[name], name, "anchors")
-    assert kit.state(RunSet.of([run_of(cell, tmp_path, 800, scores=scores, **given)])) == said
+    assert kit.state(StoredRuns.of([run_of(cell, tmp_path, 800, scores=scores, **given)])) == said
 
 
 def test_a_number_that_is_not_published_is_recorded(tmp_path: Path) -> None:
@@ -71,8 +74,8 @@ def test_a_number_that_is_not_published_is_recorded(tmp_path: Path) -> None:
         run_of(replace(cell, dataset=name), tmp_path, 800, scores={"accuracy_10shot": 0.5})
         for name in kit.sweep.steps["fewshot"].dataset
     ]
-    assert kit.state(RunSet.of(runs[:1])) == "not yet"
-    assert kit.state(RunSet.of(runs)).startswith("recorded: accuracy_10shot 50.00")
+    assert kit.state(StoredRuns.of(runs[:1])) == "not yet"
+    assert kit.state(StoredRuns.of(runs)).startswith("recorded: accuracy_10shot 50.00")
 
 
 @pytest.mark.nightly
@@ -115,4 +118,4 @@ def test_torchreids_osnet_gets_torchreids_own_scores(tmp_path: Path) -> None:
     assert ours == pytest.approx(scores("euclidean"), abs=1e-6)
     assert ours[0] != pytest.approx(scores("cosine")[0], abs=1e-3), "normalised features rank in another order"
     clean = replace(run.record, environment=run.record.environment | {"dirty": False})
-    assert planned("osnet").state(RunSet.of([Run(run.folder, clean)])).startswith("no: mAP")
+    assert planned("osnet").state(StoredRuns.of([StoredRun(run.folder, clean)])).startswith("no: mAP")

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import Command, in_a_terminal, wait_for
 from transfer.core.errors import UserError
 from transfer.core.files import lock
-from transfer.core.process import usable_cores
+from transfer.core.process import is_alive, usable_cores
 from transfer.core.settings import write_yaml
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import read_sweep
@@ -156,28 +156,30 @@ def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> Non
 
 
 @dataclass
-class Popen:
-    """In the place of `subprocess.Popen`: processes that run until `ended` names them."""
+class Processes:
+    """In the place of torchrun's and of the server's jobs: processes that run until `ended` names them."""
 
     started: list[dict[str, str]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
-    def __call__(self, words: list[str], **given: Any) -> Any:
+    def start(self, words: Sequence[str], log: Any, environment: dict[str, str]) -> Any:
         assert "--threads" not in words
-        self.started.append(given["env"])
+        self.started.append(environment)
         number = len(self.started) - 1
         return SimpleNamespace(poll=lambda: 0 if number in self.ended else None)
 
 
 @pytest.fixture
-def popen(monkeypatch: pytest.MonkeyPatch) -> Popen:
-    popen = Popen()
-    monkeypatch.setattr("transfer.launch.local.subprocess.Popen", popen)
-    return popen
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    processes = Processes()
+    server = SimpleNamespace(start=processes.start, ended=False)
+    monkeypatch.setattr("transfer.launch.local.ForkServer", lambda *_: server)
+    monkeypatch.setattr("transfer.launch.local.in_own_session", processes.start)
+    return processes
 
 
 def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, popen: Popen
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
     """One that takes all GPUs runs alone."""
     cores = str(usable_cores())
@@ -185,11 +187,11 @@ def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
     for gpus, workers, wanted, expected in cases:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         LocalLauncher(workers).start([ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
-        assert popen.started[-1]["TRANSFER_SIDE_BY_SIDE"] == expected
+        assert processes.started[-1]["TRANSFER_SIDE_BY_SIDE"] == expected
 
 
 def test_jobs_share_a_gpu_as_far_as_it_has_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, popen: Popen
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
     """The emptier GPU first; a job of two GPUs finds none where one is full."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -198,12 +200,12 @@ def test_jobs_share_a_gpu_as_far_as_it_has_places(
     for _ in range(3):
         assert launcher.fits(one)
         launcher.start([one])
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in popen.started] == ["3", "5", "3"]
-    assert {env["TRANSFER_SIDE_BY_SIDE"] for env in popen.started} == {"4"}
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in processes.started] == ["3", "5", "3"]
+    assert {env["TRANSFER_SIDE_BY_SIDE"] for env in processes.started} == {"4"}
     assert (launcher.fits(one), launcher.fits(two)) == (True, False)
     launcher.start([one])
     assert not launcher.fits(one)
-    popen.ended.append(0)
+    processes.ended.append(0)
     assert launcher.fits(one)
     with pytest.raises(UserError, match="requests 3 GPUs, this machine has 2"):
         launcher.fits(three)
@@ -211,7 +213,7 @@ def test_jobs_share_a_gpu_as_far_as_it_has_places(
 
 @pytest.mark.nightly
 def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
-    """kill -9 of the sweep: both of its workers save checkpoints and end; rerunning the sweep resumes."""
+    """kill -9 of the sweep: both of its workers save checkpoints and end, as the server does; a rerun resumes."""
     long = {**QUICK, "epochs": 2000, "checkpoint_seconds": 1}
     steps = {"pretrain": PRETRAIN | {"options": long, "seeds": [0, 1]}}
     (tmp_path / "mine.yaml").write_text(write_yaml({"steps": steps}))
@@ -220,8 +222,11 @@ def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(
     wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) == 2)
     folders = list(out.glob("runs/*"))
     assert all(is_locked(folder / "lock") for folder in folders)
+    servers = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text().split()
+    assert servers
     sweep.kill(signal.SIGKILL)
     wait_for(lambda: not any(is_locked(folder / "lock") for folder in folders))
+    wait_for(lambda: not any(is_alive(int(server)) for server in servers))
     assert all((folder / "state.pt").exists() for folder in folders)
     steps_of = [max(json.loads(line)["step"] for line in (folder / "history.jsonl").open()) for folder in folders]
     again = Command("transfer.sweep.__main__", words, tmp_path / "second", prepare=in_a_terminal)

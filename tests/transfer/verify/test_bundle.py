@@ -14,7 +14,7 @@ from tests.transfer.comparison.test_paired_outcomes import ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.errors import UserError
 from transfer.records.record import RunKey, with_checksum
-from transfer.records.store import Run, Store
+from transfer.records.store import Store, StoredRun
 from transfer.task import load_task
 from transfer.verify.__main__ import main as verify
 from transfer.verify.bundle import bundle, import_bundle
@@ -33,7 +33,7 @@ def made(
     sample: str = "query/0000.jpg",
     command: str = "python -m transfer.run reid",
     **given: Any,
-) -> Run:
+) -> StoredRun:
     """A finished run of ReID whose scores are those of its outcomes."""
     outcomes = ranked(seed)
     outcomes["sample"] = np.array([sample, *outcomes["sample"][1:]])
@@ -56,7 +56,7 @@ def made(
     (store.folder(mine.run_id) / "history.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
     (store.folder(mine.run_id) / "detections.json").write_text("[]")
     options = f"# {command}\n" + json.dumps(OPTIONS)
-    return Run(store.folder(mine.run_id), store.write(mine, options, outcomes))
+    return StoredRun(store.folder(mine.run_id), store.write(mine, options, outcomes))
 
 
 def test_a_bundle_keeps_one_in_so_many_steps_and_all_validations_however_often_it_is_made(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_bundle_keeps_one_in_so_many_steps_and_all_validations_however_often_i
     steps = [json.dumps({"step": step, "epoch": step / 4, "loss": 2.0}) for step in range(1, 9)]
     lines = [*steps[:4], '{"step": 4, "epoch": 1, "top1": 0.5}', *steps[4:]]
     (run.folder / "history.jsonl").write_text("\n".join(lines))
-    run = Run(run.folder, Store(tmp_path / "runs").write(replace(run.record, files={}), "# x\n{}", ranked()))
+    run = StoredRun(run.folder, Store(tmp_path / "runs").write(replace(run.record, files={}), "# x\n{}", ranked()))
     for name in ("one", "two"):
         bundle([run], tmp_path / f"{name}.zip", every=3)
         assert import_bundle(tmp_path / f"{name}.zip", Store(tmp_path / name)).added == [run.record.run_id]
@@ -78,18 +78,18 @@ CODE = {"file": f"{HOME}/my_task.py:TASK", "sha256": 64 * "b"}
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(tmp_path: Path) -> list[StoredRun]:
     command = f"python -m transfer.run '{HOME}/my_task.py:TASK' --config options.yaml"
     return [made(tmp_path / "runs", 0), made(tmp_path / "runs", 1, command=command, user_code={"part": CODE})]
 
 
 @pytest.fixture
-def file(runs: list[Run], tmp_path: Path) -> Path:
+def file(runs: list[StoredRun], tmp_path: Path) -> Path:
     assert bundle(runs, tmp_path / "runs.zip") == sorted(run.record.run_id for run in runs)
     return tmp_path / "runs.zip"
 
 
-def test_runs_come_through_whole_and_verify(runs: list[Run], file: Path, tmp_path: Path) -> None:
+def test_runs_come_through_whole_and_verify(runs: list[StoredRun], file: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "other")
     result = import_bundle(file, store)
     assert sorted(result.added) == sorted(run.record.run_id for run in runs)
@@ -130,7 +130,7 @@ def test_no_path_of_the_machine_gets_into_a_bundle(file: Path) -> None:
 
 
 def test_equal_runs_make_equal_bytes_and_so_does_a_bundle_of_a_bundle(
-    runs: list[Run], file: Path, tmp_path: Path
+    runs: list[StoredRun], file: Path, tmp_path: Path
 ) -> None:
     bundle(runs[::-1], tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == file.read_bytes()
@@ -139,7 +139,7 @@ def test_equal_runs_make_equal_bytes_and_so_does_a_bundle_of_a_bundle(
     assert (tmp_path / "copy.zip").read_bytes() == file.read_bytes()
 
 
-def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file: Path, tmp_path: Path) -> None:
+def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[StoredRun], file: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal), result.conflicts) == (0, 2, [])
@@ -147,7 +147,7 @@ def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file:
     (runs[0].folder / "record.json").write_bytes(with_checksum(asdict(mine)))
     result = import_bundle(file, store)
     assert (len(result.added), len(result.equal)) == (0, 1)
-    assert all(part in result.conflicts[0] for part in ("mAP", "of the bundle", "what was there stays"))
+    assert all(part in result.conflicts[0] for part in ("mAP", "of the bundle", "the existing run is kept"))
     (runs[0].folder / "record.json").unlink()
     assert "unfinished" in import_bundle(file, store).conflicts[0]
     assert len(list(store.root.iterdir())) == 2
@@ -177,7 +177,7 @@ def forged(files: Files) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
+        (lambda files: files.update({"../record.json": b""}), "does not belong in a bundle"),
         (forged, "mAP: 0.99 in the record"),
     ],
 )
@@ -202,7 +202,7 @@ def test_torn_and_damaged_files_are_no_bundles(file: Path, tmp_path: Path, capsy
     assert "not a readable bundle" in capsys.readouterr().err
 
 
-def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> None:
+def test_what_does_not_verify_is_not_shared(runs: list[StoredRun], tmp_path: Path) -> None:
     (runs[0].folder / "history.jsonl").write_text("")
     with pytest.raises(UserError, match=r"history\.jsonl: not the file that the run wrote"):
         bundle(runs, tmp_path / "runs.zip")

@@ -11,7 +11,6 @@ import marshal
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,15 +24,16 @@ from numpy.typing import NDArray
 from transfer.core.cache import Index, file_stamp, is_settled, keep_index, load_index
 from transfer.core.errors import UserError, shortened, unusable
 from transfer.core.files import listed_path, with_home
-from transfer.data.coco.split import COLUMNS, CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
+from transfer.core.grouped import repeated
+from transfer.data.coco.split import OBJECT_COLUMNS, CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
 from transfer.data.splits.manifest import PackedNames
 
-POINTS = 3
+POLYGON_POINTS = 3
 SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
 FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
 """Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
-VERSION = f"coco 6, marshal {marshal.version}"
+COCO_VERSION = f"coco 6, marshal {marshal.version}"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
@@ -63,7 +63,7 @@ def read_split(
         folder = folder.parent  # names with the folder in front
     full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
     paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
-    columns: dict[str, Any] = {column: arrays[column] for column in COLUMNS if column != "trained"}
+    columns: dict[str, Any] = {column: arrays[column] for column in OBJECT_COLUMNS if column != "trained"}
     split = CocoSplit(
         name=name,
         folder=folder,
@@ -84,27 +84,27 @@ def read_split(
 def _read_index(file: Path) -> Index:
     """Return the columns of a file, from its index where there is one."""
     large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
-    if large and (kept := load_index(file, VERSION, stamp)):
-        return kept
+    if large and (stored := load_index(file, COCO_VERSION, stamp)):
+        return stored
     index = _parse(file, file.read_bytes())
     if large and settled:
-        keep_index(file, VERSION, stamp, index)
+        keep_index(file, COCO_VERSION, stamp, index)
     return index
 
 
 def _parse(file: Path, content: bytes) -> Index:
     """Return the columns with the objects by image, their references resolved and their encodings checked.
 
-    Arrays: the `COLUMNS` of `CocoSplit` without `trained`, its segmentations, the `extents` of polygons, and of the
-    images the ids [I], sorted, the packed names, and width and height [I, 2]. Facts: `content`, `classes`, and `counts`
-    of short polygons and computed areas.
+    Arrays: the `OBJECT_COLUMNS` of `CocoSplit` without `trained`, its segmentations, the `extents` of polygons, and of
+    the images the ids [I], sorted, the packed names, and width and height [I, 2]. Facts: `content`, `classes`, and
+    `counts` of short polygons and computed areas.
     """
     tables = _read_tables(file, content)
     entries = sorted(tables["images"], key=lambda entry: entry["id"])
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
     image_ids, objects = [entry["id"] for entry in entries], tables["annotations"]
     columns: dict[str, Any] = {}
-    for name in FIELDS["annotations"]:
+    for name in ENTRY_FIELDS["annotations"]:
         columns[name] = [entry.get(name, OPTIONAL.get(name)) for entry in objects]
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
@@ -133,11 +133,11 @@ def _parse(file: Path, content: bytes) -> Index:
 
 
 def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
-    """Return the checked lists of `FIELDS`. Raises UserError where the text is not JSON or not in COCO's format."""
+    """Return the checked lists of `ENTRY_FIELDS`. Raises UserError unless it is JSON in COCO's format."""
     with unusable(f"{file}: not JSON", ValueError, RecursionError, fix=HINT):
         tables = json.loads(content)
     tables = tables if isinstance(tables, dict) else {}
-    if missing := sorted(key for key in FIELDS if not isinstance(tables.get(key), list)):
+    if missing := sorted(key for key in ENTRY_FIELDS if not isinstance(tables.get(key), list)):
         raise UserError(
             f"{file}: not in COCO's format: the list `{'`, `'.join(missing)}` is missing (files without annotations, "
             f"image_info_*.json, cannot be used for training or evaluation); {HINT}"
@@ -145,10 +145,10 @@ def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
     for image in tables["images"]:
         if isinstance(image, dict) and image.get("file_name") is None and isinstance(image.get("coco_url"), str):
             image["file_name"] = "/".join(image["coco_url"].split("/")[-2:])  # as LVIS documents
-    for key in FIELDS:
+    for key in ENTRY_FIELDS:
         _check_entries(file, key, tables[key])
     for key, name in (("images", "id"), ("images", "file_name"), ("categories", "id"), ("annotations", "id")):
-        if twice := [value for value, count in Counter(entry[name] for entry in tables[key]).items() if count > 1]:
+        if twice := repeated(entry[name] for entry in tables[key]):
             raise UserError(f"{file}: `{key}` has {len(twice)} duplicate values of `{name}`: {shortened(twice)}")
     return tables
 
@@ -162,12 +162,12 @@ def is_whole(value: Any) -> bool:
     return type(value) is int
 
 
-def is_number(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # JSON as Python writes it has NaN
 
 
 def is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
+    return isinstance(value, list) and len(value) == 4 and all(map(is_finite_number, value))
 
 
 RLE = re.compile("[0-o]*[0-O]")
@@ -188,25 +188,25 @@ def _is_polygon(value: Any) -> bool:
     return fits and {*map(type, value)} <= {int, float} and math.isfinite(sum(value))
 
 
-TEXT: Field = (lambda value: isinstance(value, str) and bool(value), "text")
-WHOLE: Field = (is_whole, "a whole number")
-SIZE: Field = (lambda value: is_whole(value) and value > 0, "a whole number above 0")
-FLAG: Field = (lambda value: type(value) in (int, bool) and value in (0, 1), "0 or 1")
-FIELDS: dict[str, dict[str, Field]] = {
-    "images": {"id": WHOLE, "file_name": TEXT, "width": SIZE, "height": SIZE},
-    "categories": {"id": WHOLE, "name": TEXT},
+_TEXT: Field = (lambda value: isinstance(value, str) and bool(value), "text")
+_WHOLE: Field = (is_whole, "a whole number")
+_SIZE: Field = (lambda value: is_whole(value) and value > 0, "a whole number above 0")
+_FLAG: Field = (lambda value: type(value) in (int, bool) and value in (0, 1), "0 or 1")
+ENTRY_FIELDS: dict[str, dict[str, Field]] = {
+    "images": {"id": _WHOLE, "file_name": _TEXT, "width": _SIZE, "height": _SIZE},
+    "categories": {"id": _WHOLE, "name": _TEXT},
     "annotations": {
-        **dict.fromkeys(("id", "image_id", "category_id"), WHOLE),
+        **dict.fromkeys(("id", "image_id", "category_id"), _WHOLE),
         "bbox": (is_box, "a list of four numbers: x, y, width, height"),
-        "area": (lambda value: is_number(value) or value != value, "a number"),
-        "iscrowd": FLAG,
-        "ignore": FLAG,
+        "area": (lambda value: is_finite_number(value) or value != value, "a number"),
+        "iscrowd": _FLAG,
+        "ignore": _FLAG,
         "segmentation": (is_segmentation, "a list of polygons [x, y, x, y, ...] or a run-length encoding"),
     },
 }
 OPTIONAL = {"iscrowd": 0, "ignore": 0, "segmentation": None, "area": math.nan}
 """Fields that datasets other than COCO leave out, or set to null, with their defaults."""
-TEXTS = ("file_name", "name", "segmentation")
+TEXT_FIELDS = ("file_name", "name", "segmentation")
 
 
 def as_number(value: Any) -> Any:
@@ -231,27 +231,28 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
         UserError: one is not in COCO's format.
     """
     for number, entry in enumerate(entries):
-        given = entry if isinstance(entry, dict) else {}
-        for name, (fits, requirement) in FIELDS[key].items():
-            value = OPTIONAL.get(name) if given.get(name) is None else given[name]
+        fields = entry if isinstance(entry, dict) else {}
+        for name, (fits, requirement) in ENTRY_FIELDS[key].items():
+            value = OPTIONAL.get(name) if fields.get(name) is None else fields[name]
             if value is not None:
                 polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
-                value = given[name] = as_number(value) if polygons or name not in TEXTS else value
+                value = fields[name] = as_number(value) if polygons or name not in TEXT_FIELDS else value
             if not fits(value):
-                fault = f"is {given[name]!r:.80}" if name in given else "is missing"
-                where = f"entry {number} of `{key}` (id {given.get('id')!r:.20})"
+                fault = f"is {fields[name]!r:.80}" if name in fields else "is missing"
+                where = f"entry {number} of `{key}` (id {fields.get('id')!r:.20})"
                 raise UserError(f"{file}: {where}: `{name}` {fault}; it must be {requirement}; {HINT}")
 
 
 def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
-    """Remove polygons with fewer than three points in place; return their number, and that of objects left without."""
+    """Remove polygons with fewer than three points in place; return their number, and that of objects left without,
+    whose segmentation becomes None."""
     short = bare = 0
     for row, segmentation in enumerate(segmentations):
         if isinstance(segmentation, list):
-            polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
+            polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POLYGON_POINTS]
             short += len(segmentation) - len(polygons)
             bare += bool(segmentation) and not polygons
-            segmentations[row] = polygons
+            segmentations[row] = polygons or None
     return short, bare
 
 
@@ -300,15 +301,16 @@ def _lengths(texts: list[str]) -> NDArray[Any]:
 
 def _extents(segmentations: list[Any], crowd: NDArray[Any]) -> NDArray[Any]:
     """Return the boxes (x, y, width, height) of masks, float64 [M, 4]; nan for objects without, and encoded crowds."""
-    rows = [row for row, segmentation in enumerate(segmentations) if segmentation and isinstance(segmentation, list)]
+    rows = [row for row, segmentation in enumerate(segmentations) if isinstance(segmentation, list)]
     numbers = chain.from_iterable(chain.from_iterable(segmentations[row] for row in rows))
     points, boxes = np.fromiter(numbers, np.float64).reshape(-1, 2), np.full((len(segmentations), 4), np.nan)
     sizes = np.array([sum(map(len, segmentations[row])) // 2 for row in rows], dtype=np.int64)
     boxes[rows, :2] = low = np.minimum.reduceat(points, np.cumsum(sizes) - sizes)
     boxes[rows, 2:] = np.maximum.reduceat(points, np.cumsum(sizes) - sizes) - low
-    coded = {row: mask for row, mask in enumerate(segmentations) if isinstance(mask, dict) and not crowd[row]}
-    if coded:
-        boxes[[*coded]] = mask_library().toBbox([encoded_mask(mask, *mask["size"]) for mask in coded.values()])
+    objects = np.flatnonzero(~crowd).tolist()
+    if encodings := {row: segmentations[row] for row in objects if isinstance(segmentations[row], dict)}:
+        masks = [encoded_mask(mask, *mask["size"]) for mask in encodings.values()]
+        boxes[[*encodings]] = mask_library().toBbox(masks)
     return boxes
 
 
@@ -331,16 +333,16 @@ def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
     wrong = ((shared + 1) / (spanned + 1) < 0.5).any(axis=1) | corners
     subtract = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
     settle = "the YAML key `boxes: from_polygons` computes them from masks, `boxes: in_file` takes them as they are"
-    for found, most, fault, cure in (
+    for faulty, most, fault, cure in (
         (beyond | corners, many, "are corners (x1, y1, x2, y2), as images or polygons show", subtract),
         ((sides < 0).any(axis=1), 0, "have a negative width or height", "write x, y, width, height"),
         (wrong, many, "disagree with their masks", settle),
     ):
-        named = shortened(ids[found].tolist(), 3)
-        said = f"{np.sum(found)} of {len(split.ids)} boxes {fault} (annotations {named}): {cure}"
-        if np.sum(found) > most:
-            raise UserError(f"{split.file}: {said}")
-    return [said] * bool(np.any(found))
+        listed = shortened(ids[faulty].tolist(), 3)
+        note = f"{np.sum(faulty)} of {len(split.ids)} boxes {fault} (annotations {listed}): {cure}"
+        if np.sum(faulty) > most:
+            raise UserError(f"{split.file}: {note}")
+    return [note] if np.any(faulty) else []
 
 
 def fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:

@@ -22,16 +22,14 @@ from transfer.data.coco.scoring import COCO, REGIONS, SCORING, Scoring, scoring_
 from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
-from transfer.data.layouts import BESIDE, EXPORTED
+from transfer.data.layouts import BESIDE, EXPORTED, SPLIT_TITLES
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import Images, check_present, overlap_notes, pictures_of
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 
-SPLITS = ("train", "val")
-UNTRAINED = ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
-WORDS = {"train": "training", "val": "validation"}
-KEYS = {"exif", "boxes", *SCORING, *REGIONS}
+UNTRAINED_OBJECTS = ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
+CONTENT_KEYS = {"exif", "boxes", *SCORING, *REGIONS}
 """Keys of the YAML that are not of where the files are."""
 Read = tuple[CocoSplit, Classes, dict[str, int]]
 """What `read_split` returns."""
@@ -42,7 +40,7 @@ NOTED = {
     "below_pixel": (0.5, "have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels"),
 }
 """What is noted of counts in `CocoData.dropped` above a share of the split's objects."""
-FEW = 0.01
+UNMASKED_SHARE = 0.01
 """Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
 and neither right nor wrong in scores of masks."""
 
@@ -74,8 +72,8 @@ class CocoData(OpenedData):
         """Return images without labels as `val`, beside the classes of a detector and their ids."""
         split = CocoSplit.unlabelled(images)
         facts: dict[str, Any] = {"name": split.name, "version": None, "counts": {}, "digest": "", "dropped": {}}
-        given: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
-        return cls(root=split.folder, **facts, **given)
+        columns: dict[str, Any] = {"classes": tuple(classes), "category_ids": tuple(ids), "train": None, "val": split}
+        return cls(root=split.folder, **facts, **columns)
 
     @property
     def objects(self) -> int:
@@ -90,13 +88,13 @@ class CocoData(OpenedData):
     @property
     def masks(self) -> bool:
         """Return whether masks can be trained and scored: nearly every object has a segmentation."""
-        return self.unmasked <= FEW * self.objects
+        return self.unmasked <= UNMASKED_SHARE * self.objects
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of objects of each class by split, crowds apart."""
         splits = {name: split for name, split in (("train", self.train), ("val", self.val)) if split}
-        kept = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
-        return {name: ("objects of a class", self.classes, np.bincount(labels)) for name, labels in kept.items()}
+        labels_of = {name: split.label[~split.crowd & (split.label >= 0)] for name, split in splits.items()}
+        return {name: ("objects of a class", self.classes, np.bincount(labels)) for name, labels in labels_of.items()}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
@@ -109,19 +107,14 @@ class CocoData(OpenedData):
         """
         further = count(int(split.ids.max(initial=0)) + 1)
         rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
-        objects = [
-            {
-                "id": int(number) if label >= 0 else next(further),
-                "image_id": split.images[image].id,
-                "category_id": category,
-                "bbox": box.tolist(),
-                "area": float(area),
-                "iscrowd": int(crowd),
-                **({} if segmentation is None else {"segmentation": segmentation}),
-            }
-            for number, image, label, box, area, crowd, segmentation in rows
-            for category in (self.category_ids if label < 0 else self.category_ids[label : label + 1])
-        ]
+        objects: list[dict[str, Any]] = []
+        for number, image, label, box, area, crowd, segmentation in rows:
+            facts = {"bbox": box.tolist(), "area": float(area), "iscrowd": int(crowd)}
+            if segmentation is not None:
+                facts["segmentation"] = segmentation
+            for category in self.category_ids if label < 0 else self.category_ids[label : label + 1]:
+                key = int(number) if label >= 0 else next(further)
+                objects.append({"id": key, "image_id": split.images[image].id, "category_id": category, **facts})
         images = [asdict(image) for image in split.images]
         categories = [{"id": number, "name": name} for number, name in zip(self.category_ids, self.classes)]
         return {"images": images, "annotations": objects, "categories": categories}
@@ -149,20 +142,20 @@ def open_coco(
     upright = dataset_spec.choice_option(spec, "exif", "apply", "ignore") == "apply"
     scoring = scoring_of(spec)
     if spec.reader:
-        (root, read), said = _by_user(spec, data), list[str]()
+        (root, read), remarks = _by_user(spec, data), list[str]()
     else:
-        root, layout, said = _layout(spec, data)
+        root, layout, remarks = _layout(spec, data)
         read = {name: read_split(name, root / at, root / to, boxes=boxes) for name, (at, to) in layout.items()}
     splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=upright) for name, split in splits.items()}
-    said += notes
+    remarks += notes
     dropped = {name: counts for name, (_, _, counts) in read.items()}
     if regions := any(map(spec.options.get, REGIONS)):
         splits, classes, dropped = with_regions(spec, splits, classes, dropped)
     for name, split in splits.items():
-        said += [f"{WORDS[name]}: {note}" for note in split.notes]
+        remarks += [f"{SPLIT_TITLES[name]}: {note}" for note in split.notes]
         counts = [(dropped[name][key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
-        said += [f"{number} {WORDS[name]} objects {text}" for number, least, text in counts if number > least]
+        remarks += [f"{number} {SPLIT_TITLES[name]} objects {text}" for number, least, text in counts if number > least]
     dataset_spec.check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
@@ -171,8 +164,10 @@ def open_coco(
         splits = _choose_images(splits, subset, skip=drop_corrupt)
     splits, skipped, notes = check_images(spec.name, splits, skip=drop_corrupt)
     _check_usable(splits)
-    said += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
-    changing = REGIONS * regions + ("boxes",) * (boxes == "from_polygons")
+    remarks += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
+    changing = [*REGIONS] if regions else []
+    if boxes == "from_polygons":
+        changing.append("boxes")
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     opened = CocoData(
         name=spec.name,
@@ -189,21 +184,21 @@ def open_coco(
         digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in changing]),
         skipped=skipped,
         manifests=manifests,
-        pictures=pictures_of([[1, image.width, image.height] for split in splits.values() for image in split.images]),
+        pictures=pictures_of([[1, *size] for split in splits.values() for size in split.sizes().astype(int).tolist()]),
     )
     shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
-    return replace(opened, notes=(*said, *notes, *shared))
+    return replace(opened, notes=(*remarks, *notes, *shared))
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
     """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
-    options = {key: value for key, value in spec.options.items() if key not in KEYS}
+    options = {key: value for key, value in spec.options.items() if key not in CONTENT_KEYS}
     root, result = read_by_user(replace(spec, options=options), data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
     pairs = rows_by_split(
         spec,
         {name: [pair] for name, pair in result.items()} if isinstance(result, dict) else result,
-        SPLITS,
+        SPLIT_TITLES,
         wanted,
         lambda pair: isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], dict),
     )
@@ -216,8 +211,8 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
     """Return the folder of the dataset, and of each split (null: none) annotation file and image folder, and notes."""
-    layout, keys = {}, spec.options.keys() - KEYS
-    for name in SPLITS:
+    layout, keys = {}, spec.options.keys() - CONTENT_KEYS
+    for name in SPLIT_TITLES:
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
             continue
@@ -226,14 +221,14 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
             file or f"annotations/instances_{name}2017.json",
             dataset_spec.text_option(spec, f"{name}_images") or usual,
         )
-    named = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
-    files, folders = zip(*((file, f"{folder}/") for file, folder in named), strict=True)
+    sources = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
+    files, folders = zip(*((file, f"{folder}/") for file, folder in sources), strict=True)
     trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
     root = dataset_spec.find_root(spec, data, tuple(trees))
     if any((root / file).is_file() for file in files):
         for name in (name for name, (file, _) in layout.items() if not (root / file).is_file()):
             fix = f"set `{name}_annotations` and `{name}_images`, or `{name}_annotations: null`"
-            raise MissingInput(f"{spec.name}: no {WORDS[name]} split: {root / layout[name][0]} not found; {fix}")
+            raise MissingInput(f"{spec.name}: no {SPLIT_TITLES[name]} split: {root / layout[name][0]} not found; {fix}")
         return root, layout, []
 
     def exported(name: str) -> tuple[str, str] | None:
@@ -247,32 +242,39 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
 
     Categories of one name are one class, with the lowest id that has objects.
     """
-    owns = [own for _, own, _ in read.values()]
-    names = dict(sorted((owns[0] | owns[-1]).items()))
-    lone = sorted(owns[0].items() ^ owns[-1].items())
-    if odd := [(number, name) for number, name in lone if number in owns[0].keys() & owns[-1].keys()]:
+    listed = [categories for _, categories, _ in read.values()]
+    first, last = listed[0], listed[-1]
+    names = dict(sorted((first | last).items()))
+    lone = sorted(first.items() ^ last.items())
+    if odd := [(number, name) for number, name in lone if number in first.keys() & last.keys()]:
         files = " and ".join(str(split.file) for split, *_ in read.values())
-        found = f"have different categories (id, name): {shortened(odd)}"
-        raise UserError(f"{files} {found}; write both files with the same")
-    used = {[*own][label] for split, own, _ in read.values() for label in np.unique(split.label)}
+        fault = f"have different categories (id, name): {shortened(odd)}"
+        raise UserError(f"{files} {fault}; write both files with the same")
+    used = set[int]()
+    for split, categories, _ in read.values():
+        used |= {[*categories][label] for label in np.unique(split.label)}
     ranked = sorted(names, key=lambda number: (number not in used, number))
-    kept = {names[number]: number for number in reversed(ranked)}
-    classes = {number: names[number] for number in sorted(kept.values())}
+    number_of = {names[number]: number for number in reversed(ranked)}
+    classes = {number: names[number] for number in sorted(number_of.values())}
     label_of = {name: label for label, name in enumerate(classes.values())}
-    splits = {
-        split: replace(part, label=np.array([label_of[name] for name in own.values()], np.int64)[part.label])
-        for split, (part, own, _) in read.items()
-    }
-    merged = [f"{number} is {kept[name]} ({name})" for number, name in names.items() if number != kept[name]]
-    notes = [f"categories in only one split (id, name): {shortened(lone)}"] * bool(lone)
-    return splits, classes, notes + [f"categories with the same name were merged: {shortened(merged)}"] * bool(merged)
+    splits: Splits = {}
+    for title, (split, categories, _) in read.items():
+        labels = np.array([label_of[name] for name in categories.values()], np.int64)
+        splits[title] = replace(split, label=labels[split.label])
+    notes = list[str]()
+    if lone:
+        notes.append(f"categories in only one split (id, name): {shortened(lone)}")
+    others = {number: name for number, name in names.items() if number != number_of[name]}
+    if merged := [f"{number} is {number_of[name]} ({name})" for number, name in others.items()]:
+        notes.append(f"categories with the same name were merged: {shortened(merged)}")
+    return splits, classes, notes
 
 
 def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
     """Return N images of each split, see `choose_images`. Raises UserError if it has fewer."""
     have = {name: len(split.images) for name, split in splits.items()}
     if n > min(have.values()):
-        listed = " and ".join(f"{number} {WORDS[name]}" for name, number in have.items())
+        listed = " and ".join(f"{number} {SPLIT_TITLES[name]}" for name, number in have.items())
         raise UserError(f"subset {n}: the dataset has {listed} images")
     return {name: choose_images(split, n, skip=skip) for name, split in splits.items()}
 
@@ -289,9 +291,10 @@ def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
         used, aim, others = ~split.crowd, "scored", "crowds"
         if name == "train":
-            used, aim, others = split.trained, "trained on", f"crowds{UNTRAINED}"
+            used, aim, others = split.trained, "trained on", f"crowds{UNTRAINED_OBJECTS}"
         if not used.any():
-            fault = f"of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} are {others}"
+            images = f"{len(split.images)} {SPLIT_TITLES[name]} images"
+            fault = f"of {images} no object can be {aim}: {len(split.ids)} are {others}"
             raise UserError(f"{split.file}: {fault}; set another file in the dataset's YAML file")
 
 
@@ -302,16 +305,19 @@ def _lacking_classes(train: CocoSplit | None, val: CocoSplit | None, names: Sequ
         "without a training object lower AP": np.setdiff1d(scored, train.label[train.trained] if train else scored),
         "without a validation object count in no average, as in COCO": np.setdiff1d(np.arange(len(names)), scored),
     }
-    lacking = {text: [names[label] for label in labels] for text, labels in texts.items()}
-    said = {f"{len(some)} of {len(names)} classes {text}": some for text, some in lacking.items() if some}
-    return [f"{text}: {shortened(some, 3)}" for text, some in said.items()]
+    notes = list[str]()
+    for text, labels in texts.items():
+        if lacking := [names[label] for label in labels]:
+            notes.append(f"{len(lacking)} of {len(names)} classes {text}: {shortened(lacking, 3)}")
+    return notes
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest], regions: list[str]) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, manifest in manifests.items():
-        named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
-        files += [(f"{name}/images/{image}", size, content) for image, size, content in named]
-        files += [(f"{name}/upright", 0, b"")] * splits[name].upright
+        images = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
+        files += [(f"{name}/images/{image}", size, content) for image, size, content in images]
+        if splits[name].upright:
+            files.append((f"{name}/upright", 0, b""))
     files += [(region, 0, b"") for region in regions]
     return dataset_spec.manifest_digest(files)

@@ -12,11 +12,11 @@ import numpy as np
 
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.core.options import as_items
-from transfer.data.coco.annotations import Classes, fit_boxes, is_number, is_whole
+from transfer.data.coco.annotations import Classes, fit_boxes, is_finite_number, is_whole
 from transfer.data.coco.split import Splits
 from transfer.data.spec import DatasetSpec
 
-LARGEST = 1e10
+LARGEST_AREA = 1e10
 """Upper end of COCO's ranges without one, in square pixels."""
 
 
@@ -32,7 +32,7 @@ class Number(NamedTuple):
 class Scoring(NamedTuple):
     """Parameters of COCO's scores."""
 
-    areas: list[Any] = [["s", 0, 32**2], ["m", 32**2, 96**2], ["l", 96**2, LARGEST]]  # noqa: RUF012
+    areas: list[Any] = [["s", 0, 32**2], ["m", 32**2, 96**2], ["l", 96**2, LARGEST_AREA]]  # noqa: RUF012
     """Ends of scores' names, and the smallest and largest object in square pixels; besides those of all sizes."""
     ious: list[float] = np.linspace(0.5, 0.95, 10).tolist()
     """IoUs from which on a detection finds an object, rising."""
@@ -42,7 +42,7 @@ class Scoring(NamedTuple):
     @property
     def ranges(self) -> list[tuple[float, float]]:
         """Return the smallest and largest area of every range, that of all sizes first."""
-        return [(0, LARGEST), *((low, high) for _, low, high in self.areas)]
+        return [(0, LARGEST_AREA), *((low, high) for _, low, high in self.areas)]
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -51,10 +51,10 @@ class Scoring(NamedTuple):
         Precision at single IoUs is that at 0.5 and 0.75 by default, and at each that the YAML names. `AP_NAME` and
         `AR_NAME` are those of an area NAME of the YAML.
         """
-        most, named = self.max_detections[-1], [0.5, 0.75] if self.ious == COCO.ious else self.ious
+        most, single_ious = self.max_detections[-1], [0.5, 0.75] if self.ious == COCO.ious else self.ious
         areas = {name: area for area, (name, *_) in enumerate(self.areas, start=1)}
         numbers = {"AP": Number(False, 0, None, most)}
-        numbers |= {f"AP{100 * iou:g}": Number(False, 0, self.ious.index(iou), most) for iou in named}
+        numbers |= {f"AP{100 * iou:g}": Number(False, 0, self.ious.index(iou), most) for iou in single_ious}
         numbers |= {f"AP{name}": Number(False, area, None, most) for name, area in areas.items()}
         numbers |= {f"AR{limit}": Number(True, 0, None, limit) for limit in self.max_detections}
         return numbers | {f"AR{name}": Number(True, area, None, most) for name, area in areas.items()}
@@ -70,26 +70,26 @@ COCO = Scoring()
 
 def scoring_of(spec: DatasetSpec) -> Scoring:
     """Return the parameters that the YAML of a dataset states. Raises UsageError for impossible ones."""
-    given = {name: value for name in SCORING if (value := spec.options.get(name)) is not None}
-    for name, value in given.items():
+    keys = {name: value for name in SCORING if (value := spec.options.get(name)) is not None}
+    for name, value in keys.items():
         fits, words = SCORING[name]
         if not fits(value):
             raise UsageError(f"{spec.name}: `{name}` is {value!r}; write {words}")
-    if "areas" in given:
-        given["areas"] = [[f"_{name}", low, high or LARGEST] for name, (low, high) in given["areas"].items()]
-    return Scoring(**given)
+    if "areas" in keys:
+        keys["areas"] = [[f"_{name}", low, high or LARGEST_AREA] for name, (low, high) in keys["areas"].items()]
+    return Scoring(**keys)
 
 
 def _areas(value: Any) -> bool:
-    named = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
-    return named and all(
-        isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST if ends[1] is None else ends[1]])
+    has_names = isinstance(value, dict) and 0 < len(value) < 8 and all(str(name).isidentifier() for name in value)
+    return has_names and all(
+        isinstance(ends, list) and len(ends) == 2 and _rising([ends[0], LARGEST_AREA if ends[1] is None else ends[1]])
         for ends in value.values()
     )
 
 
 def _rising(value: Any) -> bool:
-    numbers = isinstance(value, list) and 0 < len(value) <= 32 and all(map(is_number, value))
+    numbers = isinstance(value, list) and 0 < len(value) <= 32 and all(map(is_finite_number, value))
     return numbers and value == sorted({*value}) and value[0] >= 0
 
 
@@ -131,13 +131,13 @@ def with_regions(
         if name not in classes.values():
             guess = did_you_mean(str(name), [*classes.values()])
             raise UsageError(f"{spec.name}: `ignore_classes` has {name!r}, which is no category{guess}")
-    kept = {number: name for number, name in classes.items() if name not in names}
-    labels = np.array([[*kept].index(number) if number in kept else -1 for number in classes], dtype=np.int64)
-    found, counts = dict(splits), dict(dropped)
+    remaining = {number: name for number, name in classes.items() if name not in names}
+    labels = np.array([[*remaining].index(number) if number in remaining else -1 for number in classes], dtype=np.int64)
+    marked_splits, counts = dict(splits), dict(dropped)
     for part, split in splits.items():
         label = labels[split.label]
         region = (label < 0) | (split.ignored & (flag == "region"))
         marked = replace(split, label=label, crowd=split.crowd | region, ignored=split.ignored & ~region)
         trained, faults = fit_boxes(marked)
-        found[part], counts[part] = replace(marked, trained=trained), dropped[part] | faults
-    return found, kept, counts
+        marked_splits[part], counts[part] = replace(marked, trained=trained), dropped[part] | faults
+    return marked_splits, remaining, counts

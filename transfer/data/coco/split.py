@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.errors import UserError
+from transfer.core.machine_errors import install_command
 from transfer.data.loading.read_image import open_image, orientation, read_image
 from transfer.data.splits.integrity import check_split, content_digests, orientation_notes, unreadable
-from transfer.data.splits.split import FileSplit, Look
+from transfer.data.splits.manifest import packed
+from transfer.data.splits.split import JPEG, FileSplit, Look
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +65,13 @@ class Segmentations:
     @classmethod
     def collect(cls, values: Iterable[Any]) -> Self:
         """Return the segmentations of many objects, each in COCO's form: polygons, run-length encodings, or None."""
-        block, ends = bytearray(), array("q", [0])
-        for value in values:
-            polygons = [array("d", polygon).tobytes() for polygon in value] if isinstance(value, list) else value
-            block += marshal.dumps(polygons or None)
-            ends.append(len(block))
-        return cls(np.frombuffer(block, np.uint8), np.frombuffer(ends, np.int64), np.arange(len(ends) - 1))
+        block, ends = packed(map(_marshalled, values))
+        return cls(block, ends, np.arange(len(ends) - 1))
+
+
+def _marshalled(value: Any) -> bytes:
+    polygons = [array("d", polygon).tobytes() for polygon in value] if isinstance(value, list) else value
+    return marshal.dumps(polygons or None)
 
 
 def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:
@@ -86,12 +89,12 @@ def mask_library() -> Any:
     try:
         return importlib.import_module("faster_coco_eval.core.mask")
     except ImportError as error:
-        hint = "`pip install -e '.[detection]'`"
-        raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None
+        hint = install_command("detection")
+        raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); `{hint}`") from None
 
 
-JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "trained")
+JPEG_END = b"\xff\xd9"
+OBJECT_COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "trained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +208,9 @@ class CocoSplit:
     def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with only the images where `keep`, bool [I], is true, and their objects."""
         rows = np.flatnonzero(keep[self.image])
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns = {name: getattr(self, name)[rows] for name in OBJECT_COLUMNS}
         columns["image"] = (np.cumsum(keep) - 1)[columns["image"]]
-        images = [image for image, kept in zip(self.images, keep) if kept]
+        images = [image for image, is_wanted in zip(self.images, keep) if is_wanted]
         return replace(self, images=images, segmentations=self.segmentations.select(rows), **columns)
 
 
@@ -230,16 +233,16 @@ def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int,
     Raises:
         UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    kept, skipped, turns = {}, 0, list[int]()
+    readable, skipped, turns = {}, 0, list[int]()
     for part, split in splits.items():
         listing = ["turn and size, or fault", *split.files().stamps(range(len(split.images)))]
         bad, looks = unreadable(split.look, listing, name=name, skip=skip)
-        kept[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
-        _check_sizes(kept[part], looks)
+        readable[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
+        _check_sizes(readable[part], looks)
         skipped += len(bad)
         turns += [turn for turn, *_ in looks]
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return kept, skipped, orientation_notes(turns, read)
+    return readable, skipped, orientation_notes(turns, read)
 
 
 def _sizes(looks: Iterable[Look], upright: bool) -> list[tuple[int, int]]:

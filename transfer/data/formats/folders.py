@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 from unicodedata import normalize
 
-import numpy as np
-
 from transfer.core.errors import MissingInput, UserError, shortened
-from transfer.data.layouts import SPLITS
+from transfer.data.layouts import SPLIT_NAMES, SPLITS
 from transfer.data.listing import beside, holds_images, listed, passed_over, scan_images
 from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, find_root, text_option
@@ -72,8 +70,8 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         if not {*names} <= {*layout.classes}:
             raise UserError(f"{spec.name}: {class_difference(layout.classes, names)}")
         layout = layout.with_split(*read_split(split, folder, layout.classes, present=present))
-    said = chain(*(usual for key, usual in SPLITS.items() if key not in spec.options))
-    skipped = beside(root, [*said, *(os.path.relpath(folder, root) for folder in folders.values())])
+    usual = chain(*(names for key, names in SPLITS.items() if key not in spec.options))
+    skipped = beside(root, [*usual, *(os.path.relpath(folder, root) for folder in folders.values())])
     return replace(layout, notes=[*layout.notes, *skipped])
 
 
@@ -91,7 +89,7 @@ def _without_labels(folder: Path, train: Path | None) -> str:
     if not (names := folder_names(folder)):
         return "no class folders"
     if train and (known := folder_names(train)) and known.isdisjoint(names):
-        cure = "; sort its images by val_annotations.txt" * (folder / "val_annotations.txt").is_file()
+        cure = "; sort its images by val_annotations.txt" if (folder / "val_annotations.txt").is_file() else ""
         return f"no class folder of those in {train.name}/{cure}"
     return "" if holds_images(folder) else "no images"
 
@@ -131,28 +129,31 @@ def read_split(
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     present = classes if present is None else present
     with ThreadPoolExecutor(SCANNERS) as pool:
-        found = dict(zip(present, pool.map(scan_images, [folder / entry for entry in present])))
-    of_real = {real: entry for entry, (*_, reals) in found.items() for real in reals}
-    pairs = [(entry, of_real[real]) for entry, (*_, reals) in found.items() for real in reals]
-    if shared := [f"{one} and {other}" for one, other in pairs if one != other]:
+        scans = dict(zip(present, pool.map(scan_images, [folder / entry for entry in present])))
+    entry_of_real = dict[str, str]()
+    for entry, (_, _, reals) in scans.items():
+        entry_of_real |= dict.fromkeys(reals, entry)
+    _, files, left = listed(folder)
+    names, labels, others, shared = list[str](), list[int](), files + left, list[str]()
+    for entry, (images, remainder, reals) in scans.items():
+        names += [f"{entry}/{image}" for image in images]
+        labels += len(images) * [label_of[entry if entry in label_of else normalize("NFC", entry)]]
+        others += [f"{entry}/{file}" for file in remainder]
+        shared += [f"{entry} and {entry_of_real[real]}" for real in reals if entry_of_real[real] != entry]
+    if shared:
         raise UserError(f"{folder}: classes have a folder in common by a link: {shortened(shared)}; remove the link")
-    names = [f"{entry}/{image}" for entry, (images, *_) in found.items() for image in images]
-    _, beside, left = listed(folder)
-    others = beside + left + [f"{entry}/{other}" for entry, (_, others, _) in found.items() for other in others]
-    of_folder = [label_of[entry if entry in label_of else normalize("NFC", entry)] for entry in present]
-    labels = np.repeat(of_folder, [len(images) for images, *_ in found.values()])
     return FileSplit.of(name, folder, names, labels), others
 
 
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:
     """Return what is different about the classes of the two splits."""
-    only = [sorted(set(one) - set(other)) for one, other in ((train, val), (val, train))]
-    if any(only):
-        found = f"only in training: {shortened(only[0])}; only in validation: {shortened(only[1])}"
-        return f"the classes of training and validation differ: {found}"
-    label, one, other = next((label, *pair) for label, pair in enumerate(zip(train, val)) if pair[0] != pair[1])
-    found = f"label {label} is {one} in training and {other} in validation"
-    return f"the classes of training and validation have different orders: {found}; number them alike"
+    trained, scored = sorted({*train} - {*val}), sorted({*val} - {*train})
+    if trained or scored:
+        only = f"only in training: {shortened(trained)}; only in validation: {shortened(scored)}"
+        return f"the classes of training and validation differ: {only}"
+    label = next(label for label, pair in enumerate(zip(train, val)) if pair[0] != pair[1])
+    example = f"label {label} is {train[label]} in training and {val[label]} in validation"
+    return f"the classes of training and validation have different orders: {example}; number them alike"
 
 
 Part = TypeVar("Part")
@@ -185,21 +186,21 @@ def choose_splits(
     chosen: dict[str, Part] = {}
     notes: list[str] = []
     for key, usual in SPLITS.items():
-        named = text_option(spec, key)
-        found = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
-        if named and not found:
-            raise MissingInput(f"{spec.name}: {place}: {form.format(named)} not found (key `{key}`)")
-        while key == "val" and found and (reason := unlabelled(found[next(iter(found))], chosen.get("train"))):
-            notes.append(f"{form.format(next(iter(found)))} has {reason}")
-            del found[next(iter(found))]
-        if found:
-            name, *others = found
-            chosen[key] = found[name]
-            if key == "val" and not named and "generator" not in spec.options:
+        part_name = text_option(spec, key)
+        parts = {name: part for name in ([part_name] if part_name else usual) if (part := find(name)) is not None}
+        if part_name and not parts:
+            raise MissingInput(f"{spec.name}: {place}: {form.format(part_name)} not found (key `{key}`)")
+        while key == "val" and parts and (reason := unlabelled(parts[next(iter(parts))], chosen.get("train"))):
+            notes.append(f"{form.format(next(iter(parts)))} has {reason}")
+            del parts[next(iter(parts))]
+        if parts:
+            name, *others = parts
+            chosen[key] = parts[name]
+            if key == "val" and not part_name and "generator" not in spec.options:
                 left = f", not {', '.join(map(form.format, others))}" if others else ""
                 notes.append(f"evaluated on {form.format(name)}{left}")
     if not chosen:
-        names = [form.format(name) for usual in SPLITS.values() for name in usual]
+        names = [form.format(name) for name in SPLIT_NAMES]
         reason = f" ({'; '.join(notes)})" if notes else ""
         fix = "set the keys `train` and `val`"
         raise MissingInput(f"{spec.name}: {place} has none of {', '.join(names)}{reason}; {fix}")
@@ -222,4 +223,5 @@ def missing_numbers(numbers: Collection[int]) -> str:
 def in_short(classes: Collection[str]) -> str:
     """Return "0, 1, 2, ... 11"."""
     first, last = [*classes][:3], [*classes][3:]
-    return ", ".join(first) + (f", {'... ' * (len(last) > 1)}{last[-1]}" if last else "")
+    dots = "... " if len(last) > 1 else ""
+    return ", ".join(first) + (f", {dots}{last[-1]}" if last else "")

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +27,15 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
     Raises:
         UserError: there is none, or it does not parse.
     """
-    above = list(folder.parents[:4])
-    found = [(read, path) for pattern, read in READERS for place in above for path in sorted(place.glob(pattern))]
-    if not found:
-        raise MissingInput(
-            f"{folder}: images without class folders, and neither {SOLUTION} (Kaggle) nor ILSVRC2012_devkit_t12/ "
-            f"(extracted) in {folder.parent} or above it; put one of them there, or sort the images into class folders"
-        )
-    read, path = found[0]
-    with unusable(f"{path}: not the list of the validation images' classes", Exception):  # scipy's are of many kinds
-        return read(path), path
+    for (pattern, read), above in product(GROUND_TRUTHS, folder.parents[:4]):
+        if lists := sorted(above.glob(pattern)):
+            what = f"{lists[0]}: not the list of the validation images' classes"
+            with unusable(what, Exception):  # scipy's are of many kinds
+                return read(lists[0]), lists[0]
+    raise MissingInput(
+        f"{folder}: images without class folders, and neither {SOLUTION} (Kaggle) nor ILSVRC2012_devkit_t12/ "
+        f"(extracted) in {folder.parent} or above it; put one of them there, or sort the images into class folders"
+    )
 
 
 def _solution(path: Path) -> dict[str, str]:
@@ -53,7 +52,7 @@ def _devkit(path: Path) -> dict[str, str]:
     return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(read_lines(path), start=1)}
 
 
-READERS = ((SOLUTION, _solution), (f"*devkit*/data/{TRUTH}", _devkit), (f"data/{TRUTH}", _devkit))
+GROUND_TRUTHS = ((SOLUTION, _solution), (f"*devkit*/data/{TRUTH}", _devkit), (f"data/{TRUTH}", _devkit))
 """Patterns of the lists, the likelier first, and their readers."""
 
 
@@ -116,8 +115,8 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
             raise ValueError(f"labels: {shortened(wrong)}; they must be from 0 to {classes - 1}")
     labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
     keep = np.flatnonzero(labels[:, 0] >= 0)
-    kept = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
-    return kept, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
+    relabelled = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
+    return relabelled, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
 
 
 def imagenet_test(spec: DatasetSpec, data: Path | None) -> FoundLayout:

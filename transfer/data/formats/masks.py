@@ -16,7 +16,6 @@ checked at last: contradictions are errors that name the key, assumptions are no
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,8 +29,9 @@ from PIL import Image, ImageFile
 
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.files import read_lines
+from transfer.core.grouped import repeated
 from transfer.data.formats.folders import FoundLayout, choose_splits
-from transfer.data.layouts import SPLITS, missing_entries
+from transfer.data.layouts import missing_entries, wanted_splits
 from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.loading.read_image import open_image
 from transfer.data.spec import DatasetSpec, choice_option, find_root, text_option
@@ -45,15 +45,15 @@ IGNORED, NO_CLASS = 255, 254
 LOSSY = ("JPEG", "MPO", "JPEG2000")
 WHITE = {"L;2": 3, "L;4": 15}
 """The largest value of gray of few bits, by PIL's name, which scales it to 255."""
-DAMAGED = "in JPEG, which changes values at edges (export them again as PNG: a converted JPEG keeps the damage)"
-COLORS = "of mode {} (a mask has one channel of 8 bits or a palette: export the class of each pixel, not its color)"
+IN_JPEG = "in JPEG, which changes values at edges (export them again as PNG: a converted JPEG keeps the damage)"
+IN_COLORS = "of mode {} (a mask has one channel of 8 bits or a palette: export the class of each pixel, not its color)"
 TURNED = "of images with EXIF orientation {} (set `exif: apply` if they are of the turned ones, else `exif: ignore`)"
 FITS = "of the size for `exif: {}` alone, as their images have an EXIF orientation"
 RECOLORED = (
     "with another color for {0} in their palette than {1}, so that numbers may mean other classes there (if not, "
     "set `values`)"
 )
-SIZES = "of {} x {} pixels, their images of {} x {} (save each mask in the size of its image)"
+OTHER_SIZE = "of {} x {} pixels, their images of {} x {} (save each mask in the size of its image)"
 
 
 @dataclass(eq=False)
@@ -67,8 +67,8 @@ class MaskSplit(FileSplit):
     """uint8 [256]: the label of each value in a mask, 0..C-1, or `IGNORED`, or `NO_CLASS`."""
     values: NDArray[Any] = field(default_factory=partial(np.zeros, 256, np.int64), kw_only=True)
     """Pixels of each value in the masks that were checked, int64 [256]."""
-    found: dict[str, list[int]] = field(default_factory=dict, kw_only=True)
-    """Indices of these masks by what they are: `DAMAGED`, and so on."""
+    faulty: dict[str, list[int]] = field(default_factory=dict, kw_only=True)
+    """Indices of these masks by what they are: `IN_JPEG`, and so on."""
 
     def mask(self, index: int) -> Image.Image:
         """Return the labels of an image's pixels as an image of one channel. Raises UserError."""
@@ -76,42 +76,47 @@ class MaskSplit(FileSplit):
             return Image.fromarray(self.table[_values(file)])
 
     def look(self, index: int) -> Look:
-        """Return what is said of the image, what its mask is (see `found`), and for each value v of its n pixels
+        """Return what is said of the image, what its mask is (see `faulty`), and for each value v of its n pixels
         256 n + v, after their colors in the palette, if there is one.
 
         Raises:
             UserError: the image or its mask cannot be read.
         """
-        said = super().look(index)
-        turn, stored = said[0], (said[1], said[2])
+        image_facts = super().look(index)
+        turn, *stored = image_facts[:3]
         with open_image(self.masks.path(index)) as file:
             if file.format in LOSSY or file.info.get("compression") == "jpeg":
-                return [*said, [DAMAGED], []]
+                return [*image_facts, [IN_JPEG], []]
             if file.mode not in ("1", "L", "P"):
-                return [*said, [COLORS.format(file.mode)], []]
+                return [*image_facts, [IN_COLORS.format(file.mode)], []]
             mask = Image.fromarray(_values(file))
             palette = bytes(file.getpalette() or ())
-        kinds, turned = [TURNED.format(turn)] * (turn > 1), stored[::-1] if turn > 4 else stored
-        if mask.size not in (stored, turned):
-            kinds.append(SIZES.format(*mask.size, *stored))
+        kinds = [TURNED.format(turn)] if turn > 1 else []
+        turned = stored[::-1] if turn > 4 else stored
+        if [*mask.size] not in (stored, turned):
+            kinds.append(OTHER_SIZE.format(*mask.size, *stored))
         elif stored != turned:
-            kinds.append(FITS.format("apply" if mask.size == turned else "ignore"))
+            kinds.append(FITS.format("apply" if [*mask.size] == turned else "ignore"))
         counts = [256 * pixels + value for value, pixels in enumerate(mask.histogram()) if pixels]
         colors = [int.from_bytes(palette[3 * (count % 256) :][:3]) for count in counts if palette]
-        return [*said, kinds, colors, *counts]
+        return [*image_facts, kinds, colors, *counts]
+
+    def values_in(self, index: int) -> set[int]:
+        """Return the values in the mask of an image."""
+        return {count % 256 for count in self.look(index)[6:]}
 
     def keep(self, looks: Sequence[Look]) -> None:
-        """Set `values` and `found`."""
+        """Set `values` and `faulty`."""
         counts = np.fromiter(chain.from_iterable(look[6:] for look in looks), np.int64)
-        self.values, self.found = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
+        self.values, self.faulty = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
         palette: dict[int, tuple[int, int]] = {}
         for index, look in enumerate(looks):
             for kind in look[4]:
-                self.found.setdefault(kind, []).append(index)
+                self.faulty.setdefault(kind, []).append(index)
             for count, color in zip(look[6:], look[5]):
                 known, first = palette.setdefault(count % 256, (color, index))
                 if color != known:
-                    self.found.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
+                    self.faulty.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
 
     def of_labels(self) -> NDArray[Any]:
         """Return the pixels of each class, int64 [C], in all masks that were checked."""
@@ -151,23 +156,26 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     def entries(name: str) -> tuple[str, ...]:
         return tuple(form.format(name) for form in forms)
 
-    usual = [name for key, names in SPLITS.items() for name in ([spec.options[key]] if key in spec.options else names)]
+    usual = wanted_splits(spec.options)
     usual = usual if "{}" in "".join(forms) else usual[:1]  # all images lie in one folder
     root = find_root(spec, data, tuple(map(entries, usual)))
     held = {name: entries(name) for name in usual if not missing_entries(root, entries(name))}
     form = next((form for form in forms if "{}" in form), forms[0])
-    found, notes = choose_splits(spec, root, held.get, lambda *_: "", form=form)
-    if spec.held_out and "val" in found:
-        raise UserError(f"{spec.name}: {found['val'][0]} is there, and `held_out` makes a val split; remove one")
-    if "val" not in found:
+    layout, notes = choose_splits(spec, root, held.get, lambda *_: "", form=form)
+    if spec.held_out and "val" in layout:
+        raise UserError(f"{spec.name}: {layout['val'][0]} is there, and `held_out` makes a val split; remove one")
+    if "val" not in layout:
         share = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
         notes.append(share or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
     names, upright = _class_names(spec, root), choice_option(spec, *EXIF) == "apply"
     table, rule = _table(spec, names), int(spec.options.get("first", 0))
     if upright or "values" in spec.options or spec.options.get("void", [IGNORED]) != [IGNORED]:
         rule = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])
-    scans = {place: scan_images(root / place) for at in found.values() for place in at[:2]}
-    splits = {key: _read(key, root, at, scans, rule, table=table, upright=upright) for key, at in found.items()}
+    folders = chain.from_iterable(places[:2] for places in layout.values())
+    scans = {place: scan_images(root / place) for place in folders}
+    splits = {
+        name: _read(name, root, places, scans, rule, table=table, upright=upright) for name, places in layout.items()
+    }
     notes += _skipped(root, scans, [*splits.values()], "in no list that is read" if lists else "without an image")
     parts = [name for name in ("classes.txt", text_option(spec, "names")) if name]
     notes += beside(root, [*parts, *chain(*held.values())])
@@ -176,10 +184,10 @@ def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str) -> list[str]:
     """Return a line for each reason why entries of the folders of images and masks are skipped."""
-    notes = []
-    for place, (found, others, _) in scans.items():
-        read = [part.names for split in splits for part in (split, split.masks) if part.folder == root / place]
-        lone = sorted({*found}.difference(*read))
+    notes, parts = list[str](), [*splits, *(split.masks for split in splits)]
+    for place, (images, others, _) in scans.items():
+        read = [part.names for part in parts if part.folder == root / place]
+        lone = sorted({*images}.difference(*read))
         lines = [f"{len(lone)} skipped, {reason}: {shortened(lone, 3)}"] if lone else []
         notes += [f"{place}: {line}" for line in lines + passed_over(others)]
     return notes
@@ -188,9 +196,9 @@ def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str)
 def _class_names(spec: DatasetSpec, root: Path) -> tuple[str, ...]:
     """Return the names of the classes, which are numbers from `first` where only their number is known."""
     classes, listed, first = spec.options.get("classes"), root / "classes.txt", int(spec.options.get("first", 0))
-    named = spec.options.get("values")
-    if classes is None and isinstance(named, dict) and all(isinstance(name, str) for name in named.values()):
-        classes = list(dict.fromkeys(named.values()))
+    meanings = spec.options.get("values")
+    if classes is None and isinstance(meanings, dict) and all(isinstance(name, str) for name in meanings.values()):
+        classes = list(dict.fromkeys(meanings.values()))
     if classes is None and listed.is_file():
         classes = read_lines(listed)
     if isinstance(classes, int) and (table := root / (text_option(spec, "names") or "")).is_file():
@@ -211,16 +219,16 @@ def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
     """Return `MaskSplit.table`. Raises UsageError for wrong keys."""
     first, labels_of = int(spec.options.get("first", 0)), {str(label): label for label in range(len(names))}
     values = spec.options.get("values", {first + label: name for label, name in enumerate(names)})
-    unclear = "values" in spec.options and any(labels_of.get(name, at) != at for at, name in enumerate(names))
+    unclear = "values" in spec.options and any(labels_of.get(name, label) != label for label, name in enumerate(names))
     labels_of |= dict(zip(names, range(len(names))))
-    labels = [labels_of.get(str(one), -1) for one in values.values()] if isinstance(values, dict) else []
+    labels = [labels_of.get(str(name), -1) for name in values.values()] if isinstance(values, dict) else []
     if {*labels} != {*range(len(names))} or not {*values} <= {*range(256)} or (first and "values" in spec.options):
         fix = "map values of masks, 0 to 255, to all classes by name or number from 0, without `first`"
         raise UsageError(f"{spec.name}: `values` is {values!r:.80}; it must {fix}, such as {{0: 0, 255: 1}}")
     if unclear:
         raise UsageError(f"{spec.name}: `values` may mean names or numbers: classes are named by numbers of others")
     void = spec.options.get("void", [] if IGNORED in values else [IGNORED])
-    if not isinstance(void, list) or any(one not in range(256) or one in values for one in void):
+    if not isinstance(void, list) or any(value not in range(256) or value in values for value in void):
         raise UsageError(f"{spec.name}: `void` is {void!r:.80}; it must list values, 0 to 255, that have no class")
     table = np.full(256, NO_CLASS, np.uint8)
     table[[*range(first), *void]] = IGNORED
@@ -233,41 +241,43 @@ def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: in
 
     The labels of the masks are the rule by which they are read, for the digest.
     """
-    files = [{file.rpartition(".")[0]: file for file in scans[place][0]} for place in places[:2]]
+    files = [_by_stem(scans[place][0]) for place in places[:2]]
     listed = read_lines(root / places[2]) if places[2:] else [*files[0]]
-    stems = [one if one in files[0] else one.rpartition(".")[0] or one for one in listed]
-    if len({*stems}) < len(stems):
-        twice = shortened([stem for stem, count in Counter(stems).items() if count > 1])
-        raise UserError(f"{root / places[2]}: names images twice: {twice}; remove the lines")
+    stems = [line if line in files[0] else line.rpartition(".")[0] or line for line in listed]
+    if twice := repeated(stems):
+        raise UserError(f"{root / places[2]}: names images twice: {shortened(twice)}; remove the lines")
     if not stems:
         raise UserError(f"{root / places[-1 if places[2:] else 0]}: no {name} images; add some, or remove it")
     for place, of_stem in zip(places, files):
-        found = scans[place][0]
         if missing := [stem for stem in stems if stem not in of_stem]:
             lacking = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
             raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
-        of_hidden = {stem: file for file in found if of_stem[stem := file.rpartition(".")[0]] != file}
+        of_hidden = _by_stem([file for file in scans[place][0] if of_stem[file.rpartition(".")[0]] != file])
         if alike := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
             raise UserError(f"{root / place}: {shortened(alike, 3)} share a name; remove or rename all but one")
-    images, labelled = ([of_stem[stem] for stem in stems] for of_stem in files)
-    masks = FileSplit.of(name, root / places[1], labelled, [rule] * len(stems))
-    return MaskSplit.of(name, root / places[0], images, masks=masks, **keys)
+    masks = FileSplit.of(name, root / places[1], [files[1][stem] for stem in stems], np.full(len(stems), rule))
+    return MaskSplit.of(name, root / places[0], [files[0][stem] for stem in stems], masks=masks, **keys)
 
 
-def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, Split], *, chosen: bool) -> list[str]:
+def _by_stem(files: Sequence[str]) -> dict[str, str]:
+    """Return the files by their names without suffix, of several the last."""
+    return {file.rpartition(".")[0]: file for file in files}
+
+
+def check_masks(spec: DatasetSpec, classes: Sequence[str], files: Mapping[str, Split], *, chosen: bool) -> list[str]:
     """Return notes on the masks of splits that were checked.
 
     Args:
         spec: with the keys.
         classes: C names.
-        given: splits, of which those without masks are passed over.
+        files: splits, of which those without masks are passed over.
         chosen: whether images were chosen, so that training may lack classes.
 
     Raises:
         UserError: masks are lossy or in colors, images may be turned or not, values have no class, or an ignored value
             may be that of a class without training pixels.
     """
-    splits, notes = {name: split for name, split in given.items() if isinstance(split, MaskSplit)}, list[str]()
+    splits, notes = {name: split for name, split in files.items() if isinstance(split, MaskSplit)}, list[str]()
     pixels = {name: split.of_labels() for name, split in splits.items()}
     trained = [pixels[name] for name in (("train", "val") if spec.held_out else ("train",)) if name in pixels]
     fault = _unusable(spec, [*splits.values()]) or _without_class(classes, [*splits.values()])
@@ -297,23 +307,25 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], given: Mapping[str, S
 
 def _unusable(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
     """Return why masks cannot be used with the keys `exif` and `values` as they are; empty if they can."""
-    found, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
-    settled = [f"exif: {exif}"] * (exif is not None) + ["set `values`"] * ("values" in spec.options)
+    masks_of, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
+    settled = [] if exif is None else [f"exif: {exif}"]
+    if "values" in spec.options:
+        settled.append("set `values`")
     for split in splits:
-        for kind, indices in split.found.items():
+        for kind, indices in split.faulty.items():
             if not any(key in kind for key in settled):
-                found.setdefault(kind, []).extend(map(split.masks.path, indices))
-    faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in found.items()]
+                masks_of.setdefault(kind, []).extend(map(split.masks.path, indices))
+    faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in masks_of.items()]
     return "; ".join(sorted(faults)[:3])
 
 
 def _without_class(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
     """Return which values have no class; empty if all have."""
-    values = [value for value in range(256) if any(split.values[value] for split in splits)]
+    values = np.flatnonzero(np.sum([split.values for split in splits], axis=0)).tolist()
     if not (unknown := [value for value in values if splits[0].table[value] == NO_CLASS]):
         return ""
     masks = ((split, index) for split in splits for index in range(len(split)))
-    path = next(one.masks.path(index) for one, index in masks if unknown[0] in {n % 256 for n in one.look(index)[6:]})
+    path = next(split.masks.path(index) for split, index in masks if unknown[0] in split.values_in(index))
     by_one = "set `first: 1` if classes begin at 1, " if unknown == [len(classes)] else ""
     fault = f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes"
     fix = f"{by_one}correct `classes`, map them by `values` or ignore them by `void`"

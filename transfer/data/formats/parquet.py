@@ -24,7 +24,7 @@ from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.formats.published import divide_by_tfds_order
 from transfer.data.formats.rows import Rows, Source, layout_from_rows
-from transfer.data.layouts import PARQUET, SPLITS
+from transfer.data.layouts import PARQUET, SPLITS, wanted_splits
 from transfer.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder, find_root, text_option
 
 
@@ -44,10 +44,14 @@ def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Pat
     single = ("state.json",) if name in SPLITS["train"] else ()
     for pattern in (name, *(form.format(name) for form in forms), *single):
         place = Path(pattern).anchor  # of an absolute pattern
-        found = (Path(place) if place else root).glob(pattern.removeprefix(place))
-        if files := tuple(sorted(path for path in found if path.is_file() and path.name[0] != ".")):
+        entries = (Path(place) if place else root).glob(pattern.removeprefix(place))
+        if files := tuple(sorted(filter(_is_visible_file, entries))):
             return files
     return None
+
+
+def _is_visible_file(path: Path) -> bool:
+    return path.is_file() and path.name[0] != "."
 
 
 def read_files(paths: Sequence[Path]) -> Rows:
@@ -173,7 +177,7 @@ def cached_revisions(hub: str) -> list[str]:
 
 
 Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
-KEYS = ("id", "revision", "config", "train", "val", "image", "label")
+HUB_KEYS = ("id", "revision", "config", "train", "val", "image", "label")
 
 
 def read_stored(read: Reader, spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -189,8 +193,8 @@ def read_stored(read: Reader, spec: DatasetSpec, data: Path | None) -> FoundLayo
         if spec.options.get("hub") is None:
             raise
         absent = str(error)
-    check_keys(spec.options["hub"], KEYS, f"{spec.name}: `hub`")
-    hub = dict.fromkeys(KEYS) | spec.options["hub"]
+    check_keys(spec.options["hub"], HUB_KEYS, f"{spec.name}: `hub`")
+    hub = dict.fromkeys(HUB_KEYS) | spec.options["hub"]
     layout = _published_parquet(spec, hub, data) or _published_on_hub(spec, hub)
     if layout is None:
         pin = f" --revision {hub['revision']}" if hub["revision"] else ""
@@ -205,15 +209,15 @@ def read_stored(read: Reader, spec: DatasetSpec, data: Path | None) -> FoundLayo
 
 def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None) -> FoundLayout | None:
     parts = ("train",) if "train_images" in spec.options else ("train", "val")
-    names = [name for part in parts for name in ([hub[part]] if hub[part] else SPLITS[part])]
+    names = wanted_splits(hub, parts)
     config = hub["config"]
     forms = (*PARQUET, f"{config}/{{}}-*.parquet", f"{config}/{{}}/*.parquet") if config else PARQUET
 
     def find(folder: Path, name: str) -> tuple[Path, ...] | None:
         return files_of(folder, name, forms) if name in names and folder.is_dir() else None
 
-    named, under = candidate_folders(spec, data, itself=True)
-    folder = choose_folder(spec, named, under, lambda path: any(find(path, name) for name in names))
+    roots, below = candidate_folders(spec, data, itself=True)
+    folder = choose_folder(spec, roots, below, lambda path: any(find(path, name) for name in names))
     if folder is None:
         return None
     features = read_files(next(filter(None, (find(folder, name) for name in names)))).table.features

@@ -113,7 +113,7 @@ class PixelSplit(SourceSplit):
 
     def __post_init__(self) -> None:
         if self.channels == 3:
-            self.pixels = Pixels(self.images.reshape(-1), np.array([self.images.shape[1:3]] * len(self)))
+            self.pixels = Pixels(self.images.reshape(-1), np.tile(self.images.shape[1:3], (len(self), 1)))
 
     def encoded(self, index: int) -> bytes:
         """Return a PNG of the image."""
@@ -147,12 +147,13 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         files, meta, kind = {"train": CIFAR10[:5], "val": ("test_batch",)}, "batches.meta", ""
     else:
         files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
-    splits = {name: _cifar_split(name, [root / file for file in files[name]], kind) for name in files}
+    splits = {name: _cifar_split(name, root, batches, kind) for name, batches in files.items()}
     classes = tuple(_unpickle(root / meta, f"{kind}label_names"))
     return FoundLayout(classes=classes, train=splits["train"], val=splits["val"])
 
 
-def _cifar_split(name: str, paths: Sequence[Path], kind: str) -> PixelSplit:
+def _cifar_split(name: str, root: Path, files: Sequence[str], kind: str) -> PixelSplit:
+    paths = [root / file for file in files]
     batches = [_read_batch(path, kind) for path in paths]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     stamp = "\n".join(f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
@@ -225,7 +226,7 @@ def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     return _divide_class_folders(spec, folder, class_names(folder))
 
 
-READERS = (cub200, stanford_cars, dtd, oxford_pets, cifar, caltech101, colorectal_histology, uc_merced)
+PUBLISHED = (cub200, stanford_cars, dtd, oxford_pets, cifar, caltech101, colorectal_histology, uc_merced)
 
 
 def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str]) -> FoundLayout:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -104,7 +105,7 @@ class Rows:
     folders: tuple[Path, ...] = ()
     """Folders from which relative paths in the rows may start."""
 
-    def column(self, key: str, kind: str, named: str | None) -> str:
+    def column(self, key: str, kind: str, column_name: str | None) -> str:
         """Return the column that is named, else the only one of a type of `datasets`, else that of the key's name.
 
         Raises:
@@ -112,13 +113,14 @@ class Rows:
         """
         features = self.table.features
         fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
-        fitting = [name for name in features if name == named] if named else fitting or [key] * (key in features)
+        if column_name or not fitting:
+            fitting = [name for name in features if name == (column_name or key)]
         if len(fitting) == 1:
             return str(fitting[0])
         kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
-        found = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
+        fault = f"no column {column_name!r}" if column_name else f"{len(fitting) or 'no'} columns of type {kind}"
         fix = f"set the key `{key}` to one of the columns: {', '.join(kinds)}"
-        raise UserError(f"{self.source.files[0]}: {found}: {fix}")
+        raise UserError(f"{self.source.files[0]}: {fault}: {fix}")
 
     def check_values(self, values: Any, column: str) -> None:
         """Raise UserError that names the first row without a value."""
@@ -138,12 +140,12 @@ class RowLabels(NamedTuple):
     """Why there are none."""
 
 
-def read_labels(rows: Rows, named: str | None) -> RowLabels:
+def read_labels(rows: Rows, column_name: str | None) -> RowLabels:
     """Return whole numbers, of any type, or texts; -1 or an empty text in all rows means that there are no labels.
 
     Args:
         rows: the rows.
-        named: the column; None: see `Rows.column`.
+        column_name: the column; None: see `Rows.column`.
 
     Raises:
         UserError: a row has no label, or the column holds something else.
@@ -151,7 +153,7 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
     import pyarrow as pa
 
     try:
-        column = rows.column("label", "ClassLabel", named)
+        column = rows.column("label", "ClassLabel", column_name)
     except UserError as error:
         return RowLabels(np.empty(0), None, f"no labels ({error})")
     values = rows.table.data.column(column)
@@ -165,13 +167,14 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
     rows.check_values(values, column)
     if any(getattr(pa.types, test)(values.type) for test in texts):
         words = np.array(values.to_pylist(), dtype=object)
-        return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" * ({*words} <= {"", "-1"}))
-    found = values.to_numpy()
-    if len(odd := np.flatnonzero(found != found.astype(np.int64))):
+        return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" if {*words} <= {"", "-1"} else "")
+    stored = values.to_numpy()
+    labels = stored.astype(np.int64)
+    if len(odd := np.flatnonzero(stored != labels)):
         first = int(odd[0])
-        raise UserError(f"{rows.source.place(first)}: label {found[first]} in column {column!r} is not an integer")
+        raise UserError(f"{rows.source.place(first)}: label {stored[first]} in column {column!r} is not an integer")
     names = getattr(rows.table.features[column], "names", None)
-    return RowLabels(found.astype(np.int64), names, "no labels (-1)" * bool((found == -1).all()))
+    return RowLabels(labels, names, "no labels (-1)" if (labels == -1).all() else "")
 
 
 def shared_classes(
@@ -185,35 +188,35 @@ def shared_classes(
     Raises:
         UserError: the splits have different classes.
     """
-    named = [part.names for part in labels.values() if part.names]
-    if any(names != named[0] for names in named):
+    class_names = [part.names for part in labels.values() if part.names]
+    if any(names != class_names[0] for names in class_names):
         raise UserError(f"{name}: {folders.class_difference(*(part.names or [] for part in labels.values()))}")
-    if named:
-        return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
+    if class_names:
+        return tuple(class_names[0]), {split: part.values for split, part in labels.items()}, []
     gaps, texts = "", {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
     if any(part.values.dtype == object for part in labels.values()):
         classes = folders.in_order({*next(iter(texts.values()))})
     else:
-        found = np.unique(np.concatenate([part.values for part in labels.values()])).tolist()
-        numbers = found if "train" in labels else range(int(found[0] > 0), found[-1] + 1)
+        present = np.unique(np.concatenate([part.values for part in labels.values()])).tolist()
+        numbers = present if "train" in labels else range(int(present[0] > 0), present[-1] + 1)
         gaps = folders.missing_numbers(numbers)
         classes = [str(number) for number in numbers if number >= 0]
-    if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
+    if unknown := sorted({*chain(*texts.values())}.difference(classes)):
         raise UserError(f"{name}: {len(unknown)} label(s) are not classes of {next(iter(texts))}: {shortened(unknown)}")
     label_of = {text: label for label, text in enumerate(classes)}
-    numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
+    labels_of = {split: np.array([*map(label_of.get, part)]) for split, part in texts.items()}
     note = f"labels {folders.in_short(classes)} are numbered 0 to {len(classes) - 1}{gaps}"
-    return tuple(classes), numbers, [note] * (classes != [str(label) for label in range(len(classes))])
+    return tuple(classes), labels_of, [] if classes == [*map(str, range(len(classes)))] else [note]
 
 
-def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:
+def read_images(split: str, rows: Rows, labels: NDArray[Any], column_name: str | None) -> Split:
     """Return the images of rows: encoded, or files that the rows name.
 
     Args:
         split: the name of the split.
         rows: the rows.
         labels: [M].
-        named: the column; None: see `Rows.column`.
+        column_name: the column; None: see `Rows.column`.
 
     Raises:
         UserError: a row has no image, a file is missing, or the column holds something else.
@@ -222,7 +225,7 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
     import pyarrow.compute as pc
     from datasets import Image
 
-    column = rows.column("image", "Image", named)
+    column = rows.column("image", "Image", column_name)
     kinds = (pa.ArrowException, TypeError, ValueError)
     with unusable(f"{rows.source.files[0]}: column {column!r} holds no images", *kinds):
         table = rows.table.select_columns([column]).cast_column(column, Image(decode=False))
@@ -238,9 +241,9 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
 
 def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> FileSplit:
     """Return the images in files; relative paths start where the first of them is found."""
-    listed = {folder: [listed_path(folder, path) for path in paths] for folder in rows.folders}
-    folder = next((folder for folder in listed if (folder / listed[folder][0]).exists()), rows.folders[0])
-    full = [os.path.join(folder, path) for path in listed[folder]]  # noqa: PTH118 (absolute ones stay)
+    holders = (folder for folder in rows.folders if (folder / listed_path(folder, paths[0])).exists())
+    folder = next(holders, rows.folders[0])
+    full = [os.path.join(folder, listed_path(folder, path)) for path in paths]  # noqa: PTH118 (absolute ones stay)
     check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
     if any(map(os.path.isabs, paths)):
         folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, shortened, unusable
 from transfer.core.files import listed_path, numbered_lines, with_home
-from transfer.core.user_code import digest, load
+from transfer.core.user_code import digest, load_part
 from transfer.data.formats.folders import FoundLayout, in_order, in_short, missing_numbers
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.integrity import check_present
@@ -91,7 +92,7 @@ def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
         DatasetNotFound: the folder is missing.
         UsageError: the function does not take the keys of the YAML.
     """
-    root, function = find_root(spec, data), load(spec.reader)
+    root, function = find_root(spec, data), load_part(spec.reader)
     signature = inspect.signature(function)
     options = {key: value for key, value in spec.options.items() if key != "exif"}  # the key of who reads the images
     try:
@@ -203,7 +204,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         "a dict with 'train', 'val' or both, each a list of (path, class name), and `decode` for arrays",
         lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
     )
-    classes = in_order({name for part in rows.values() for _, name in part})
+    classes = in_order({name for _, name in chain(*rows.values())})
     labels = {name: label for label, name in enumerate(classes)}
     file = Path(spec.reader.rpartition(":")[0])
     lists: dict[str, Listed] = {}

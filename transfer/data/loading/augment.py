@@ -23,7 +23,7 @@ from torchvision.transforms import ColorJitter, InterpolationMode, v2
 from transfer.core.errors import UsageError
 from transfer.data.loading.bigvision import AreaCrop, CentreCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
-from transfer.data.loading.images import RandomErasing, reid_test_transform, to_floats, to_pixels
+from transfer.data.loading.images import RandomErasing, reid_test_transform, to_pixels
 from transfer.data.loading.options import AugmentOptions, shorter_side
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ View = Literal["bicubic", "fast", "area", "squash"]
 
 
 class Augmentation:
-    """PIL image, or tensor [C, H, W] -> tensor [C, H, W]: `steps` from image to image, then erasing, if any.
+    """PIL image, or tensor [C, H, W] -> uint8 [C, H, W], or `Boxed` with erasing: `steps` from image to image.
 
-    `RandomErasing` takes floats in [0, 1], and may leave that range. With fast operations the first step takes pixels
-    [C, H, W] in place of the image.
+    With fast operations the first step takes pixels [C, H, W] in place of the image.
     """
 
     def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
@@ -49,11 +48,11 @@ class Augmentation:
         """Return the augmented image. Raises UsageError for a tensor that meets a step of PIL images alone."""
         for step in self.steps:
             if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
-                kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
+                kind = f"{type(step).__name__} takes PIL images, not arrays of {len(image)} channels"
                 raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
             image = step(image)
         pixels = to_pixels(image)
-        return pixels if self.erase is None else self.erase(to_floats(pixels))
+        return pixels if self.erase is None else self.erase(pixels)
 
 
 class PaddedCrop:
@@ -93,7 +92,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
         options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
     flip: Step = transforms.RandomHorizontalFlip(options.flip)
     if fast := options.image_ops == "fast":
-        from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
+        from transfer.data.loading import fast_ops  # loads OpenCV
 
         flip = v2.RandomApply([fast_ops.flip], options.flip)
     if options.augment == "crop":
@@ -230,7 +229,9 @@ class FastView(CentreCrop):
 
 def _resized(pixels: Tensor, size: list[int], mode: InterpolationMode) -> Tensor:
     """Return uint8 [3, H, W] as [height, width, 3], with antialiasing; nothing is resampled to the same size."""
-    interleaved = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)
-    if list(pixels.shape[1:]) != size:
-        interleaved = interpolate(interleaved[None], size=size, mode=mode.value, antialias=True)[0]
-    return interleaved.permute(1, 2, 0)
+    interleaved = pixels.permute(1, 2, 0).contiguous()
+    if list(pixels.shape[1:]) == size:
+        return interleaved
+    # of a batch before it is permuted: else torch does not see that channels are last, and takes three times as long
+    batch = interleaved[None].permute(0, 3, 1, 2)
+    return interpolate(batch, size=size, mode=mode.value, antialias=True)[0].permute(1, 2, 0)

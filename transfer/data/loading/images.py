@@ -7,14 +7,14 @@ import io
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2.functional import to_dtype
@@ -26,8 +26,21 @@ ASPECT = (0.3, 1 / 0.3)
 TRIES = 10
 
 
+class Boxed(NamedTuple):
+    """An image with a box to erase, or a batch of them by `collate_boxes`; `erased` erases where the model is, so that
+    bytes travel there.
+    """
+
+    pixels: Tensor
+    """uint8 [C, H, W], or [B, C, H, W]."""
+    boxes: Tensor
+    """int64 [4], or [B, 4]: top, left, height, width; all 0 for none."""
+    noise: Tensor
+    """What fills the box, [C h w]; in a batch that of all boxes, one after the other."""
+
+
 class RandomErasing:
-    """Fills one random box of an image [C, H, W] in [0, 1] with noise, in place.
+    """Draws a box of an image [C, H, W] that is to be erased, and the noise in it.
 
     Recipes erase after normalising, with noise N(0, 1) per pixel. Here the backbone normalises, so the box is filled
     with mean + std * N(0, 1), unclipped: the backbone then sees exactly that noise. The box covers a share of the image
@@ -41,15 +54,10 @@ class RandomErasing:
         self.mean = torch.tensor(mean).view(-1, 1, 1)
         self.std = torch.tensor(std).view(-1, 1, 1)
 
-    def __call__(self, image: Tensor) -> Tensor:
-        image, box, noise = self.draw(image)
-        return erased(image[None], box[None], noise)[0]
-
-    def draw(self, image: Tensor) -> list[Tensor]:
-        """Return the image as it is, the box as int64 [4] (top, left, h, w, all 0 for none), and its noise [C h w]."""
+    def __call__(self, image: Tensor) -> Boxed:
         box = draw_box(self.probability, *image.shape[-2:])
         noise = torch.empty(len(image), *box[2:]).normal_().mul_(self.std).add_(self.mean)
-        return [image, torch.tensor(box), noise.flatten()]
+        return Boxed(image, torch.tensor(box), noise.flatten())
 
 
 def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:
@@ -57,8 +65,8 @@ def erased(pixels: Tensor, boxes: Tensor, noise: Tensor) -> Tensor:
 
     Args:
         pixels: uint8; floats are filled in place.
-        boxes: int64 [B, 4] on the CPU, see `RandomErasing.draw`.
-        noise: of all boxes, one after the other, on the device of the pixels.
+        boxes: on the CPU, see `Boxed`.
+        noise: on the device of the pixels.
     """
     images, start = to_dtype(pixels, torch.float32, scale=True), 0
     for image, (top, left, h, w) in zip(images, boxes.tolist(), strict=True):
@@ -115,12 +123,11 @@ def to_pixels(image: Image.Image | NDArray[Any] | Tensor) -> Tensor:
     return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
-def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[float]) -> Callable[[Any], list[Tensor]]:
-    """PIL image or uint8 [C, H, W] -> [itself, box, noise]: resize, flip, pad with black, crop, draw a box to erase.
+def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[float]) -> Callable[[Any], Boxed]:
+    """PIL image or uint8 [C, H, W] -> `Boxed`: resize, flip, pad with black, crop, draw a box to erase.
 
     The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
-    normalisation, which the backbone does. `collate_boxes` makes batches, and `erased` erases where the model is, so
-    that bytes travel there. Erased pixels lie outside [0, 1]: see `RandomErasing`.
+    normalisation, which the backbone does. Erased pixels lie outside [0, 1]: see `RandomErasing`.
 
     Args:
         options: `size` (H, W); `flip`, the probability of a horizontal flip; `pad`, the black pixels added on each side
@@ -131,13 +138,18 @@ def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[floa
     size = [*options.size]
     resize = v2.Resize(size, InterpolationMode.BICUBIC)
     geometry = [v2.RandomHorizontalFlip(options.flip), v2.Pad(options.pad), v2.RandomCrop(size)]
-    return v2.Compose([resize, *geometry, v2.PILToTensor(), RandomErasing(options.erase, mean, std).draw])
+    return v2.Compose([resize, *geometry, v2.PILToTensor(), RandomErasing(options.erase, mean, std)])
 
 
 def collate_boxes(samples: list[Any]) -> Any:
-    """Return ((pixels [B, C, H, W], boxes [B, 4], noise), labels [B]) of samples ([pixels, box, noise], label)."""
-    pixels, boxes, labels = default_collate([(image, box, label) for (image, box, _), label in samples])
-    return (pixels, boxes, torch.cat([noise for (*_, noise), _ in samples])), labels
+    """Return the samples as a batch, as torch does by default, with the images of `Boxed` ones in one `Boxed`."""
+    return collate(samples, collate_fn_map={Boxed: _boxed_batch, **default_collate_fn_map})
+
+
+def _boxed_batch(images: list[Boxed], *, collate_fn_map: Any) -> Boxed:
+    pixels, boxes, noise = zip(*images, strict=True)
+    pixels, boxes = (collate(parts, collate_fn_map=collate_fn_map) for parts in (pixels, boxes))
+    return Boxed(pixels, boxes, torch.cat(noise))
 
 
 def reid_test_transform(size: tuple[int, int] = (256, 128)) -> Transform:

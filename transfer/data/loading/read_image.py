@@ -77,7 +77,7 @@ def mode_of(channels: int) -> str:
     if channels not in MODES:
         raise UsageError(
             f"--in-chans {channels}: image files give 1, 3 or 4 channels; others come from the arrays of a reader with "
-            "`decode`, for labelled images (docs/adding-a-part.md, A dataset)"
+            "`decode`, for labeled images (docs/adding-a-part.md, Data reader)"
         )
     return MODES[channels]
 
@@ -114,7 +114,7 @@ def orientation(image: Any) -> int:
 
 
 def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
-    """Return an image with 8 bits a channel: 16 bits of grey are scaled by 257. Raises ValueError for other pixels."""
+    """Return an image with 8 bits a channel: 16 bits of gray are scaled by 257. Raises ValueError for other pixels."""
     tags = getattr(file, "tag_v2", {})
     if file.mode.startswith("I;16") or (file.mode == "I" and file.format in ("PNG", "PPM")):
         white = 2 ** tags.get(BITS, (16,))[0] - 1  # 12-bit TIFF has this mode, too
@@ -142,5 +142,5 @@ def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
         if max(size[38 : 38 + 3 * len(file.getbands()) : 3], default=0) % 128 > 7:
             fault = "JPEG 2000 in color of more than 8 bits, which PIL misreads"
     if fault:
-        raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
+        raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of gray")
     return file

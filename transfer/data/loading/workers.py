@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from transfer.core.errors import UserError
 from transfer.core.process import exit_with
-from transfer.core.user_modules import OWN
+from transfer.core.user_code import SUITE_PACKAGES
 
 PRELOADED = ("timm", "torchvision.transforms.v2", "backbones.backbone", "transfer.data.splits.dataset")
 ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -129,7 +129,7 @@ def _is_users(name: str, module: ModuleType) -> bool:
     """Return whether a module is neither of the suite nor installed."""
     file = getattr(module, "__file__", None) or ""
     installed = file.startswith(sys.base_prefix) or "-packages/" in file
-    return name == "__main__" or (bool(file) and name.partition(".")[0] not in OWN and not installed)
+    return name == "__main__" or (bool(file) and name.partition(".")[0] not in SUITE_PACKAGES and not installed)
 
 
 def _receive(memory: Any, sizes: list[int]) -> Any:

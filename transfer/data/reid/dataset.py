@@ -2,7 +2,7 @@
 
 Several datasets are one training set by `join`; `split_off` takes a share of training identities for validation.
 
-A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `FORMATS` here, and its tree in
+A new layout is a parser (as in `market1501.py` and `lists.py`), its entry in `REID_FORMATS` here, and its tree in
 `transfer.data.layouts.FORMATS`.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from transfer.data.splits.integrity import Images, check_present, check_split, o
 from transfer.data.splits.manifest import Manifest, OpenedData
 from transfer.data.splits.split import FileSplit
 
-FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
+REID_FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
     "market1501": layouts.in_folders,
     "reid_folders": layouts.in_folders,
     "msmt17": msmt17,
@@ -60,25 +60,27 @@ class ReidData(OpenedData):
     @property
     def parts(self) -> dict[str, list[Sample]]:
         """The lists by name."""
-        return {part: getattr(self, part) for part in layouts.PARTS}
+        return {part: getattr(self, part) for part in layouts.LISTS}
 
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
         (manifest,) = self.manifests.values()
         rows = {name: row for row, name in enumerate(manifest.names)}
-        names = {part: [*map(self.name_of, samples)] for part, samples in self.parts.items()}
-        places = {part: np.array([rows[name] for name in found], int) for part, found in names.items()}
-        return {part: (found, manifest.contents[places[part]]) for part, found in names.items()}
+        images: dict[str, Images] = {}
+        for part, samples in self.parts.items():
+            names = [*map(self.name_of, samples)]
+            images[part] = names, manifest.contents[[rows[name] for name in names]]
+        return images
 
     def labelled(self) -> dict[str, tuple[str, Sequence[Any], NDArray[Any]]]:
         """Return the number of images of each person by split."""
-        found = {}
+        labels = {}
         for split, samples in self.parts.items():
             people, counts = np.unique([sample.identity for sample in samples], return_counts=True)
             if split == "gallery" and self.counts.get("distractors"):
                 people, counts = people[people != layouts.DISTRACTOR], counts[people != layouts.DISTRACTOR]
-            found[split] = ("images of a person", people.tolist(), counts)
-        return found
+            labels[split] = ("images of a person", people.tolist(), counts)
+        return labels
 
     def files(self, samples: Sequence[Sample]) -> FileSplit:
         """Return the files of samples, with their identities as labels."""
@@ -117,7 +119,7 @@ def open_reid(
         root, splits = _by_user(spec, data)
     else:
         root = find_root(spec, data, layouts.trees_of(spec))
-        splits = FORMATS[spec.format](root, spec, msmt17_val)
+        splits = REID_FORMATS[spec.format](root, spec, msmt17_val)
         splits.cameras = not layouts.without_cameras(spec)
     layouts.drop_junk(splits)
     _check_listed(spec, root, splits)
@@ -125,7 +127,7 @@ def open_reid(
     _check_usable(spec.name, parts["query"], parts["gallery"])
     splits.notes += _check_listed_once(spec.name, parts["train"])
     splits.notes += _check_repeated(spec.name, parts["train"], trained=trained)
-    if spec.format in ("reid_lists", *layouts.FOLDERS):  # others number the identities of each list from 0
+    if spec.format in ("reid_lists", *layouts.PART_FOLDERS):  # others number the identities of each list from 0
         splits.notes += _seen(parts["train"], [*parts["query"], *parts["gallery"]])
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
@@ -174,9 +176,9 @@ def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
     parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
     if not splits.cameras:
         files = {path: os.path.realpath(path) for path in _paths(parts)}
-        own = {file: number for number, file in enumerate(sorted(set(files.values())))}
+        camera_of = {file: number for number, file in enumerate(sorted(set(files.values())))}
         for part, samples in parts.items():
-            parts[part] = [replace(sample, camera=own[files[sample.path]]) for sample in samples]
+            parts[part] = [replace(sample, camera=camera_of[files[sample.path]]) for sample in samples]
     return {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
 
 
@@ -188,43 +190,45 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     rows = rows_by_split(
         spec,
         result,
-        layouts.PARTS,
+        layouts.LISTS,
         "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int, or of "
         "(path, identity) without cameras",
-        lambda row: (
-            isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] in ([True], [True, True])
-        ),
+        _has_numbers,
     )
-    listed = {
-        split: [(f"{root}/{file_below(root, row[0])}", str(int(row[1])), str(int(row[-1]))) for row in part]
-        for split, part in rows.items()
-    }
-    cameras = all(len(row) == 3 for part in rows.values() for row in part)
+    listed: dict[str, list[layouts.Row]] = {}
+    for split, part in rows.items():
+        listed[split] = [(f"{root}/{file_below(root, row[0])}", str(int(row[1])), str(int(row[-1]))) for row in part]
+    cameras = all(len(row) == 3 for row in chain(*rows.values()))
     return root, replace(layouts.splits_of(listed), cameras=cameras)
+
+
+def _has_numbers(row: Any) -> bool:
+    """Return whether a row is of one or two whole numbers behind the path."""
+    return isinstance(row, tuple | list) and len(row) in (2, 3) and all(isinstance(item, Integral) for item in row[1:])
 
 
 def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
     if not (query and gallery):
         raise UserError(f"{name}: no {'gallery' if query else 'query'} images")
-    if not layouts.matched(query, gallery):
+    if not layouts.matched_queries(query, gallery):
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
-            "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
-            "`cameras: none` in its YAML file"
+            "gallery; check the folders and the camera numbers. For a dataset without cameras, set `cameras: none` in "
+            "its YAML file"
         )
 
 
 def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> list[str]:
     """Return a note if most of several persons have one training image. Raises UserError if all have, to train on."""
     images = grouped_by(train, lambda sample: sample.identity)
-    single = [os.path.basename(own[0].path) for own in images.values() if len(own) == 1]  # noqa: PTH119
-    found = f"{len(single)} of {len(images)} training identities have one image each: {shortened(single, 3)}"
+    single = [os.path.basename(samples[0].path) for samples in images.values() if len(samples) == 1]  # noqa: PTH119
+    note = f"{len(single)} of {len(images)} training identities have one image each: {shortened(single, 3)}"
     if trained and 1 < len(single) == len(images):
         raise UserError(
-            f"{name}: {found}; batches take several of an identity: correct the keys of the YAML file that say where "
-            "identities are (`format`, `pattern`, `columns`), or evaluate alone with --epochs 0"
+            f"{name}: {note}; batches take several of an identity: correct the keys of the YAML file that say where "
+            "identities are (`format`, `pattern`, `columns`), or only evaluate, with --epochs 0"
         )
-    return [found] if len(images) > 1 and 2 * len(single) > len(images) else []
+    return [note] if len(images) > 1 and 2 * len(single) > len(images) else []
 
 
 def _check_listed_once(name: str, train: Sequence[Sample]) -> list[str]:
@@ -241,25 +245,23 @@ def _seen(train: Sequence[Sample], test: Sequence[Sample]) -> list[str]:
     """Return a note on training identities that are tested, too."""
     trained = {sample.identity for sample in train}
     seen = {sample.identity: os.path.basename(sample.path) for sample in test if sample.identity in trained}  # noqa: PTH119
-    found = f"{len(seen)} of {len(trained)} training identities are also in query or gallery"
-    return [f"{found}: {shortened([*seen.values()], 3)}"] if seen else []
+    note = f"{len(seen)} of {len(trained)} training identities are also in query or gallery"
+    return [f"{note}: {shortened([*seen.values()], 3)}"] if seen else []
 
 
 def relabel(train: Sequence[Sample]) -> list[Sample]:
     """Return samples whose identities are numbered from 0."""
-    labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
+    people = sorted({sample.identity for sample in train})
+    labels = {identity: label for label, identity in enumerate(people)}
     return [replace(sample, identity=labels[sample.identity]) for sample in train]
 
 
 def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
-    counts: dict[str, Any] = {
-        split: {
-            "images": len(samples),
-            "identities": len({sample.identity for sample in samples}),
-            "cameras": len({sample.camera for sample in samples}) if splits.cameras else 0,
-        }
-        for split, samples in parts.items()
-    }
+    counts: dict[str, Any] = {}
+    for split, samples in parts.items():
+        people, cameras = {sample.identity for sample in samples}, {sample.camera for sample in samples}
+        shown = len(cameras) if splits.cameras else 0
+        counts[split] = {"images": len(samples), "identities": len(people), "cameras": shown}
     distractors = [sample for sample in parts["gallery"] if sample.identity in (splits.distractors or ())]
     counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
     return counts | {"distractors": len(distractors), "junk": splits.junk}
@@ -267,15 +269,16 @@ def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
 
 def _digest(parts: dict[str, list[Sample]], manifest: Manifest, *, cameras: bool) -> str:
     files = dict(zip(_paths(parts), zip(manifest.names, manifest.sizes.tolist(), manifest.contents)))
-    samples = [(split, sample, *files[sample.path]) for split, part in parts.items() for sample in part]
-    return manifest_digest(
-        (f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content)
-        for split, sample, name, size, content in samples
-    )
+    entries = []
+    for split, part in parts.items():
+        for sample in part:
+            name, size, content = files[sample.path]
+            entries.append((f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content))
+    return manifest_digest(entries)
 
 
 def _paths(parts: dict[str, list[Sample]]) -> list[str]:
-    return list(dict.fromkeys(sample.path for samples in parts.values() for sample in samples))
+    return list(dict.fromkeys(sample.path for sample in chain(*parts.values())))
 
 
 def _files(root: Path, paths: Sequence[str], labels: Sequence[int] | None = None) -> FileSplit:
@@ -289,15 +292,15 @@ def join(parts: Sequence[ReidData]) -> ReidData:
     each dataset is evaluated by itself. Raises UserError for training images that two share, as of two identities.
     """
     parts = sorted(parts, key=lambda part: (part.name, part.digest))
-    for one, other in combinations(parts, 2):
-        if shared := len(shared_images(*(part.images()["train"] for part in (one, other)))):
-            both = f"{one.name} and {other.name} have {shared} training images in common"
+    for first, second in combinations(parts, 2):
+        if shared := len(shared_images(first.images()["train"], second.images()["train"])):
+            both = f"{first.name} and {second.name} have {shared} training images in common"
             raise UserError(f"--joint: {both}, which would be of two identities; leave out one dataset")
     train, people, cameras = list[Sample](), 0, 0
     for part in parts:
-        train += [Sample(one.path, people + one.identity, cameras + one.camera) for one in part.train]
-        people = 1 + max((one.identity for one in train), default=-1)
-        cameras = 1 + max((one.camera for one in train), default=-1)
+        train += [Sample(sample.path, people + sample.identity, cameras + sample.camera) for sample in part.train]
+        people = 1 + max((sample.identity for sample in train), default=-1)
+        cameras = 1 + max((sample.camera for sample in train), default=-1)
     counts = [part.counts["train"] for part in parts]
     return replace(
         parts[0],
@@ -308,10 +311,10 @@ def join(parts: Sequence[ReidData]) -> ReidData:
         query=[],
         gallery=[],
         joined=[[part.name, part.digest] for part in parts],
-        counts={"train": {unit: sum(own[unit] for own in counts) for unit in counts[0]}},
+        counts={"train": {unit: sum(count[unit] for count in counts) for unit in counts[0]}},
         digest=hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest(),
         skipped=sum(part.skipped for part in parts),
-        manifests={part.digest: manifest for part in parts for manifest in part.manifests.values()},
+        manifests={part.digest: part.manifests["images"] for part in parts},
         notes=tuple(f"{part.name}: {note}" for part in parts for note in part.notes),
     )
 
@@ -328,12 +331,12 @@ def split_off(data: ReidData, share: float, seed: int) -> ReidData:
     """
     groups = grouped_by(data.train, lambda sample: (sample.identity, sample.camera))
     seen = grouped_by(groups, lambda group: group[0])
-    several = sorted(identity for identity, own in seen.items() if len(own) > 1)
+    several = sorted(identity for identity, cameras in seen.items() if len(cameras) > 1)
     count, most = round(share * len(seen)), min(len(several), len(seen) - 2)
     if not 2 <= count <= most:
         limits = f"from 2 to {most} ({len(several)} identities were seen by several cameras, and 2 must remain)"
-        given = f"--validation-share {share:g} of {len(seen)} training identities is {count}"
-        raise UserError(f"{data.name}: {given}; it must be {limits}")
+        request = f"--validation-share {share:g} of {len(seen)} training identities is {count}"
+        raise UserError(f"{data.name}: {request}; it must be {limits}")
     generator = np.random.default_rng([seed, count])
     drawn = {several[place] for place in generator.choice(len(several), count, replace=False)}
     query, gallery = list[Sample](), list[Sample]()

@@ -22,7 +22,17 @@ from typing import Any
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from transfer.core.files import listed_path, numbered_lines, with_home
 from transfer.core.grouped import grouped_by
-from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
+from transfer.core.machine_errors import install_command
+from transfer.data.reid.market1501 import (
+    LISTS,
+    ONE_EACH,
+    Row,
+    Sample,
+    Splits,
+    list_files,
+    splits_of,
+    without_cameras,
+)
 from transfer.data.spec import DatasetSpec, text_option
 
 DRAWS = 10
@@ -47,7 +57,7 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
         raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
     images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
-    files = {part: root / name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH}
+    files = {part: root / name for part, name in list_files(spec).items()}
     rows, others = {part: list[Row]() for part in files}, defaultdict[tuple[Path, str], set[int]](set)
     for part, path in files.items():
         for number, stated, row in _rows(path, root, images, columns, header=header):
@@ -57,8 +67,8 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
                 others[path, stated].add(number)
     splits = splits_of(rows)
     for (path, value), numbers in others.items():
-        found = f"{len(numbers)} lines skipped, of part {value!r}: {shortened(sorted(numbers), 3)}"
-        splits.notes.append(f"{path.name}: {found}")
+        skipped = f"{len(numbers)} lines skipped, of part {value!r}: {shortened(sorted(numbers), 3)}"
+        splits.notes.append(f"{path.name}: {skipped}")
     if spec.options.get("gallery") == ONE_EACH:
         seed = chosen_split(spec, DRAWS)
         splits.query, splits.gallery = _draw_gallery(splits.query, seed)
@@ -104,12 +114,11 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if val and not val_list.is_file():
         raise UserError(f"{val_list}: file not found; use `--no-msmt17-val` to train on list_train.txt alone")
     folders = {"train": train, "query": test, "gallery": test} | ({"val": train} if val_list.is_file() else {})
-    rows = {
-        part: _rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA)
-        for part, folder in folders.items()
-    }
-    splits = splits_of({part: [row for *_, row in of_part] for part, of_part in rows.items()})
-    return replace(splits, version=versions[0], distractors=frozenset())
+    rows: dict[str, list[Row]] = {}
+    for part, folder in folders.items():
+        lines = _rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA)
+        rows[part] = [row for *_, row in lines]
+    return replace(splits_of(rows), version=versions[0], distractors=frozenset())
 
 
 def _rows(
@@ -128,8 +137,10 @@ def _rows(
         cells = dict(zip(columns, apart))
         image = with_home(cells.get("image", ""))
         name = images.replace("{}", image)[images.find("{}") if image.startswith("/") else 0 :]
-        found = re.match(camera, name.rpartition("/")[2]) if camera else None
-        seen_by = cells.get("camera", "0") if not camera else found[1] if found else ""
+        seen_by = cells.get("camera", "0")
+        if camera:
+            match = re.match(camera, name.rpartition("/")[2])
+            seen_by = match[1] if match else ""
         if len(cells) < len(columns) or not (image and cells["identity"] and seen_by):
             expected = f"`{' '.join(columns)}`" if not camera else "0000/0000_000_01_0303morning_0008_0.jpg 0"
             raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
@@ -168,14 +179,14 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         count = len(json.loads(Path(opened.split_path).read_bytes())) if hasattr(opened, "split_path") else 1
         if chosen := chosen_split(spec, count):
             opened = _open(kind, links, root, spec.name, split_id=chosen)
-        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in PARTS)
+        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in LISTS)
     splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
     if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
         splits.train = []
         splits.notes.append("torchreid uses the test images as training images")
     labels: dict[int, int] = {}
-    for place, one in enumerate(splits.train):
-        splits.train[place] = replace(one, identity=labels.setdefault(one.identity, len(labels)))
+    for place, sample in enumerate(splits.train):
+        splits.train[place] = replace(sample, identity=labels.setdefault(sample.identity, len(labels)))
     if count > 1:
         splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}")
     return splits
@@ -186,7 +197,7 @@ def _classes() -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
             from torchreid.reid.data import datasets
     except ImportError as error:
-        raise MissingInput(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
+        raise MissingInput(f"torchreid cannot be imported ({error}): {install_command('torchreid')}") from None
     return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
 
 

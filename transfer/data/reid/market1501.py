@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from unicodedata import normalize
 
@@ -17,9 +18,9 @@ from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0
-PARTS = ("train", "query", "gallery")
-MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
-FOLDERS = {"market1501": MARKET_FOLDERS, "reid_folders": {part: part for part in PARTS}}
+LISTS = ("train", "query", "gallery")
+MARKET_FOLDERS = dict(zip(LISTS, ("bounding_box_train", "query", "bounding_box_test")))
+PART_FOLDERS = {"market1501": MARKET_FOLDERS, "reid_folders": {part: part for part in LISTS}}
 """The usual names of the folders, by format."""
 ONE_EACH = "one per identity"
 Row = tuple[str, str, str]  # file, identity, camera
@@ -61,11 +62,17 @@ def trees_of(spec: DatasetSpec) -> Trees | None:
     Training images that no key names may be missing: such a set is scored only.
     """
     if spec.format == "reid_lists":
-        return (tuple(name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH),)
-    if spec.format not in FOLDERS:
+        return (tuple(list_files(spec).values()),)
+    if spec.format not in PART_FOLDERS:
         return None
-    train, *test = (f"{text_option(spec, part) or usual}/" for part, usual in FOLDERS[spec.format].items())
+    train, *test = (f"{text_option(spec, part) or usual}/" for part, usual in PART_FOLDERS[spec.format].items())
     return ((train, *test),) if spec.options.get("train") else ((train, *test), tuple(test))
+
+
+def list_files(spec: DatasetSpec) -> dict[str, str]:
+    """Return the list files that the keys `train`, `query` and `gallery` name, as paths below the dataset's folder."""
+    files = {part: text_option(spec, part) or ONE_EACH for part in LISTS}
+    return {part: file for part, file in files.items() if file != ONE_EACH}
 
 
 def without_cameras(spec: DatasetSpec) -> bool:
@@ -83,13 +90,14 @@ def drop_junk(splits: Splits) -> None:
     """
     known = [splits.train, splits.val or [], splits.query]
     lists = [*known, splits.gallery]
-    splits.junk += len({sample for part in lists for sample in part if sample.identity < 0})
+    splits.junk += len({sample for sample in chain(*lists) if sample.identity < 0})
     for part in lists:
         part[:] = [sample for sample in part if sample.identity >= 0]
     if splits.distractors is None:
-        counted = any(sample.identity == DISTRACTOR for part in known for sample in part)
-        splits.distractors = frozenset(() if counted else (DISTRACTOR,))
-        splits.notes += ["identities start at 0: identity 0 is a person in the training or query images"] * counted
+        splits.distractors = frozenset((DISTRACTOR,))
+        if any(sample.identity == DISTRACTOR for sample in chain(*known)):
+            splits.distractors = frozenset()
+            splits.notes.append("identities start at 0: identity 0 is a person in the training or query images")
 
 
 def splits_of(rows: dict[str, list[Row]], *, numbers: bool = True) -> Splits:
@@ -99,10 +107,12 @@ def splits_of(rows: dict[str, list[Row]], *, numbers: bool = True) -> Splits:
         rows: of each list.
         numbers: whether identities may be numbers; else all are names.
     """
-    texts = [{row[place] for part in rows.values() for row in part} for place in (1, 2)]
-    people, cameras = _numbers(texts[0], numbers), _numbers(texts[1])
-    parts = {part: [Sample(file, people[name], cameras[by]) for file, name, by in rows[part]] for part in rows}
-    train, query, gallery = (parts.get(part, []) for part in PARTS)
+    people = _numbers({name for _, name, _ in chain(*rows.values())}, numbers)
+    cameras = _numbers({camera for *_, camera in chain(*rows.values())})
+    parts: dict[str, list[Sample]] = {}
+    for part, listed in rows.items():
+        parts[part] = [Sample(file, people[name], cameras[camera]) for file, name, camera in listed]
+    train, query, gallery = (parts.get(part, []) for part in LISTS)
     return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
 
 
@@ -127,11 +137,13 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         UsageError: `pattern` is not a regular expression with the groups that are needed.
     """
     by_folder = spec.format == "reid_folders"
-    wanted = ["identity"] * (not by_folder) + ["camera"] * (not without_cameras(spec))
+    wanted = [] if by_folder else ["identity"]
+    if not without_cameras(spec):
+        wanted.append("camera")
     pattern, groups = _pattern(spec, wanted)
-    rows: dict[str, list[Row]] = {part: [] for part in PARTS}
+    rows: dict[str, list[Row]] = {part: [] for part in LISTS}
     others = []
-    folders = {part: text_option(spec, part) or usual for part, usual in FOLDERS[spec.format].items()}
+    folders = {part: text_option(spec, part) or usual for part, usual in PART_FOLDERS[spec.format].items()}
     for part, place in folders.items():
         folder = root / place
         names, more, _ = scan_images(folder) if folder.is_dir() else ([], [], [])
@@ -191,8 +203,8 @@ def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[
     Raises:
         UserError: there are fewer than N of either.
     """
-    train, query, gallery = (parts[part] for part in PARTS)
-    people = {sample.identity for sample in matched(query, gallery)}
+    train, query, gallery = (parts[part] for part in LISTS)
+    people = {sample.identity for sample in matched_queries(query, gallery)}
     others = [sample for sample in gallery if sample.identity not in people]
     trainable = len({sample.identity for sample in train})
     if n > len(people) or (train and n > trainable):
@@ -200,13 +212,14 @@ def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
     ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))
-    kept = set(ranked[: round(len(others) * n / len(people))])
-    gallery = [sample for sample in gallery if sample.identity in tested or sample in kept]
+    retained = {*ranked[: round(len(others) * n / len(people))]}
+    retained.update(sample for sample in gallery if sample.identity in tested)
+    gallery = [sample for sample in gallery if sample in retained]
     query = [sample for sample in query if sample.identity in tested]
     return {"train": [sample for sample in train if sample.identity in trained], "query": query, "gallery": gallery}
 
 
-def matched(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
+def matched_queries(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
     """Return the queries whose identity another camera saw: the queries that the score is averaged over."""
     cameras = defaultdict(set)
     for sample in gallery:

@@ -1,6 +1,6 @@
 """A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from transfer.core.seeding import seeded
 from transfer.data.loading.images import Key
-from transfer.data.splits.split import LIMIT, Split
+from transfer.data.splits.split import PRELOAD_BYTES, Split
 
 
 class SplitDataset(Dataset[tuple[Any, ...]]):
@@ -21,18 +21,18 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
 
     Args:
         split: where the images come from.
-        transform: PIL image -> tensor, or a list of tensors (crops). With a true `takes_pixels` it gets uint8 pixels
-            [C, H, W] in place of a PIL image; see `Split.reader`.
+        transform: PIL image -> tensor, or a sequence of tensors (crops). With a true `takes_pixels` it gets uint8
+            pixels [C, H, W] in place of a PIL image; see `Split.reader`.
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
-            the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
+            the split; twice that while loading). None: when they take at most `PRELOAD_BYTES` bytes (512 MiB).
     """
 
     def __init__(
         self,
         split: Split,
-        transform: Callable[[Any], Tensor | list[Tensor]],
+        transform: Callable[[Any], Tensor | Sequence[Any]],
         *,
         seed: int = 0,
         extra: Callable[[int], Tensor] | None = None,
@@ -42,7 +42,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         self.read = split.reader(getattr(transform, "takes_pixels", False))
         self.labels = torch.from_numpy(split.targets)
         if preload is not False:
-            split.preload(None if preload else LIMIT)
+            split.preload(None if preload else PRELOAD_BYTES)
 
     def __len__(self) -> int:
         return len(self.split)

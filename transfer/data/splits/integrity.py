@@ -26,7 +26,7 @@ from transfer.data.loading.read_image import LEAVE_OUT
 from transfer.data.splits.manifest import in_threads
 from transfer.data.splits.split import Look, Split
 
-SHOWN = 5
+SHOWN_FILES = 5
 
 
 def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = None) -> None:
@@ -84,18 +84,18 @@ def unreadable(
             return str(error).removesuffix(LEAVE_OUT)
 
     verdicts = read_once(verdict, listing, f"checking {name}")
-    bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
+    bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
     if bad and not skip:
         fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
         listed = _list_some([*bad.values()])
         raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
-    return np.array([*bad], dtype=np.int64), [found for found in verdicts if not isinstance(found, str)]
+    return np.array([*bad], dtype=np.int64), [result for result in verdicts if not isinstance(result, str)]
 
 
-def orientation_notes(found: Sequence[int], read: str) -> list[str]:
+def orientation_notes(orientations: Sequence[int], read: str) -> list[str]:
     """Return a note on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
-    turned = sum(turn > 1 for turn in found)
-    return [f"{turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
+    turned = sum(turn > 1 for turn in orientations)
+    return [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
@@ -112,22 +112,22 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
     key = f"read/{hashlib.sha256(state.encode()).hexdigest()}.json"
     count = len(listing) - 1
     try:
-        kept = json.loads(recall(key) or b"")
+        stored = json.loads(recall(key) or b"")
     except ValueError:
-        kept = None
-    if isinstance(kept, list) and len(kept) == count:
-        return kept
+        stored = None
+    if isinstance(stored, list) and len(stored) == count:
+        return stored
     values = list(in_threads(value, range(count), what, unit=" images"))
     remember(key, json.dumps(values).encode(), what=what)
     return values
 
 
 def _list_some(entries: Sequence[str]) -> str:
-    rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest
+    rest = f"\n  and {len(entries) - SHOWN_FILES} more" if len(entries) > SHOWN_FILES else ""
+    return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN_FILES]) + rest
 
 
-RULE = "pixels of lossless images in 8 bits, bytes of others"
+DIGEST_RULE = "pixels of lossless images in 8 bits, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
 
@@ -189,7 +189,8 @@ def content_digests(split: Split, indices: NDArray[Any] | None = None, *, skip: 
         UserError: an image cannot be read, or is corrupt.
     """
     places = list(range(len(split))) if indices is None else indices.tolist()
-    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(places)]
+    rule = f"{DIGEST_RULE} with alpha" if split.channels == 4 else DIGEST_RULE
+    listing = [rule, *split.stamps(places)]
     digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
     return list(map(bytes.fromhex, digests))
 
@@ -203,7 +204,7 @@ def _digest(split: Split, index: int, skip: bool) -> str:
         return hashlib.sha256(split.encoded(index)).hexdigest()
 
 
-LIMIT = 0.01
+OVERLAP_LIMIT = 0.01
 """Share of the test images from which on an overlap is an error; some published sets have a few copies."""
 
 Images = tuple[Sequence[str], NDArray[Any]]
@@ -227,7 +228,7 @@ def overlap_notes(name: str, images: Mapping[str, Images], *, trained: str = "",
         allowed: never raise.
 
     Raises:
-        UserError: they are at least `LIMIT` of a split.
+        UserError: they are at least `OVERLAP_LIMIT` of a split.
     """
     notes = []
     for split, (names, contents) in images.items():
@@ -237,7 +238,7 @@ def overlap_notes(name: str, images: Mapping[str, Images], *, trained: str = "",
         examples = shortened([f"{names[row]} = {images['train'][0][place]}" for place, row in pairs], 3)
         of_set = f" of {trained}" if trained else ""
         note = f"{len(pairs)} of {len(names)} {split} images are also training images{of_set}: {examples}"
-        if len(pairs) >= LIMIT * len(names) and not allowed:
+        if len(pairs) >= OVERLAP_LIMIT * len(names) and not allowed:
             raise UserError(
                 f"{name}: {note}; use a disjoint test split: remove them from one of the splits, or correct its "
                 "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
+def packed(items: Iterable[bytes]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the bytes of M items in one block, uint8, and where each begins and ends, int64 [M + 1]."""
+    block, ends = bytearray(), array("q", [0])
+    for item in items:
+        block += item
+        ends.append(len(block))
+    return np.frombuffer(block, dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
+
+
 class PackedNames(Sequence[str]):
     """M names in one block of bytes: 14 million take half a GiB, and forked workers share them.
 
@@ -39,11 +48,7 @@ class PackedNames(Sequence[str]):
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        block, ends = bytearray(), array("q", [0])
-        for name in names:
-            block += name.encode()
-            ends.append(len(block))
-        self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
+        self._block, self._ends = packed(map(str.encode, names))
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
@@ -66,7 +71,7 @@ class PackedNames(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         number = range(len(self))[index]
         if isinstance(number, range):
-            return [self[one] for one in number]
+            return [self[place] for place in number]
         return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
 
 
@@ -75,7 +80,7 @@ MANY = 100_000
 """Files from which on the user is told that this happens once."""
 STAMP = 4
 """Numbers of a stamp: size in bytes, times of the last change of content and of anything in ns, inode."""
-VERSION = "contents 1"
+CONTENTS_VERSION = "contents 1"
 
 
 def in_threads(compute: Callable[[S], T], items: Sequence[S], title: str, *, unit: str = "it") -> Iterator[T]:
@@ -111,8 +116,8 @@ class Manifest:
         """
         states = (stamp_of_file(f"{folder}/{name}") for name in names)
         stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
-        kept = _kept(folder)
-        contents, known = _find(kept, names, stamps)
+        earlier = _known_files(folder)
+        contents, known = _find(earlier, names, stamps)
         files = cls(folder, names, stamps, contents)
         if not known.all():
             missing = np.flatnonzero(~known)
@@ -123,7 +128,7 @@ class Manifest:
             digests = in_threads(_digest, paths, f"reading {what}", unit=" files")
             for row, digest in zip(missing, digests):
                 contents[row] = np.frombuffer(digest, dtype=np.uint8)
-            _keep(kept, files)
+            _keep(earlier, files)
         return files
 
     @property
@@ -154,8 +159,8 @@ def named_files(path: Path) -> Manifest:
     Raises:
         UserError: a file cannot be read.
     """
-    folder, found = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
-    names = [file.relative_to(folder).as_posix() for file in found if file.is_file()]
+    folder, paths = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
+    names = [file.relative_to(folder).as_posix() for file in paths if file.is_file()]
     return Manifest.of(folder, names, what=path.name)
 
 
@@ -189,46 +194,51 @@ class OpenedData:
             manifest.check()
 
 
-Known = tuple[PackedNames, NDArray[Any], NDArray[Any]]
-"""Names, stamps and contents of files of one folder, as in `Manifest`."""
+class KnownFiles(NamedTuple):
+    """Files of one folder, as in `Manifest`."""
+
+    names: PackedNames
+    stamps: NDArray[Any]
+    contents: NDArray[Any]
 
 
-def _kept(folder: Path) -> Known:
+def _known_files(folder: Path) -> KnownFiles:
     """Return what is known of the files of a folder."""
-    index = load_index(folder, VERSION, "")
+    index = load_index(folder, CONTENTS_VERSION, "")
     if index is None:
-        return PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8)
+        return KnownFiles(PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
     arrays = index.arrays
-    return PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"]
+    names = PackedNames.from_arrays(arrays["names"], arrays["ends"])
+    return KnownFiles(names, arrays["stamps"], arrays["contents"])
 
 
-def _find(kept: Known, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _find(earlier: KnownFiles, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the contents of files, and whether each is known, bool [M]."""
     contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
-    if len(kept[0]):
-        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), kept[0].arrays())):
+    if len(earlier.names):
+        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), earlier.names.arrays())):
             rows: NDArray[Any] = np.arange(len(names))
         else:
-            places = {name: row for row, name in enumerate(kept[0])}
+            places = {name: row for row, name in enumerate(earlier.names)}
             rows = np.array([places.get(name, -1) for name in names], dtype=np.int64)
-        known[:] = (rows >= 0) & (kept[1][rows] == stamps).all(axis=1)
-        contents[known] = kept[2][rows[known]]
+        known[:] = (rows >= 0) & (earlier.stamps[rows] == stamps).all(axis=1)
+        contents[known] = earlier.contents[rows[known]]
     return contents, known
 
 
-def _keep(kept: Known, files: Manifest) -> None:
+def _keep(earlier: KnownFiles, files: Manifest) -> None:
     """Write both for later commands, of the new files those old enough for a change to show in a stamp."""
     # a file that is rewritten within a step of the file system's clock keeps its times
     rows = np.flatnonzero(files.stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
     new = [files.names[row] for row in rows]
     renewed = set(new)
-    others = np.array([row for row, name in enumerate(kept[0]) if name not in renewed], dtype=np.int64)
-    block, ends = PackedNames([*(kept[0][row] for row in others), *new]).arrays()
+    others = np.array([row for row, name in enumerate(earlier.names) if name not in renewed], dtype=np.int64)
+    block, ends = PackedNames([*(earlier.names[row] for row in others), *new]).arrays()
     stamps, contents = files.stamps[rows], files.contents[rows]
-    arrays = {"names": block, "ends": ends, "stamps": np.concatenate([kept[1][others], stamps])}
+    arrays = {"names": block, "ends": ends, "stamps": np.concatenate([earlier.stamps[others], stamps])}
     if new:
-        index = Index(arrays | {"contents": np.concatenate([kept[2][others], contents])}, {})
-        keep_index(files.folder, VERSION, "", index)
+        index = Index(arrays | {"contents": np.concatenate([earlier.contents[others], contents])}, {})
+        keep_index(files.folder, CONTENTS_VERSION, "", index)
 
 
 def stamp_of_file(path: str) -> tuple[int, int, int, int]:

@@ -54,7 +54,7 @@ def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
     return hashlib.sha256(f"{width}x{height}\0".encode() + pixels.tobytes()).hexdigest()
 
 
-LIMIT = 512 * 2**20
+PRELOAD_BYTES = 512 * 2**20
 PROBES = 32
 
 
@@ -251,8 +251,8 @@ class FileSplit(Split):
         """Return images with labels, whole numbers [M], which are 0 where they do not matter; `more` are fields."""
         packed = PackedNames(names)
         zeros = np.zeros(len(packed), dtype=np.int64)
-        given = zeros if labels is None else np.asarray(labels, dtype=np.int64)
-        return cls(name=name, labels=given, names=packed, sizes=zeros, folder=folder, **more)
+        values = zeros if labels is None else np.asarray(labels, dtype=np.int64)
+        return cls(name=name, labels=values, names=packed, sizes=zeros, folder=folder, **more)
 
     def path(self, index: int) -> str:
         """Return the image's file."""

@@ -6,7 +6,7 @@ They are written to the cache folder when they are first used.
 
 from pathlib import Path
 
-VERSION = 1
+TOY_VERSION = 1
 """Counts up with every change of what is drawn: results on other images are results on another dataset."""
 
 
@@ -22,4 +22,4 @@ def bundled_folder(name: str) -> Path:
         "coco": scenes.write_scenes,
         "masks": scenes.write_shapes,
     }
-    return make_once(f"{name}-{VERSION}", writers[name.removeprefix("toy_")])
+    return make_once(f"{name}-{TOY_VERSION}", writers[name.removeprefix("toy_")])

@@ -19,8 +19,8 @@ from PIL import Image
 
 from transfer.data.layouts import TISSUES
 
-SIZE = 32
-EVERY = 5
+DIGIT_SIDE = 32
+VALIDATION_INTERVAL = 5
 """Each fifth image of a class is for validation."""
 
 
@@ -32,17 +32,17 @@ def write_digits(root: Path) -> None:
     """
     for digit, images in enumerate(_digits()):
         for number, pixels in enumerate(images):
-            folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
+            folder = root / ("val" if number % VALIDATION_INTERVAL == VALIDATION_INTERVAL - 1 else "train") / str(digit)
             save(enlarge(pixels).convert("RGB"), folder / f"{number:04d}.png")
 
 
 def enlarge(pixels: NDArray[Any]) -> Image.Image:
     """Return counts of set pixels, 0..16 [8, 8], as a grey image of 32 x 32."""
     grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
-    return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    return grey.resize((DIGIT_SIDE, DIGIT_SIDE), Image.Resampling.BICUBIC)
 
 
-QUALITY = 85
+PHOTO_QUALITY = 85
 
 
 def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
@@ -53,7 +53,7 @@ def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
         smooth = np.asarray(colors.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
         noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
         stream = io.BytesIO()
-        Image.fromarray(noisy).save(stream, "JPEG", quality=QUALITY)
+        Image.fromarray(noisy).save(stream, "JPEG", quality=PHOTO_QUALITY)
         files.append(stream.getvalue())
     return files
 
@@ -110,11 +110,11 @@ def save(image: Image.Image, path: Path, quality: int = 95) -> None:
     image.save(path, **dict[str, Any]({"quality": quality} if path.suffix == ".jpg" else {}))
 
 
-NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HEADER = b"MATLAB 5.0 MAT-file, written by this package"
 HEADER_BYTES = 116
 """The header of a MATLAB file, into which scipy writes the time; replacing it makes every copy of the file equal."""
-FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
+MATLAB_FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
@@ -123,10 +123,10 @@ def _write_lines(path: Path, lines: list[str]) -> None:
 
 
 def _write_cub200(root: Path) -> None:
-    folders = [f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
+    folders = [f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(DIGIT_NAMES)]
     lists: dict[str, list[Any]] = {"images": [], "image_class_labels": [], "train_test_split": [], "classes": folders}
     for number, image in enumerate(toy_images("cub200"), start=1):
-        path = f"{folders[image.digit]}/{NAMES[image.digit].capitalize()}_{image.number + 1:04d}_{number}.jpg"
+        path = f"{folders[image.digit]}/{DIGIT_NAMES[image.digit].capitalize()}_{image.number + 1:04d}_{number}.jpg"
         save(image.image, root / "images" / path)
         for title, value in zip(lists, (path, image.digit + 1, int(image.for_training))):
             lists[title].append(value)
@@ -144,10 +144,10 @@ def _write_cars(root: Path) -> None:
         name = f"{len(listed[part]) + 1:05d}.jpg"
         listed[part].append((1, 1, 32, 32, image.digit + 1, name))
         save(image.image, root / f"cars_{part}" / name)
-    devkit, labelled = root / "devkit", np.dtype([(name, object) for name in FIELDS])
+    devkit, labelled = root / "devkit", np.dtype([(name, object) for name in MATLAB_FIELDS])
     for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
         _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
-    _write_mat(devkit / "cars_meta.mat", "class_names", np.array(NAMES, dtype=object)[None])
+    _write_mat(devkit / "cars_meta.mat", "class_names", np.array(DIGIT_NAMES, dtype=object)[None])
 
 
 def _write_mat(path: Path, name: str, value: NDArray[Any]) -> None:
@@ -166,14 +166,14 @@ def _write_cifar100(root: Path) -> None:
         part = [image for image in everything if image.for_training is trained]
         part = [part[place] for place in np.random.default_rng(1).permutation(len(part))]
         content: dict[str, Any] = {
-            "filenames": [f"{NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
+            "filenames": [f"{DIGIT_NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
             "batch_label": f"{file}ing batch 1 of 1",
             "fine_labels": [image.digit for image in part],
             "coarse_labels": [image.digit % 2 for image in part],
             "data": np.stack([np.asarray(image.image).transpose(2, 0, 1).reshape(-1) for image in part]),
         }
         (root / file).write_bytes(pickle.dumps(content, protocol=2))
-    meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["even", "odd"]}
+    meta = {"fine_label_names": list(DIGIT_NAMES), "coarse_label_names": ["even", "odd"]}
     (root / "meta").write_bytes(pickle.dumps(meta, protocol=2))
 
 
@@ -181,7 +181,7 @@ def _write_dtd(root: Path) -> None:
     """Write ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
     listed: dict[str, list[str]] = {}
     for image in toy_images("dtd"):
-        path = f"{NAMES[image.digit]}/{NAMES[image.digit]}_{image.number + 1:04d}.jpg"
+        path = f"{DIGIT_NAMES[image.digit]}/{DIGIT_NAMES[image.digit]}_{image.number + 1:04d}.jpg"
         save(image.image, root / "images" / path)
         for partition in range(1, 11):
             place = (image.number + 2 * (partition - 1)) % PERIOD
@@ -205,7 +205,7 @@ def _write_pets(root: Path) -> None:
     for image in toy_images("pets"):
         dog = image.digit % 2
         breeds[dog] += image.number == 0
-        name = f"{NAMES[image.digit] if dog else NAMES[image.digit].capitalize()}_{image.number + 1}"
+        name = f"{DIGIT_NAMES[image.digit] if dog else DIGIT_NAMES[image.digit].capitalize()}_{image.number + 1}"
         save(image.image, root / "images" / f"{name}.jpg")
         lists["trainval" if image.for_training else "test"].append(f"{name} {image.digit + 1} {dog + 1} {breeds[dog]}")
     for title, lines in lists.items():
@@ -214,13 +214,13 @@ def _write_pets(root: Path) -> None:
 
 def _write_uc_merced(root: Path) -> None:
     for image in toy_images("uc_merced"):
-        name = NAMES[image.digit]
+        name = DIGIT_NAMES[image.digit]
         save(image.image, root / "Images" / name / f"{name}{image.number:02d}.tif")
 
 
 def _write_caltech101(root: Path) -> None:
     for image in toy_images("caltech101"):
-        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if image.digit == 0 else NAMES[image.digit])
+        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if image.digit == 0 else DIGIT_NAMES[image.digit])
         save(image.image, folder / f"image_{image.number + 1:04d}.jpg")
 
 

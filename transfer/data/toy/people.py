@@ -5,6 +5,7 @@ read them. What identifies a person is the colors of head, torso and legs and th
 tint change with the camera, place, light and noise from image to image.
 """
 
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ BOX = (64, 128)
 """Width and height of an image in pixels."""
 SHADES = (40, 130, 220)
 QUALITY = 90
-STEP = 8
+STRIPE_WIDTH = 8
 """Width of a pattern's stripes in pixels."""
 
 
@@ -64,7 +65,7 @@ def _people(size: Size) -> tuple[list[Look], list[Camera], list[list[tuple[int, 
     cameras = [(_color(rng, 60, 200), _color(rng, 60, 200), _color(rng, 70, 120)) for _ in range(size.cameras)]
     looks = [_draw_look(rng) for _ in range(size.train + size.test)]
     seen = [rng.choice(size.cameras, size.seen_by, replace=False).tolist() for _ in looks]
-    return looks, cameras, [[(camera, shot) for camera in own for shot in range(size.shots)] for own in seen]
+    return looks, cameras, [[*product(cameras_of, range(size.shots))] for cameras_of in seen]
 
 
 def _photograph(
@@ -88,10 +89,10 @@ def _photograph(
         head, torso, accent, legs, pattern = look
         pen.ellipse([x - 7, y, x + 7, y + 17], fill=head)
         pen.rectangle([x - 15, y + 18, x + 15, y + 64], fill=torso)
-        for start in range(0, 48 if pattern & 1 else 0, 2 * STEP):
-            pen.rectangle([x - 15, y + 18 + start, x + 15, y + 17 + start + STEP], fill=accent)
-        for start in range(0, 31 if pattern & 2 else 0, 2 * STEP):
-            pen.rectangle([x - 15 + start, y + 18, x - 16 + start + STEP, y + 64], fill=accent)
+        for start in range(0, 48 if pattern & 1 else 0, 2 * STRIPE_WIDTH):
+            pen.rectangle([x - 15, y + 18 + start, x + 15, y + 17 + start + STRIPE_WIDTH], fill=accent)
+        for start in range(0, 31 if pattern & 2 else 0, 2 * STRIPE_WIDTH):
+            pen.rectangle([x - 15 + start, y + 18, x - 16 + start + STRIPE_WIDTH, y + 64], fill=accent)
         for leg in (-13, 2):
             pen.rectangle([x + leg, y + 65, x + leg + 11, y + 110], fill=legs)
     left, top = (rng.uniform(0, 1 - crop) * side if crop < 1 else 0.0 for side in BOX)

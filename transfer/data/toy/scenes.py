@@ -18,17 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from transfer.data.toy.digits import NAMES, save
+from transfer.data.toy.digits import DIGIT_NAMES, VALIDATION_INTERVAL, save
 
-COUNTS = {"train": 96, "val": 32}
+SCENE_COUNTS = {"train": 96, "val": 32}
 CATEGORY_IDS = (1, 2, 3, 5, 6, 8, 11, 12, 15, 16)
-EVERY = 5
-"""Interval of the digits that are for validation only."""
-SIZES = (16, 64)
+TILE_SIDES = (16, 64)
 """Shortest and longest side in pixels of the tile of a digit."""
-SMALL = (11, 15)
+CROWD_SIDES = (11, 15)
 """Shortest and longest side in pixels of the tile of a digit in a crowd."""
-TRIES = 40
+PLACE_TRIES = 40
 CROWDED, EMPTY = 8, 16
 """Interval of the images with a crowd, and of those with nothing."""
 
@@ -47,13 +45,13 @@ def write_scenes(root: Path) -> None:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    for split, count in COUNTS.items():
-        in_split = (np.arange(len(digits.target)) % EVERY == EVERY - 1) == (split == "val")
+    for split, count in SCENE_COUNTS.items():
+        in_split = (np.arange(len(digits.target)) % VALIDATION_INTERVAL == VALIDATION_INTERVAL - 1) == (split == "val")
         pools = [digits.images[in_split & (digits.target == digit)] for digit in range(10)]
         images: list[dict[str, Any]] = []
         objects: list[dict[str, Any]] = []
         for number in range(count):
-            rng = np.random.default_rng([1, list(COUNTS).index(split), number])
+            rng = np.random.default_rng([1, list(SCENE_COUNTS).index(split), number])
             picture, placed, crowd = _scene(number, pools, rng)
             # ids have nothing to do with the order of drawing, as in COCO
             key = int(rng.integers(1, 900)) * 1000 + number
@@ -64,8 +62,8 @@ def write_scenes(root: Path) -> None:
             objects += [_annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, 1)]
             if crowd:
                 objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
-        named = zip(CATEGORY_IDS, NAMES)
-        categories = [{"id": number, "name": name, "supercategory": "digit"} for number, name in named]
+        pairs = zip(CATEGORY_IDS, DIGIT_NAMES)
+        categories = [{"id": number, "name": name, "supercategory": "digit"} for number, name in pairs]
         (root / "annotations").mkdir(exist_ok=True)
         content = {"images": images, "annotations": objects, "categories": categories}
         (root / "annotations" / f"instances_{split}2017.json").write_text(json.dumps(content), encoding="utf-8")
@@ -84,12 +82,12 @@ def _scene(
     if number % CROWDED == CROWDED // 2:
         digit, top, left = int(rng.integers(10)), int(rng.integers(0, 60)), int(rng.integers(0, 80))
         region = (slice(top, top + 36), slice(left, left + 48))
-        members = [_place(digit, pools[digit], SMALL, canvas[region], taken[region], rng) for _ in range(8)]
-        crowd = [_Placed(digit, one.x + left, one.y + top, one.mask) for one in members if one]
+        members = [_place(digit, pools[digit], CROWD_SIDES, canvas[region], taken[region], rng) for _ in range(8)]
+        crowd = [_Placed(digit, card.x + left, card.y + top, card.mask) for card in members if card]
         taken[region] = True
     for _ in range(int(rng.integers(1, 6))):
         digit = int(rng.integers(10))
-        card = _place(digit, pools[digit], SIZES, canvas, taken, rng)
+        card = _place(digit, pools[digit], TILE_SIDES, canvas, taken, rng)
         placed += [card] if card is not None else []
     return (canvas + 0.5).astype(np.uint8), placed, crowd
 
@@ -106,7 +104,7 @@ def _place(
     mask, strokes = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
     height, width = mask.shape
     light, dark = rng.uniform(165, 255, 3), rng.uniform(0, 90, 3)
-    for _ in range(TRIES if height <= taken.shape[0] and width <= taken.shape[1] else 0):
+    for _ in range(PLACE_TRIES if height <= taken.shape[0] and width <= taken.shape[1] else 0):
         y = int(rng.integers(taken.shape[0] - height + 1))
         x = int(rng.integers(taken.shape[1] - width + 1))
         window = (slice(y, y + height), slice(x, x + width))
@@ -133,8 +131,8 @@ def _card(pixels: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
         near = np.flatnonzero(inked[max(row - border, 0) : row + border + 1].any(axis=0))
         if len(near):
             mask[row, max(near[0] - border, 0) : near[-1] + border + 1] = True
-    kept = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
-    return mask[kept], strokes[kept]
+    window = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
+    return mask[window], strokes[window]
 
 
 def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -172,7 +170,7 @@ def _outline(card: _Placed) -> list[int]:
         for place, corner in enumerate(corners)
         if not corners[place - 1][0] == corner[0] == corners[(place + 1) % len(corners)][0]
     ]
-    return [int(value) for corner in bends for value in corner]
+    return np.array(bends).ravel().tolist()
 
 
 def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 
 import numpy as np
 
@@ -16,13 +17,22 @@ from transfer.core.errors import UserError, unknown
 from transfer.core.grouped import values_by_key
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import UNDERTRAINED, Claim
+from transfer.records.evidence import Unit, ending
 from transfer.records.evidence import chance as chance_of
-from transfer.records.evidence import ending
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
-from transfer.report.claims.findings import NO_VERDICT, POINTS, Finding, Point, Result
-from transfer.report.claims.variants import Grid, chosen, equal_grids, matched, measure, scale_of, selected, values_of
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
+from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
+from transfer.report.claims.variants import (
+    Grid,
+    chosen,
+    equal_grids,
+    measure,
+    metric_values,
+    only_match,
+    scale_of,
+    selected,
+)
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
@@ -30,7 +40,7 @@ from transfer.statistics.intervals import Estimate, Scores, newcombe, rank_corre
 from transfer.statistics.verdicts import CONTRADICTION, SUPPORT, UNDECIDED, conclusion
 
 
-def evaluate(claim: Claim, runs: RunSet) -> Result:
+def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
     """Return the result of a claim; what keeps a comparison from a verdict stands in its place."""
     findings = []
     for a, b in () if claim.not_run else claim.comparisons:
@@ -39,26 +49,26 @@ def evaluate(claim: Claim, runs: RunSet) -> Result:
             finding = _gated(claim, (a, b), finding, runs)
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
-            finding = Finding(why=text.replace(f"{claim.runs}," * bool(claim.runs), ""))
+            finding = Finding(why=text.replace(f"{claim.runs},", "") if claim.runs else text)
         if finding.seeds is not None and finding.seeds < claim.needs:
             why = f"{finding.seeds} of the {claim.needs} seeds that it needs on all sides"
             finding = replace(finding, verdict=NO_VERDICT, why=why)
         elif finding.seeds is not None and finding.seeds < claim.seeds:
             finding = replace(finding, notes=[*finding.notes, f"{finding.seeds} of the {claim.seeds} seeds planned"])
         findings.append(replace(finding, a=a, b=b))
-    return Result(claim, findings)
+    return ClaimResult(claim, findings)
 
 
-def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) -> Finding:
+def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: StoredRuns) -> Finding:
     """Return a finding with the gains over untrained networks, and without a verdict where a variant gained too little.
 
     Raises:
         UserError: an untrained network has no runs, or too few seeds.
     """
-    low = [one for one in zip(arms, finding.means, strict=False) if claim.floor and one[1] <= claim.floor["value"]]
-    for text, mean in low[:1]:
-        why = f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
-        return replace(finding, verdict=UNDERTRAINED, why=why)
+    for text, mean in zip(arms, finding.means, strict=False) if claim.floor else ():
+        if mean <= claim.floor["value"]:
+            why = f"'{text}' has {mean:.1f}, not more than the {claim.floor['value']:g} of {claim.floor['what']}"
+            return replace(finding, verdict=UNDERTRAINED, why=why)
     trained = replace(claim, runs="", expect="a > b")
     for text in arms if claim.untrained else ():
         try:
@@ -67,38 +77,39 @@ def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: RunSet) ->
             raise UserError(f"untrained network of '{text}': {error}") from None
         if (gain.seeds or 0) < claim.needs or not gain.effect:
             raise UserError(f"untrained network of '{text}': {gain.seeds} of the {claim.needs} seeds that it needs")
-        told = f"'{text}' gained {' '.join(gain.effect.texts)} by its training"
+        note = f"'{text}' gained {' '.join(gain.effect.texts)} by its training"
         others = [record for record in gain.records if record not in finding.records]
-        finding = replace(finding, notes=[*finding.notes, told], records=[*finding.records, *others])
+        finding = replace(finding, notes=[*finding.notes, note], records=[*finding.records, *others])
         if (gain.effect.low or 0.0) <= (claim.margin or 0.0):
-            why = f"{told}, not more than {claim.margin:g} for certain"
+            why = f"{note}, not more than {claim.margin:g} for certain"
             finding = replace(finding, verdict=UNDERTRAINED, why=why)
     return finding
 
 
-def _interaction(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _interaction(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the effect of a field at one value of another less that at its other value."""
     (f, values_f), (g, values_g) = axes = [axis(text, runs) for text in arms]
     *_, (name, scale) = effects(*axes).items()
-    return _contrast(claim, [f"{f}={one},{g}={other}" for one in values_f for other in values_g], runs, scale, name)
+    texts = [f"{f}={value_f},{g}={value_g}" for value_f, value_g in product(values_f, values_g)]
+    return _contrast(claim, texts, runs, scale, name)
 
 
 def _contrast(
-    claim: Claim, texts: Sequence[str], runs: RunSet, scale: Sequence[int] = (1, -1), name: str = ""
+    claim: Claim, texts: Sequence[str], runs: StoredRuns, scale: Sequence[int] = (1, -1), name: str = ""
 ) -> Finding:
     """Return the difference of two variants, or another contrast, with the verdict on it.
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
-    found, notes = matched(claim, texts, runs), list[str]()
+    matched_runs, notes = only_match(claim, texts, runs), list[str]()
     if claim.choose:
-        found, notes = chosen(claim, found, texts, runs)
-    compared = compared_arms(found, runs.evidence, texts, {name: scale})
-    for one, text in zip(compared.units, texts, strict=True):
-        if not one.runs:
+        matched_runs, notes = chosen(claim, matched_runs, texts, runs)
+    compared = compared_arms(matched_runs, runs.evidence, texts, {name: scale})
+    for arm, text in zip(compared.units, texts, strict=True):
+        if not arm.runs:
             raise UserError(f"all trainings of '{text}' failed")
-        if one.variant.absent:
-            notes.append(f"completed runs only: {len(one.variant.absent)} trainings of '{text}' failed")
+        if arm.variant.absent:
+            notes.append(f"completed runs only: {len(arm.variant.absent)} trainings of '{text}' failed")
     row = next((row for row in compared.rows if row.score == claim.metric), None)
     if row and row.at_chance:
         raise UserError("no variant scores above chance")
@@ -112,26 +123,25 @@ def _contrast(
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)
         notes += [f"over seeds alone: {why}" for why in reasons]
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
-    named = [{seed for kind, seed in one.seeds if kind != "weights"} for one in compared.units]
-    seeds = min(*estimate.seeds, *[len(set.intersection(*named))] * all(named))
+    numbers = [{seed for kind, seed in arm.seeds if kind != "weights"} for arm in compared.units]
+    shared = [len(set.intersection(*numbers))] if all(numbers) else []
+    seeds = min(*estimate.seeds, *shared)
     smallest = unit * estimate.smallest_difference()
-    points = [
-        Point(text, f"seed {run.record.seed}", value)
-        for one, text in zip(compared.units, texts, strict=True)
-        for run, value in zip(one.runs, values_of(one.runs, claim.metric), strict=True)
-    ]
+    points = list[Point]()
+    for arm, text in zip(compared.units, texts, strict=True):
+        values = zip(arm.runs, metric_values(arm.runs, claim.metric), strict=True)
+        points += [Point(text, f"seed {run.record.seed}", value) for run, value in values]
+    verdict = conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few)
     return Finding(
         means=[unit * mean for mean in means],
         effect=MeanInterval(effect, low, high, digits=".2f"),
-        unit=POINTS if unit > 1 else measure(claim.metric),
+        unit=PERCENTAGE_POINTS if unit > 1 else measure(claim.metric),
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
         seeds=seeds,
         notes=notes,
         points=points,
-        records=found.records,
-        verdict=UNDECIDED
-        if estimate.borrowed
-        else conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few),
+        records=matched_runs.records,
+        verdict=UNDECIDED if estimate.borrowed else verdict,
         detectable=smallest if math.isfinite(smallest) else None,
     )
 
@@ -141,69 +151,77 @@ def _over_seeds(
 ) -> tuple[Estimate, tuple[float, ...]]:
     """Return a contrast of a metric, and the means of the variants, over seeds alone, before the factor to its unit."""
     scores = []
-    for one in units:
-        labelled = list(zip(one.labels, values_of(one.runs, metric), strict=True))
-        of_seeds = [np.mean([value for label, value in labelled if label == seed]) for seed in one.seeds]
-        scores.append(Scores.of_seeds(np.array(of_seeds) / unit))
-        if len(of_seeds) < 2:
+    for arm in units:
+        by_seed = values_by_key(zip(arm.labels, metric_values(arm.runs, metric), strict=True))
+        means = [np.mean(values) for values in by_seed.values()]
+        scores.append(Scores.of_seeds(np.array(means) / unit))
+        if len(means) < 2:
             raise UserError(f"{metric} has an interval over seeds alone, which needs two seeds of each variant")
-    kept, paired = paired_seeds(scores, [one.seeds for one in units])
+    paired_scores, paired = paired_seeds(scores, [arm.seeds for arm in units])
     try:
-        return contrast(kept, scale, paired=paired), tuple(float(one.values.mean()) for one in kept)
+        return contrast(paired_scores, scale, paired=paired), tuple(float(arm.values.mean()) for arm in paired_scores)
     except ValueError as error:
         raise UserError(f"{metric}: {error}") from None
 
 
-def _failures(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two variants' shares of failed runs, in points."""
-    found = matched(claim, arms, runs)
+    matched_runs = only_match(claim, arms, runs)
     if claim.over:
-        grids = equal_grids(claim, found, arms, runs)
-        found = replace(found, variants=[list(chain(*grid.values())) for grid in grids])
-    endings = [[ending(run.record) for run in variant] for variant in found.variants]
-    counts = [(sum(one not in ("completed", "not_judged") for one in of), len(of)) for of in endings]
-    if unjudged := sum(of.count("not_judged") for of in endings):
+        grids = equal_grids(claim, matched_runs, arms, runs)
+        matched_runs = replace(matched_runs, variants=[list(chain(*grid.values())) for grid in grids])
+    counts, units = list[tuple[int, int]](), list[set[Unit]]()
+    unjudged = 0
+    for variant in matched_runs.variants:
+        endings = Counter(ending(run.record) for run in variant)
+        unjudged += endings["not_judged"]
+        counts.append((len(variant) - endings["completed"] - endings["not_judged"], len(variant)))
+        units.append({*runs.evidence.variant([run.record for run in variant]).labels})
+    if unjudged:
         raise UserError(f"{unjudged} runs were not checked for failure")
     low, high = (100 * end for end in newcombe(*counts[0], *counts[1]))
-    shares = [100 * failed / of for failed, of in counts]
-    units = [runs.evidence.variant([run.record for run in variant]).labels for variant in found.variants]
+    shares = [100 * failed / total for failed, total in counts]
     return Finding(
         means=shares,
         effect=MeanInterval(shares[0] - shares[1], low, high, digits=".2f"),
-        unit=POINTS,
-        n=", ".join(f"{failed} of {of}" for failed, of in counts),
-        seeds=min(len({*labels}) for labels in units),
+        unit=PERCENTAGE_POINTS,
+        n=", ".join(f"{failed} of {total}" for failed, total in counts),
+        seeds=min(map(len, units)),
         verdict=conclusion(claim.expect, low, high, claim.margin),
         points=[Point(text, "share", share) for text, share in zip(arms, shares, strict=True)],
-        records=found.records,
+        records=matched_runs.records,
     )
 
 
-def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
-    found = matched(claim, arms, runs)
-    grids = equal_grids(claim, found, arms, runs)
+    matched_runs = only_match(claim, arms, runs)
+    grids = equal_grids(claim, matched_runs, arms, runs)
     curves = [_curves(claim, grid) for grid in grids]
     if len(seeds := [*curves[0]]) < 2:
         raise UserError(f"a half-score rate needs two seeds at every {claim.over}")
-    chance = _chance(claim, found.records[0])
-    own = [half_way(of_seeds, chance) for of_seeds in curves]
-    common = [half_score_rates(of_seeds, min(own)) for of_seeds in curves]
-    by_own = [half_score_rates(of_seeds, line) for of_seeds, line in zip(curves, own, strict=True)]
-    ratios = [log_ratio(*common), log_ratio(*by_own)]
+    chance = _chance(claim, matched_runs.records[0])
+    lines = [half_way(of_seeds, chance) for of_seeds in curves]
+    common = [half_score_rates(of_seeds, min(lines)) for of_seeds in curves]
+    by_own_line = [half_score_rates(of_seeds, line) for of_seeds, line in zip(curves, lines, strict=True)]
+    ratios = [log_ratio(*common), log_ratio(*by_own_line)]
     verdict, other = (ratio.verdict(claim.expect, claim.margin) for ratio in ratios)
-    effect, by_own_line = (
+    effect, other_effect = (
         MeanInterval(None if math.isnan(ratio.mean) else ratio.mean, ratio.low, ratio.high, digits=".2f")
         for ratio in ratios
     )
     notes = [
-        f"by the common line of {min(own):.1f} %: {verdict}",
-        f"by each one's own line, {own[0]:.1f} and {own[1]:.1f} %: {' '.join(by_own_line.texts).strip()}, {other}",
+        f"by the common line of {min(lines):.1f} %: {verdict}",
+        f"by each one's own line, {lines[0]:.1f} and {lines[1]:.1f} %: {' '.join(other_effect.texts).strip()}, {other}",
     ]
     steps = [math.log2(b / a) for a, b in pairwise(map(float, grids[0]))]
     if (step := max(steps, default=math.inf)) > (claim.margin or 0) + 1e-9:
         notes.append(f"steps of the grid, up to {step:.2g} doublings, are coarser than the smallest relevant effect")
         verdict = UNDECIDED
+    points = list[Point]()
+    for text, of_seeds in zip(arms, curves, strict=True):
+        for seed, curve in of_seeds.items():
+            points += [Point(text, f"seed {seed}", rate, score) for rate, score in curve]
     return Finding(
         means=[geometric_mean(of_seeds.values()) for of_seeds in common],
         effect=effect,
@@ -212,39 +230,34 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
         seeds=len(seeds),
         verdict=verdict if verdict == other else UNDECIDED,
         notes=notes,
-        points=[
-            Point(text, f"seed {seed}", rate, score)
-            for text, of_seeds in zip(arms, curves, strict=True)
-            for seed, curve in of_seeds.items()
-            for rate, score in curve
-        ],
-        records=found.records,
+        points=points,
+        records=matched_runs.records,
     )
 
 
 def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
 
-    def score(run: Run) -> float:
-        return _chance(claim, run.record) if run.record.training_failed else values_of([run], claim.metric)[0]
+    def score(run: StoredRun) -> float:
+        return _chance(claim, run.record) if run.record.training_failed else metric_values([run], claim.metric)[0]
 
     points = ((run, float(rate)) for rate, of_rate in grid.items() for run in of_rate)
     return values_by_key((run.record.seed, (rate, score(run))) for run, rate in points)
 
 
 def _chance(claim: Claim, record: Record) -> float:
-    level = chance_of(record, claim.metric, record.metrics)
+    level = chance_of(record, claim.metric)
     if level is None:
         raise UserError(f"{claim.metric} has no chance level, so that no score is half-way to it")
     return scale_of(record, claim.metric) * level
 
 
-def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the rank correlation of two metrics over the runs of several variants together."""
-    found = matched(claim, claim.a, runs)
-    texts = {run.folder: text for text, variant in zip(claim.a, found.variants, strict=True) for run in variant}
-    used = [run for variant in found.variants for run in variant if run.record.scored]
-    x, y = values_of(used, claim.metric), values_of(used, claim.against)
+    variants = only_match(claim, claim.a, runs).variants
+    texts = {run.folder: text for text, variant in zip(claim.a, variants, strict=True) for run in variant}
+    used = [run for run in chain.from_iterable(variants) if run.record.scored]
+    x, y = metric_values(used, claim.metric), metric_values(used, claim.against)
     rho, low, high = rank_correlation(x, y)
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
@@ -252,16 +265,17 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
         n=f"{len(used)} runs",
         seeds=len({run.record.seed for run in used}),
         verdict=conclusion(claim.expect, low, high, claim.margin),
-        notes=[f"completed runs only: {len(texts) - len(used)} failed"] * (len(used) < len(texts)),
+        notes=[f"completed runs only: {len(texts) - len(used)} failed"] if len(used) < len(texts) else [],
         points=[Point(texts[run.folder], run.record.run_id, *at) for run, *at in zip(used, x, y, strict=True)],
         records=[run.record for run in used],
     )
 
 
-def _count(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
+def _count(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
     variants = [] if claim.metric == COLLECTIVES else selected(claim, arms, runs)
-    values = [{*values_of(one.runs, claim.metric)} for one in variants] or [{_collectives(text)} for text in arms]
+    values = [{*metric_values(variant.runs, claim.metric)} for variant in variants]
+    values = values or [{_collectives(text)} for text in arms]
     if max(map(len, values)) > 1:
         raise UserError(f"{claim.metric} differs between the runs of a variant; a count does not")
     (a,), (b,) = values
@@ -272,7 +286,7 @@ def _count(claim: Claim, arms: Sequence[str], runs: RunSet) -> Finding:
         unit=measure(claim.metric),
         n="counted",
         verdict=SUPPORT if holds else CONTRADICTION,
-        records=[run.record for one in variants for run in one.runs],
+        records=[run.record for run in chain.from_iterable(variant.runs for variant in variants)],
     )
 
 
@@ -289,7 +303,7 @@ def _collectives(attention: str) -> float:
     return float(forward_collectives(ATTENTIONS[attention]))
 
 
-_KINDS: Mapping[str, Callable[[Claim, Sequence[str], RunSet], Finding]] = {
+_KINDS: Mapping[str, Callable[[Claim, Sequence[str], StoredRuns], Finding]] = {
     kinds.DIFFERENCE: _contrast,
     kinds.EQUIVALENCE: _contrast,
     kinds.INTERACTION: _interaction,

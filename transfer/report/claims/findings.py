@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.record import Record, total_hours
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.verdicts import CONTRADICTION, NO_EFFECT, SUPPORT, UNDECIDED, VERDICTS
 
-POINTS = "points"
+PERCENTAGE_POINTS = "points"
 NO_VERDICT, NOT_RUN = "no verdict", "not run"
 WEAKEST = (CONTRADICTION, UNDERTRAINED, NO_VERDICT, UNDECIDED, NO_EFFECT, SUPPORT)
 BEST_FIRST = (*VERDICTS, UNDERTRAINED, NO_VERDICT, NOT_RUN)
@@ -73,7 +74,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
+class ClaimResult:
     """A claim with all comparisons of its row."""
 
     claim: Claim
@@ -87,17 +88,18 @@ class Result:
     @property
     def verdict_text(self) -> str:
         """The verdict, with those of the comparisons where they differ."""
-        differ = len({one.verdict for one in self.findings}) > 1
-        return self.verdict + f" ({verdict_counts(self.findings)})" * differ
+        if len({finding.verdict for finding in self.findings}) > 1:
+            return f"{self.verdict} ({verdict_counts(self.findings)})"
+        return self.verdict
 
     @property
     def shown(self) -> Finding:
         """The comparison that supports the claim least."""
         sign = -1 if "<" in self.claim.expect else 1
 
-        def place(one: Finding) -> tuple[int, float]:
-            least = one.effect and (one.effect.high if sign < 0 else one.effect.low)
-            return WEAKEST.index(one.verdict), sign * (least or 0.0)
+        def place(finding: Finding) -> tuple[int, float]:
+            least = finding.effect and (finding.effect.high if sign < 0 else finding.effect.low)
+            return WEAKEST.index(finding.verdict), sign * (least or 0.0)
 
         return min(self.findings, key=place) if self.findings else Finding()
 
@@ -106,27 +108,27 @@ class Result:
         """Why there is no verdict, or what the row would cost; then the notes of the comparisons, each once."""
         if missing := self.claim.not_run:
             return [f"{NOT_RUN}: {missing['why']} ({missing['gpu_hours']:g} GPU hours)"]
-        why = [f"{one.verdict}: {one.why}" for one in self.findings if one.why]
-        return list(dict.fromkeys([*why, *(note for one in self.findings for note in one.notes)]))
+        why = [f"{finding.verdict}: {finding.why}" for finding in self.findings if finding.why]
+        return list(dict.fromkeys([*why, *chain.from_iterable(finding.notes for finding in self.findings)]))
 
     @property
     def records(self) -> dict[str, Record]:
         """The records of all comparisons by their runs' ids."""
-        return {record.run_id: record for one in self.findings for record in one.records}
+        return {record.run_id: record for finding in self.findings for record in finding.records}
 
     @property
     def is_evaluated(self) -> bool:
         """Whether some comparison has a verdict."""
-        return any(one.effect and one.verdict != NO_VERDICT for one in self.findings)
+        return any(finding.effect and finding.verdict != NO_VERDICT for finding in self.findings)
 
 
-def hours_of(records: Mapping[str, Record], runs: RunSet) -> str | None:
+def hours_of(records: Mapping[str, Record], runs: StoredRuns) -> str | None:
     """Return the hours of runs, by id, and of the trainings that their weights come from, by kind."""
-    parents = [parent for record in records.values() for parent in runs.evidence.lineage(record)]
+    parents = chain.from_iterable(map(runs.evidence.lineage, records.values()))
     return total_hours([*records.values(), *parents])
 
 
-def verdict_counts(results: Sequence[Result | Finding]) -> str:
+def verdict_counts(results: Sequence[ClaimResult | Finding]) -> str:
     """Return how many claims, or comparisons of one, have each verdict."""
-    counts = Counter(one.verdict for one in results)
+    counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[name]} {name}" for name in BEST_FIRST if counts[name])

@@ -1,12 +1,12 @@
 """Selects the runs of a claim's variants, checks that they can be compared, chooses rates, and reads metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from transfer.comparison.pairing import MatchedRuns, match
+from transfer.comparison.pairing import MatchedRuns, match_runs
 from transfer.comparison.selection import Selection, select_arms
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.grouped import grouped_by
@@ -14,14 +14,14 @@ from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
 from transfer.records.fields import order, value_label, value_of
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 
-Grid = dict[Any, list[Run]]
+Grid = dict[Any, list[StoredRun]]
 """The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection]:
+def selected(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
     """Return the runs of each variant, at the values of the claim's grid.
 
     Raises:
@@ -31,22 +31,25 @@ def selected(claim: Claim, texts: Sequence[str], runs: RunSet) -> list[Selection
         raise UserError("there are no runs")
     selectors, variants = [claim.selector(text) for text in texts], list[Selection]()
     try:
-        found = select_arms(selectors, runs)
+        selections = select_arms(selectors, runs)
     except UsageError:
         select_arms(selectors, runs.select(runs.known))  # raises where these have none, either
         raise UserError("only smoke runs, or runs by changed files, are selected, which do not count") from None
     name, grid = claim.varied, claim.grid
-    for text, one in zip(texts, found, strict=True):
-        kept = [run for run in one.runs if not grid or value_of(run.record, name, runs.exports) in grid]
-        if not kept:
+    for text, selection in zip(texts, selections, strict=True):
+        at_grid = selection.runs
+        if grid:
+            at_grid = [run for run in at_grid if value_of(run.record, name, runs.exports) in grid]
+        if not at_grid:
             raise UserError(f"'{text}' has no run at {name} {shortened(grid)}")
-        if smoke := sum(run.record.smoke or "smoke" in run.record.origin_marks for run in kept):
+        if smoke := sum(run.record.smoke or "smoke" in run.record.origin_marks for run in at_grid):
             raise UserError(f"{smoke} smoke runs, or runs from weights of smoke runs, which do not count")
-        variants.append(replace(one, runs=kept, fields=(*one.fields, *filter(None, [name]))))
+        fields = (*selection.fields, name) if name else selection.fields
+        variants.append(replace(selection, runs=at_grid, fields=fields))
     return variants
 
 
-def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
+def only_match(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedRuns:
     """Return the only match of variants, in each of which only the seed and the field that the claim varies differ.
 
     Raises:
@@ -54,42 +57,51 @@ def matched(claim: Claim, texts: Sequence[str], runs: RunSet) -> MatchedRuns:
     """
     variants = selected(claim, texts, runs)
     apart = (claim.varied, "weights", "seed", "run")  # the last three differ from seed to seed
-    for name in dict.fromkeys(name for one in variants for name in one.fields if name not in apart):
-        for text, one in zip(texts, variants, strict=True):
-            if len(values := grid_of(one.runs, name, runs)) > 1:
+    fields = dict.fromkeys(chain.from_iterable(variant.fields for variant in variants))
+    for name in (field for field in fields if field not in apart):
+        for text, variant in zip(texts, variants, strict=True):
+            if len(values := runs_by_value(variant.runs, name, runs)) > 1:
                 raise UserError(f"'{text}' has several values of {name} ({shortened([*values])}); choose one")
-    found = match(variants, runs.exports)
-    if reasons := dict.fromkeys(f"{one.label}: {one.text}" for one in found.exclusions):
+    matching = match_runs(variants, runs.exports)
+    if reasons := dict.fromkeys(f"{exclusion.label}: {exclusion.text}" for exclusion in matching.exclusions):
         raise UserError(shortened(reasons, 3))
-    if len(found.matches) != 1:
-        labels = shortened([one.label for one in found.matches])
-        raise UserError(f"the runs have {len(found.matches)} protocols ({labels}); add conditions to `runs`")
-    return found.matches[0]
+    if len(matching.matches) != 1:
+        labels = shortened([matched_runs.label for matched_runs in matching.matches])
+        raise UserError(f"the runs have {len(matching.matches)} protocols ({labels}); add conditions to `runs`")
+    return matching.matches[0]
 
 
-def grid_of(variant: Sequence[Run], name: str, runs: RunSet) -> Grid:
+def runs_by_value(variant: Sequence[StoredRun], name: str, runs: StoredRuns) -> Grid:
     """Return the runs of a variant by the value of a field."""
     cells = grouped_by(variant, lambda run: value_of(run.record, name, runs.exports))
     return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
 
 
-def equal_grids(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> list[Grid]:
+def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns) -> list[Grid]:
     """Return the grid of each variant, with the seeds that all variants have at all values.
 
     Raises:
         UserError: a variant lacks a value of the claim's grid, or else of another variant, or no seed is at all values.
     """
-    name, grids = claim.varied, [grid_of(variant, claim.varied, runs) for variant in found.variants]
+    name, grids = claim.varied, [runs_by_value(variant, claim.varied, runs) for variant in matched_runs.variants]
     for grid, text in zip(grids, texts, strict=True):
         if missing := [value for value in claim.grid or dict.fromkeys(chain(*grids)) if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {shortened([value_label(value) for value in missing])}")
-    common = set.intersection(*({run.record.seed for run in of} for grid in grids for of in grid.values()))
+    cells = chain.from_iterable(grid.values() for grid in grids)
+    common = set.intersection(*({run.record.seed for run in cell} for cell in cells))
     if not common:
         raise UserError(f"no seed has runs at every {name}")
-    return [{value: [run for run in of if run.record.seed in common] for value, of in grid.items()} for grid in grids]
+    return [_with_seeds(grid, common) for grid in grids]
 
 
-def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet) -> tuple[MatchedRuns, list[str]]:
+def _with_seeds(grid: Grid, seeds: Collection[int]) -> Grid:
+    """Return the runs of a grid that have one of some seeds."""
+    return {value: [run for run in cell if run.record.seed in seeds] for value, cell in grid.items()}
+
+
+def chosen(
+    claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns
+) -> tuple[MatchedRuns, list[str]]:
     """Return the runs of each variant at the value of `choose` with the best validation metric, and the choices.
 
     A value at which a training failed is not chosen; of equal ones the first is.
@@ -98,18 +110,18 @@ def chosen(claim: Claim, found: MatchedRuns, texts: Sequence[str], runs: RunSet)
         UserError: grids differ, or a run has no validation metric.
     """
     variants, notes = [], []
-    for grid, text in zip(equal_grids(claim, found, texts, runs), texts, strict=True):
-        whole = {value: of for value, of in grid.items() if not any(run.record.training_failed for run in of)}
+    for grid, text in zip(equal_grids(claim, matched_runs, texts, runs), texts, strict=True):
+        whole = {value: cell for value, cell in grid.items() if not any(run.record.training_failed for run in cell)}
         if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
-        best = max(whole, key=lambda value: fmean(values_of(whole[value], claim.chosen_by)))
+        best = max(whole, key=lambda value: fmean(metric_values(whole[value], claim.chosen_by)))
         variants.append(grid[best])
         edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
-    return replace(found, variants=variants), notes
+    return replace(matched_runs, variants=variants), notes
 
 
-def _metric(run: Run, name: str) -> float | None:
+def _metric(run: StoredRun, name: str) -> float | None:
     """Return a metric of a run, as `docs/guide/claims.md` names it; None if the run does not have it."""
     name, _, epoch = name.partition("@")
     key, _, rest = name.partition(".")
@@ -129,7 +141,7 @@ def scale_of(record: Record, name: str) -> float:
     return 1.0 if name.startswith(("cost.", "layers.")) else record.scale(measure(name))
 
 
-def values_of(wanted: Sequence[Run], name: str) -> list[float]:
+def metric_values(wanted: Sequence[StoredRun], name: str) -> list[float]:
     """Return a metric of runs in the unit in which it is shown. Raises UserError if one does not have it."""
     values = []
     for run in wanted:

@@ -7,33 +7,34 @@ with its Pareto front. A stability map has a panel for each map, a cell for each
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison
+from transfer.comparison.compare_arms import ComparedScore, Comparison, Family
 from transfer.core.errors import visible
 from transfer.core.grouped import grouped_by, values_by_key
 from transfer.engine.checkpoint import history
 from transfer.records.fields import order, value_label
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.figures import svg
-from transfer.report.summary.sentences import compared_names, interval_text, row_name
+from transfer.report.summary.sentences import compared_names, interval_text, primary_rows, row_name
 from transfer.report.tables.comparison import comparison_table, verdict_in_short
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind
 
-LINE = 0.17
+LINE_INCHES = 0.17
 """Height of a line of a label in inches."""
 DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> svg.Plot | None:
+def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
     To the right of zero the first variant is better, also where lower is better. The CSV has every number in the
@@ -44,27 +45,28 @@ def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) 
         runs: among which they were compared.
         names: the variant of each run of the report, by its id, for the colors.
     """
-    rows = [row for row in comparison.rows if row.effect is None and row.primary]
-    drawn = [row for row in rows if row.estimate is not None or row.breakdowns]
+    drawn = [row for row in primary_rows(comparison) if any((row.estimate, row.breakdowns))]
     if not any(row.estimate is not None for row in drawn):
         return None
-    panels = list(filter(None, ([row for row in drawn if row.percent == percent] for percent in (True, False))))
+    in_percent, in_units = ([row for row in drawn if row.percent == percent] for percent in (True, False))
+    panels = [panel for panel in (in_percent, in_units) if panel]
     variants = compared_names(comparison, runs)
     known = names if {*variants} <= {*names.values()} else dict(zip("ab", variants, strict=True))
     colors = dict(zip(DECIDED, (svg.color_of(name, known) for name in variants), strict=True))
-    a, b = (svg.plain(name, 40) for name in variants)
+    a, b = (svg.label_text(name, 40) for name in variants)
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
-    height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
+    rows_high = sum(count * len(part) for count, part in zip(lines, panels, strict=True))
+    height = LINE_INCHES * rows_high + 0.7 * len(panels) + 0.5
     with svg.canvas(8.6, height, len(panels)) as (figure, all_axes):
         for axes, part in zip(all_axes, panels, strict=True):
             _draw_rows(axes, part, colors)
-            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=svg.SMALL)
+            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=svg.SMALL_TEXT)
             axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
         sides = (f"← {b} better", f"→ {a} better")
         lines_of = "\n".join(svg.wrapped(side, figure.get_figwidth(), 9) for side in sides)
         figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
-        figure.set_figheight(max(figure.get_figheight(), height + LINE * (lines_of.count("\n") - 1)))
+        figure.set_figheight(max(figure.get_figheight(), height + LINE_INCHES * (lines_of.count("\n") - 1)))
         table = comparison_table(comparison, runs)
         cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row in drawn]
         return svg.plot_of(figure, csv(replace(table, rows=cells, notes=[])))
@@ -82,8 +84,8 @@ def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, s
         axes.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
         filled = color if row.verdict.kind in DECIDED else "white"
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
-        told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
-        look = {"s": 44, "marker": "s", "zorder": 3, "gid": svg.mark(told, row.matched.first.run_id)}
+        about = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
+        look = {"s": 44, "marker": "s", "zorder": 3, "gid": svg.mark(about, row.matched.first.run_id)}
         axes.scatter([sign * row.scale * estimate.estimate], [place], color=filled, edgecolors=color, **look)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x", color=svg.INK, alpha=0.14, linewidth=0.7)
@@ -94,16 +96,18 @@ def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, s
 
 def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
     """Return the lines of a row's label: its name, not shortened, its setting, its difference, and its failed runs."""
-    uncounted = ", not counted" * (row.family == FAMILIES[2])
+    uncounted = ", not counted" if row.family is Family.NOT_COUNTED else ""
     lines = (visible(row_name(row)) + uncounted).replace(" (", "\n(", 1).split("\n")
     lines += [interval_text(row).replace(" points", "")] if row.estimate is not None else []
-    lines += [f"✗ {names[one.variant]} failed in {one.broken} of {one.of}" for one in row.breakdowns if one.broken]
+    for variant in row.breakdowns:
+        if variant.broken:
+            lines.append(f"✗ {names[variant.variant]} failed in {variant.broken} of {variant.judged}")
     return "\n".join(svg.wrapped(line, 1.5 if svg.is_narrow() else 3.5) for line in lines)
 
 
 COST = "gflops"
 """Column on the horizontal axis."""
-PANEL = ("task", "dataset", "metric")
+COST_PANEL = ("task", "dataset", "metric")
 SHAPES = "osD^vPX*"
 SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
@@ -119,22 +123,24 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
         rows: the table.
         names: the variant of each run of the report, by its id.
     """
-    points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
-    kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
-    panels = grouped_by(kept.rows, itemgetter(*PANEL))
-    panels = {key: of for key, of in panels.items() if of[-1][COST] >= SPREAD * of[0][COST]}  # sorted by cost
+    scored = [row for row in rows.rows if not is_missing(row["score"])]
+    points = [row for row in scored if (row[COST] or 0.0) > 0]
+    shown = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
+    panels = grouped_by(shown.rows, itemgetter(*COST_PANEL))
+    # cells are sorted by cost
+    panels = {key: cells for key, cells in panels.items() if cells[-1][COST] >= SPREAD * cells[0][COST]}
     if not panels:
         return None
     across = min(len(panels), 2)
     with svg.canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         for axes, (key, of_panel) in zip(all_axes, panels.items()):
             _draw_points(axes, of_panel, names)
-            axes.set_title(svg.wrapped(svg.plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
+            axes.set_title(svg.wrapped(svg.label_text(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
-            axes.set_ylabel(svg.plain(key[2], 24))
+            axes.set_ylabel(svg.label_text(key[2], 24))
             svg.logarithmic(axes.xaxis, [row[COST] for row in of_panel])
-        svg.finish(figure, all_axes)
-        return svg.plot_of(figure, csv(kept))
+        svg.finish_figure(figure, all_axes)
+        return svg.plot_of(figure, csv(shown))
 
 
 def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> None:
@@ -142,13 +148,13 @@ def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> 
     for row in points:
         name = names[row["run"][0]]
         number, color = svg.number_of(name, names), svg.color_of(name, names)
-        shape = SHAPES[(number + number // len(svg.COLORS)) % len(SHAPES)]
+        shape = SHAPES[(number + number // len(svg.PALETTE)) % len(SHAPES)]
         spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
-        score = f"{row['score']:.2f}" + f" ± {spread:.2f}" * bool(spread)
-        told = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
+        score = f"{row['score']:.2f} ± {spread:.2f}" if spread else f"{row['score']:.2f}"
+        about = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
         axes.errorbar(row[COST], row["score"], yerr=spread, fmt="none", ecolor=color, alpha=0.6)
         look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
-        look |= {"label": svg.plain(name, 120), "zorder": 3, "gid": svg.mark(told, row["run"][0], name)}
+        look |= {"label": svg.label_text(name, 120), "zorder": 3, "gid": svg.mark(about, row["run"][0], name)}
         axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
@@ -159,12 +165,12 @@ def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> 
         axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
 
 
-POINTS = 200  # largest number of points of a curve
+CURVE_POINTS = 200  # largest number of points of a curve
 DOTS = {"marker": "o", "markersize": 4}
 
 
-def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
-    """Plot the loss of each run against the step, thinned to `POINTS` values.
+def training_curves(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
+    """Plot the loss of each run against the step, thinned to `CURVE_POINTS` values.
 
     A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
 
@@ -173,38 +179,37 @@ def training_curves(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
         names: the variant of each run of the report, by its id.
     """
     curves = [(run.record, curve) for run in runs if (curve := _losses(run.folder))]
-    ends = {one.run_id: f", {one.status}" * (one.status != "completed") for one, _ in curves}
-    drawn = svg.looks({one.run_id: f" seed {one.seed}{ends[one.run_id]}" for one, _ in curves}, names)
+    ends = {record.run_id: "" if record.status == "completed" else f", {record.status}" for record, _ in curves}
+    looks = svg.looks({record.run_id: f" seed {record.seed}{ends[record.run_id]}" for record, _ in curves}, names)
+    rows = list[Row]()
     with svg.canvas(8.5, 4.2) as (figure, (axes,)):
-        for one, curve in curves:
+        for record, curve in curves:
+            run = record.run_id
+            rows += [{"run": run, "status": record.status, "step": step, "loss": loss} for step, loss in curve]
             step, loss = curve[-1]
-            told = f"{one.run_id}: seed {one.seed}, loss {loss:.4g} at step {step}{ends[one.run_id]}"
-            look = {**drawn[one.run_id], **DOTS, "markevery": [-1]}  # a place to point at
-            axes.plot(*zip(*curve), linewidth=1.4, gid=svg.mark(told, one.run_id, names[one.run_id]), **look)
-            if one.training_failed:
+            about = f"{run}: seed {record.seed}, loss {loss:.4g} at step {step}{ends[run]}"
+            look = {**looks[run], **DOTS, "markevery": [-1]}  # a place to point at
+            axes.plot(*zip(*curve), linewidth=1.4, gid=svg.mark(about, run, names[run]), **look)
+            if record.training_failed:
                 axes.plot(step, loss, marker="x", markersize=9, markeredgewidth=2.2, color=look["color"])
-        values = [value for _, curve in curves for _, value in curve]
+        values = [row["loss"] for row in rows]
         if values and min(values) > 0 and max(values) > 100 * min(values):
             svg.logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
-        svg.finish(figure, [axes])
-        rows = [
-            {"run": one.run_id, "status": one.status, "step": step, "loss": value}
-            for one, curve in curves
-            for step, value in curve
-        ]
+        svg.finish_figure(figure, [axes])
         return svg.plot_of(figure, csv(Table.from_rows(rows)))
 
 
 def _losses(folder: Path) -> list[tuple[int, float]]:
-    """Return at most `POINTS` finite (step, loss) pairs of a run, including the first and the last."""
-    known = [(entry.get("step"), entry.get("loss")) for entry in history(folder)]
-    pairs = [(step, float(loss)) for step, loss in known if step is not None and loss is not None]
-    return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), POINTS))]
+    """Return at most `CURVE_POINTS` finite (step, loss) pairs of a run, including the first and the last."""
+    entries = [(entry.get("step"), entry.get("loss")) for entry in history(folder)]
+    with_loss = [(step, float(loss)) for step, loss in entries if loss is not None]
+    pairs = [(step, loss) for step, loss in with_loss if step is not None]
+    return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), CURVE_POINTS))]
 
 
-def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
+def similarity_plot(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
     Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
@@ -213,29 +218,29 @@ def similarity_plot(runs: RunSet, names: Mapping[str, str]) -> svg.Plot:
         runs: the runs.
         names: the variant of each run of the report, by its id.
     """
-    table = Table.from_rows(
-        {"run": record.run_id, "backbone": record.backbone.get("name"), "stem": record.backbone.get("stem")}
-        | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")}
-        for record in runs.records
-        for layer in record.details.get("layers", [])
-    )
+    rows = list[Row]()
+    for record in runs.records:
+        facts = {"run": record.run_id, "backbone": record.backbone.get("name"), "stem": record.backbone.get("stem")}
+        for layer in record.details.get("layers", []):
+            rows.append(facts | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")})
     curves: dict[str, dict[str, float]] = {}
-    for row in table.rows:
+    for row in rows:
         curves.setdefault(row["run"], {})[row["place"]] = row["similarity"]
     # of the deepest run first, which has the places of the others
-    places = list(dict.fromkeys(place for of_run in sorted(curves.values(), key=len, reverse=True) for place in of_run))
+    deepest_first = sorted(curves.values(), key=len, reverse=True)
+    places = list(dict.fromkeys(chain.from_iterable(deepest_first)))
     with svg.canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
         for run, look in svg.looks(dict.fromkeys(curves, ""), names).items():
             curve = [(places.index(place), value) for place, value in curves[run].items() if value is not None]
             if curve:
-                told = f"{run}: similarity {curve[-1][1]:.3f} at the end"
-                axes.plot(*zip(*curve), gid=svg.mark(told, run, names[run]), **look, **DOTS)
+                about = f"{run}: similarity {curve[-1][1]:.3f} at the end"
+                axes.plot(*zip(*curve), gid=svg.mark(about, run, names[run]), **look, **DOTS)
         step = -(-len(places) // 14) if svg.is_narrow() else 1
-        names_of = [svg.plain(place, 12 if svg.is_narrow() else 24) for place in places]
+        names_of = [svg.label_text(place, 12 if svg.is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
-        svg.finish(figure, [axes])
-        return svg.plot_of(figure, csv(table))
+        svg.finish_figure(figure, [axes])
+        return svg.plot_of(figure, csv(Table.from_rows(rows)))
 
 
 ENDINGS = {
@@ -261,18 +266,19 @@ def heat_map(rows: StabilityMap) -> svg.Plot:
     not fit its cell is omitted, since the legend has the hatches. Cells that were not run stay empty.
     """
     panels = rows.panels()
-    distinct = {axis: {*map(_value, rows[axis])} for axis in (rows.x, rows.y)}
-    values = {axis: sorted(of, key=lambda value: (value is not None, order(value))) for axis, of in distinct.items()}
+    values = dict[str, list[Any]]()
+    for axis in (rows.x, rows.y):
+        values[axis] = sorted({*map(_value, rows[axis])}, key=lambda value: (value is not None, order(value)))
     across = max(min(len(panels), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
     width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
     height = -(-len(panels) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
-    completed = [row for row in rows.rows if row["outcome"] == "completed" and not is_missing(row["score"])]
-    scores = values_by_key((row["metric"], row["score"]) for row in completed)
+    completed = [row for row in rows.rows if row["outcome"] == "completed"]
+    scores = values_by_key((row["metric"], row["score"]) for row in completed if not is_missing(row["score"]))
     with svg.canvas(width, height, max(len(panels), 1), across) as (figure, all_axes):
         inches = figure.get_figwidth() / (1 if svg.is_narrow() else across) - 0.9
         for axes, (title, panel) in zip(all_axes, panels):
             _draw_cells(axes, panel.rows, values, scores, inches / len(values[rows.x]))
-            axes.set_title(svg.wrapped(svg.plain(title, 120), inches, 10))
+            axes.set_title(svg.wrapped(svg.label_text(title, 120), inches, 10))
         _legend(figure, rows)
         return svg.plot_of(figure, csv(rows))
 
@@ -297,12 +303,12 @@ def _draw_cells(
         place = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
         _cell(axes, place, cell, f"{x} {value_label(cell[x])}, {y} {value_label(cell[y])}", scores, inches)
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
-        labels = [svg.plain(value_label(value), 14) for value in values[name]]
+        labels = [svg.label_text(value_label(value), 14) for value in values[name]]
         level = name == y or all(svg.fits(label, inches, 10) for label in labels)
         put(range(len(labels)), labels, rotation=0 if level else 90)
         limit(-0.5, len(labels) - 0.5)
-    axes.set_xlabel(svg.plain(x.replace("_", " ")))
-    axes.set_ylabel(svg.plain(y.replace("_", " ")))
+    axes.set_xlabel(svg.label_text(x.replace("_", " ")))
+    axes.set_ylabel(svg.label_text(y.replace("_", " ")))
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_alpha(0.3)
@@ -321,17 +327,17 @@ def _cell(
     if score is not None:
         word = f"{score:.1f}" if completed else f"{score:.1f}\n{word.removeprefix('score ')}"
         back = _shade(score, scores[cell["metric"]]) if completed else back
-    if 0 < failed.broken < failed.of:
-        word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.of} failed"
+    if 0 < failed.broken < failed.judged:
+        word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.judged} failed"
     word = next((text for text in (word, word.partition("\n")[0]) if svg.fits(text, inches)), "")
-    told = f"{name}: {cell_text(cell['statuses'])}"
-    told += "" if score is None else f", {cell['metric']} {score:.2f}"
+    about = f"{name}: {cell_text(cell['statuses'])}"
+    about += "" if score is None else f", {cell['metric']} {score:.2f}"
     corner = (place[0] - 0.47, place[1] - 0.46)
     patch = Rectangle(corner, 0.94, 0.92, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
-    patch.set_gid(svg.mark(told, runs[0]))
+    patch.set_gid(svg.mark(about, runs[0]))
     axes.add_patch(patch)
     ink = "#ffffff" if completed and sum(back) < 1.5 else "#0b2239"
-    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=svg.SMALL)
+    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=svg.SMALL_TEXT)
     if word and not completed:
         shown.set_bbox({"facecolor": back, "edgecolor": "none", "pad": 1.2})
 
@@ -350,7 +356,7 @@ def _legend(figure: Any, rows: StabilityMap) -> None:
     shown = {}
     if not all(map(is_missing, rows["score"])):
         levels = sorted({f"{level:.3g}" for level in rows["chance"] if not is_missing(level)})
-        chance = f" (chance level {', '.join(levels)})" * bool(levels)
+        chance = f" (chance level {', '.join(levels)})" if levels else ""
         shown[f"score in percent{chance}"] = Patch(facecolor=HIGH)
     for ending, (color, hatch, word) in ENDINGS.items():
         if ending in rows["outcome"]:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 INK = "#1b2733"
 """Color that becomes the text color of the page that holds the SVG."""
-SMALL = 8.5
+SMALL_TEXT = 8.5
 """Size of the text of legends and remarks, in points."""
 EM = 0.6
 """Width of a character of DejaVu Sans, in font sizes: more than the mean."""
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
 SETTINGS: Any = {
@@ -130,18 +130,18 @@ def is_narrow() -> bool:
     return _columns.get() == 1
 
 
-def plain(value: object, most: int = 60) -> str:
+def label_text(value: object, most: int = 60) -> str:
     """Return a text as a label: one line of at most `most` characters, control characters shown."""
     shown = visible(" ".join(str(value).split()))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def wrapped(text: str, inches: float, size: float = SMALL) -> str:
+def wrapped(text: str, inches: float, size: float = SMALL_TEXT) -> str:
     """Return a text in lines of at most a width, for a font size in points."""
     return fill(text, max(int(inches * 72 / (EM * size)), 8))
 
 
-def fits(text: str, inches: float, size: float = SMALL) -> bool:
+def fits(text: str, inches: float, size: float = SMALL_TEXT) -> bool:
     """Return whether every line of a text is shorter than a width, for a font size in points."""
     return EM * size / 72 * max(map(len, text.split("\n"))) <= inches
 
@@ -176,7 +176,7 @@ def mark(text: str, run: str = "", variant: str = "") -> str:
         run: id of the run whose record a click opens; empty for none.
         variant: name of the backbone, by which parts are hidden and shown; empty for none.
     """
-    return f"mark:{quote(json.dumps([plain(value, 200) for value in (text, run, variant)]))}"
+    return f"mark:{quote(json.dumps([label_text(value, 200) for value in (text, run, variant)]))}"
 
 
 def plot_of(figure: "Figure", csv: str) -> Plot:
@@ -188,11 +188,12 @@ def plot_of(figure: "Figure", csv: str) -> Plot:
     return Plot(re.sub('<g id="mark:([^"]+)">', _marked, drawn), csv, figure)
 
 
-def _marked(found: re.Match[str]) -> str:
+def _marked(group: re.Match[str]) -> str:
     """Return the opening tag of a part of a figure with what its `mark` says."""
-    text, run, variant = map(escape, json.loads(unquote(found[1])))
-    data = f' data-run="{run}"' * bool(run) + f' data-variant="{variant}"' * bool(variant)
-    return f"<g{data}><title>{text}</title>"
+    text, run, variant = map(escape, json.loads(unquote(group[1])))
+    run = f' data-run="{run}"' if run else ""
+    variant = f' data-variant="{variant}"' if variant else ""
+    return f"<g{run}{variant}><title>{text}</title>"
 
 
 def color_of(name: str, names: Mapping[str, str]) -> str:
@@ -202,7 +203,7 @@ def color_of(name: str, names: Mapping[str, str]) -> str:
         name: of the variant.
         names: the variant of each run of the report, by its id.
     """
-    return COLORS[number_of(name, names) % len(COLORS)]
+    return PALETTE[number_of(name, names) % len(PALETTE)]
 
 
 def number_of(name: str, names: Mapping[str, str]) -> int:
@@ -217,15 +218,15 @@ def looks(remarks: Mapping[str, str], names: Mapping[str, str]) -> dict[str, dic
         remarks: what follows the name of the variant in each label, by the run's id.
         names: the variant of each run of the report, by its id.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_run: dict[str, dict[str, Any]] = {}
     curves: Counter[str] = Counter()
     for run, remark in remarks.items():
         name = names[run]
-        label = f"{plain(name, 120)}{remark}"
-        label += f", run {run[-6:]}" * any(label == look["label"] for look in found.values())
-        found[run] = {"label": label, "color": color_of(name, names), "linestyle": STYLES[curves[name] % len(STYLES)]}
+        label = f"{label_text(name, 120)}{remark}"
+        label += f", run {run[-6:]}" if any(label == look["label"] for look in by_run.values()) else ""
+        by_run[run] = {"label": label, "color": color_of(name, names), "linestyle": STYLES[curves[name] % len(STYLES)]}
         curves[name] += 1
-    return found
+    return by_run
 
 
 def logarithmic(axis: Any, values: Sequence[float]) -> None:
@@ -240,7 +241,7 @@ def logarithmic(axis: Any, values: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def finish(figure: "Figure", all_axes: Sequence[Any]) -> None:
+def finish_figure(figure: "Figure", all_axes: Sequence[Any]) -> None:
     """Draw a faint grid, and one legend for all axes below them."""
     shown: dict[str, Any] = {}
     for axes in all_axes:
@@ -257,8 +258,8 @@ def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:
         return
     width, handle = figure.get_figwidth(), 0.65
     labels = [wrapped(label, width - handle) for label in shown]
-    longest = max(len(line) for label in labels for line in label.split("\n"))
-    columns = max(int(width / (handle + longest * EM * SMALL / 72)), 1)
+    longest = max(map(len, "\n".join(labels).split("\n")))
+    columns = max(int(width / (handle + longest * EM * SMALL_TEXT / 72)), 1)
     lines = sum(1 + label.count("\n") for label in labels) / min(columns, len(labels))
     figure.set_figheight(figure.get_figheight() + 0.2 * (lines + 1))
-    figure.legend(shown.values(), labels, loc="outside lower left", ncols=columns, fontsize=SMALL, labelcolor=INK)
+    figure.legend(shown.values(), labels, loc="outside lower left", ncols=columns, fontsize=SMALL_TEXT, labelcolor=INK)

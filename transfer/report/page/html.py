@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,19 +20,19 @@ from markupsafe import Markup, escape
 from transfer.core.errors import visible_lines
 from transfer.core.files import rendered
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
 
-ROWS = 50
+FIRST_ROWS = 50
 """Number of rows of a table that are laid out at once; a click shows the others."""
 UNBROKEN = r"\d (?=%|s\b|min\b|h\b)|[-+]?[\d.]+( points)? \[[^]]*\]"
 """Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
-LONGEST = 2000
+LONGEST_VALUE = 2000
 """Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
 # folders of one machine have no effect on a score
 PATHS = ("data", "out", "feature_cache", "config", "export_dir")
@@ -85,7 +85,7 @@ class Section:
         return self.slug if len(self.slug) <= 45 else self.slug[:46].rpartition("-")[0] or self.slug[:45]
 
 
-def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
+def page(title: str, sections: Sequence[Section], runs: StoredRuns) -> str:
     """Return the page, with the records of `runs`. Other runs that a table names have no link.
 
     Args:
@@ -93,7 +93,7 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
         sections: parts of the page.
         runs: whose records the page holds.
     """
-    marks = {run.record.run_id: marks_of(run.record) for run in runs}
+    marks = {record.run_id: marks_of(record) for record in runs.records}
     folder = Path(__file__).parent
     style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -101,9 +101,9 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     return rendered(
         folder / "page.html",
         title=title,
-        parts=[(one, None if one.table is None else _laid_out(one.table, marks)) for one in sections],
+        parts=[(part, None if part.table is None else _laid_out(part.table, marks)) for part in sections],
         marks=marks,
-        counts=sorted(Counter(mark for of_run in marks.values() for mark in of_run).items()),
+        counts=sorted(Counter(chain.from_iterable(marks.values())).items()),
         facts=run_facts(runs.runs),
         policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         style=style,
@@ -124,7 +124,7 @@ def _blocks(text: str) -> Iterator[tuple[bool, list[Markup]]]:
 def _inline(line: str) -> Markup:
     """Return a line in which what stands between backticks is code, and numbers stay with their units."""
     marked = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(visible_lines(line)))).replace("Cost:", "<b>Cost:</b>")
-    return Markup(re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), marked))
+    return Markup(re.sub(UNBROKEN, lambda number: number[0].replace(" ", "\u00a0"), marked))
 
 
 def _breakable(name: str) -> Markup:
@@ -159,16 +159,17 @@ def _laid_out(table: Table, marks: dict[str, list[str]]) -> dict[str, Any]:
     ]
     rows = []
     for cells in zip(*columns, strict=True):
-        of_runs = {mark for cell in cells for run, _ in cell.runs for mark in marks.get(run, ())}
-        shown = [mark for mark in ("dirty", "smoke") if mark in of_runs]
+        named_runs = (run for cell in cells for run, _ in cell.runs)
+        of_row = set(chain.from_iterable(marks.get(run, ()) for run in named_runs))
+        shown = [mark for mark in ("dirty", "smoke") if mark in of_row]
         first = cells[0]._replace(exact=cells[0].exact or cells[0].text) if shown else cells[0]
         rows.append({"marks": shown, "cells": [first, *cells[1:]]})
     return {
         "heads": [*zip(names, numeric, strict=True)],
-        "first": rows[:ROWS],
-        "rest": rows[ROWS:],
+        "first": rows[:FIRST_ROWS],
+        "rest": rows[FIRST_ROWS:],
         "shared": ", ".join(f"{name} {value}" for name, value in constant.items() if value),
-        "means": any(isinstance(value, MeanInterval) for row in table.rows for value in row.values()),
+        "means": table.has_means,
         "notes": "\n".join(note_texts(table.notes)),
     }
 
@@ -193,16 +194,16 @@ def _text(name: str, value: Any) -> _Cell:
     shown = "" if value is None else cell_text(value)
     if isinstance(value, MeanInterval):  # the interval stays on one line
         shown = shown.replace(", ", ",\N{NO-BREAK SPACE}")
-    return _Cell(shown, "w" * (len(shown) > WIDE))
+    return _Cell(shown, "w" if len(shown) > WIDE else "")
 
 
 def marks_of(record: Record) -> list[str]:
     """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
     before = [f"pretraining {mark}" for mark in record.origin_marks if mark not in record.marks]
-    return [*record.marks, *before, *[record.status] * (record.status != "completed")]
+    return [*record.marks, *before, *([] if record.status == "completed" else [record.status])]
 
 
-def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
+def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """Return the values of all records.
 
     Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, values], with a value for
@@ -210,10 +211,11 @@ def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
     """
     records = [run.record for run in runs]
     exports = {record.export: record.run_id for record in records if record.export}
-    of_runs = [dict(_facts(record, exports)) for record in records]
-    names = dict.fromkeys(name for of_run in of_runs for name in of_run)
-    columns = {name: [of_run.get(name) for of_run in of_runs] for name in names}
-    facts = [(*name, column if len({*column}) > 1 else column[:1]) for name, column in columns.items()]
+    facts_of_runs = [dict(_facts(record, exports)) for record in records]
+    facts = []
+    for name in dict.fromkeys(chain.from_iterable(facts_of_runs)):
+        column = [facts_of_run.get(name) for facts_of_run in facts_of_runs]
+        facts.append((*name, column if len({*column}) > 1 else column[:1]))
     return {"runs": [record.run_id for record in records], "marks": list(map(marks_of, records)), "facts": facts}
 
 
@@ -250,7 +252,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _flat(value, f"{prefix}{key} ")
             continue
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        if len(shown) > LONGEST:
+        if len(shown) > LONGEST_VALUE:
             size = f"{len(value)} entries" if isinstance(value, list) else f"{len(shown)} characters"
             shown = f"{size}, in record.json"
         yield f"{prefix}{key}", shown or "none"

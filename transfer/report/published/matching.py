@@ -12,10 +12,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
+from backbones.spec import LEFT_TO_RECIPES, SPEC_FIELDS, BackboneSpec, resolve
 from transfer.core.grouped import grouped_by
 from transfer.data.spec import flat_counts, resolve_dataset
 from transfer.engine.options import RESOLVED
@@ -25,8 +26,10 @@ from transfer.experiments.sweep_file import SweepFile
 from transfer.records import protocol
 from transfer.records.fields import value_label
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 
+BACKBONE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "drop_path")
+"""Fields of a backbone; stochastic depth is an option of the task."""
 Reading = tuple[str, ...]
 """What a run has of the options of a row that can be read in several ways: "lr 0.002, printed 0.001"."""
 
@@ -52,8 +55,7 @@ def _has(record: Record, name: str, value: Any) -> bool:
         return bool(record.weights_id == value)
     if name == "stem":
         return _same_stem(record, str(value))
-    part = name in FIELDS and name != "drop_path"
-    return _equal(record.backbone.get(name) if part else record.options.get(name), value)
+    return _equal((record.backbone if name in BACKBONE_FIELDS else record.options).get(name), value)
 
 
 def _same_stem(record: Record, text: str) -> bool:
@@ -77,23 +79,23 @@ ASSUMED = " taken, not stated"
 """Mark of a value that the paper leaves open, so that the table's is the shipped sweep's."""
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
-_BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
+_BACKBONE = tuple(name for name in BACKBONE_FIELDS if name not in ("weights", "load", "train_size"))
 
 
-def _differs(name: str, own: Any, published: Any, mark: str = "") -> str:
+def _differs(name: str, ours: Any, published: Any, mark: str = "") -> str:
     """Return the reason that a value of a run differs from the table's, which stands in brackets."""
-    return f"{name} {value_label(own)} ({value_label(published)}{mark})"
+    return f"{name} {value_label(ours)} ({value_label(published)}{mark})"
 
 
-def _unless_one_of(name: str, own: Any, *published: Any, mark: str = "") -> list[str]:
+def _unless_one_of(name: str, ours: Any, *published: Any, mark: str = "") -> list[str]:
     """Return the reason that a value of a run is none of the table's; empty where it is one."""
-    return [] if any(_equal(own, value) for value in published) else [_differs(name, own, published[0], mark)]
+    return [] if any(_equal(ours, value) for value in published) else [_differs(name, ours, published[0], mark)]
 
 
 def run_marks(records: Iterable[Record]) -> list[str]:
     """Return the marks of runs and of their pretrainings, unreadable images, and untrained parameters."""
     records = list(records)
-    marks = [mark for record in records for mark in (*record.marks, *record.origin_marks)]
+    marks = chain.from_iterable((*record.marks, *record.origin_marks) for record in records)
     names = ["weights modified" if mark == "modified" else mark for mark in marks]
     names += [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]
     return names + [f"left untrained: {', '.join(record.untrained)}" for record in records if record.untrained]
@@ -138,7 +140,7 @@ def option_differences(
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
         if name in effective and name not in ("dataset", *RESOLVED, *needs):
-            mark = ASSUMED * (name in left_open)
+            mark = ASSUMED if name in left_open else ""
             reasons += _unless_one_of(name, record.options.get(name), *used_values(value), mark=mark)
     training = record.environment.get("precision")
     precisions = {"precision": training, "eval_precision": record.environment.get("eval_precision", training)}
@@ -152,8 +154,8 @@ def option_differences(
 
 def process_count(step: Step) -> int | None:
     """Return the number of processes of a step at its tier; None if it is not stated."""
-    each = step.resources.get("gpus")
-    return each * (step.resources.get("nodes") or 1) if each else None
+    gpus = step.resources.get("gpus")
+    return gpus * (step.resources.get("nodes") or 1) if gpus else None
 
 
 def backbone_differences(record: Record, expected: BackboneSpec, matched: Collection[str]) -> list[str]:
@@ -195,12 +197,12 @@ def _expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, d
     current: Step | None = step
     while current is not None:
         values = _expected_options(current, row_options)
-        parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
+        parts = {name: option for name, option in values.items() if name in BACKBONE_FIELDS} | parts
         names = names or current.backbone
         current = sweep.steps[current.after] if current.after else None
-    named = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
-    usual = {name: named.pop(name) for name in LEFT_TO_RECIPES if name in named}
-    return resolve(names[0], usual=usual, **named)
+    overrides = {name: used_values(option)[0] for name, option in parts.items()} | {"weights": "random"}
+    usual = {name: overrides.pop(name) for name in LEFT_TO_RECIPES if name in overrides}
+    return resolve(names[0], usual=usual, **overrides)
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ class Matcher:
 
     sweep: SweepFile
     paper: Paper
-    runs: RunSet
+    runs: StoredRuns
 
     @cached_property
     def keys(self) -> dict[str, str]:
@@ -259,10 +261,13 @@ class Matcher:
         """
         matches = self.matches(row, value)
         groups = grouped_by(matches, lambda run: (run.reading, self.keys[run.records[0].run_id], run.reasons))
-        found = [replace(runs[0], records=[run.records[0] for run in runs]) for runs in groups.values()]
+        by_reading = dict[Reading, list[OwnRuns]]()
+        for (reading, *_), runs in groups.items():
+            merged = replace(runs[0], records=[run.records[0] for run in runs])
+            by_reading.setdefault(reading, []).append(merged)
         shown = []
-        for of_reading in grouped_by(found, lambda runs: runs.reading).values():
-            shown += [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
+        for configurations in by_reading.values():
+            shown += [runs for runs in configurations if not runs.reasons] or [max(configurations, key=_rank)]
         return shown
 
     def broken_before(self, row: Row, value: Value) -> list[OwnRuns]:
@@ -270,7 +275,8 @@ class Matcher:
         if (after := self.sweep.steps[value.step].after) is None:
             return []
         parent = self.sweep.steps[after]
-        broken = [record for record in self.runs.records if record.training_failed and record.backbone]
+        failed = [record for record in self.runs.records if record.training_failed]
+        broken = [record for record in failed if record.backbone]
         return self._matches(broken, row, parent, parent.dataset, f"{parent.name}: ")
 
     def _matches(
@@ -282,18 +288,18 @@ class Matcher:
             datasets: names of datasets that agree with the table.
             prefix: stands before the differences from the step.
         """
-        found, task = [], step.task.name
+        own_runs, task = [], step.task.name
         expects_volo = _expected_backbone(self.sweep, step, {}).arch in VOLOS
         for record in (record for record in records if record.task == task):
-            reading, chain = reading_of(record, row.steps.get(step.name, {})), self.runs.evidence.lineage(record)
-            behind = None if reading is None else self._weights_reasons(record, chain, row, step)
+            reading, trainings = reading_of(record, row.steps.get(step.name, {})), self.runs.evidence.lineage(record)
+            behind = None if reading is None else self._weights_reasons(record, trainings, row, step)
             is_volo = (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
             if reading is None or behind is None or is_volo != expects_volo:
                 continue
             reasons = self._differences(record, row, step, datasets)
-            reasons = [*run_marks([record, *chain]), *(prefix + reason for reason in reasons), *behind]
-            found.append(OwnRuns([record], tuple(dict.fromkeys(reasons)), reading))
-        return found
+            reasons = [*run_marks([record, *trainings]), *(prefix + reason for reason in reasons), *behind]
+            own_runs.append(OwnRuns([record], tuple(dict.fromkeys(reasons)), reading))
+        return own_runs
 
     def _differences(self, record: Record, row: Row, step: Step, datasets: Sequence[str]) -> list[str]:
         """Return the differences of a run from a step of the table, except those of its weights."""
@@ -305,28 +311,28 @@ class Matcher:
             *backbone_differences(record, backbone, row.steps.get(step.name, {}).keys()),
         ]
 
-    def _weights_reasons(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[str] | None:
+    def _weights_reasons(self, record: Record, trainings: Sequence[Record], row: Row, step: Step) -> list[str] | None:
         """Return the differences of a run's initial weights from the table's; None if they match another row.
 
         The weights of a step without a preceding one are those that its row names, or else its step, or random.
 
         Args:
-            chain: records of the trainings that the weights come from, the latest first.
+            trainings: records of the trainings that the weights come from, the latest first.
         """
         parent, weights = self.sweep.steps.get(step.after or ""), f"weights {record.weights_id[:ID]}"
         if parent is None:
-            named = used_values((step.options | row.steps.get(step.name, {})).get("weights", "random"))
-            mark = ASSUMED * ("weights" in self.paper.open.get(step.name, ()))
-            start = f"starts from {'an own pretraining' if chain else weights} ({named[0]}{mark})"
+            accepted = used_values((step.options | row.steps.get(step.name, {})).get("weights", "random"))
+            mark = ASSUMED if "weights" in self.paper.open.get(step.name, ()) else ""
+            start = f"starts from {'an own pretraining' if trainings else weights} ({accepted[0]}{mark})"
             any_will_do = "weights" in self.paper.needs.get(step.name, {})
-            return [] if any_will_do or record.weights_id in named else [start]
-        parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
-        if reading_of(chain[0] if chain else record, parts) is None:
+            return [] if any_will_do or record.weights_id in accepted else [start]
+        parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in SPEC_FIELDS}
+        if reading_of(trainings[0] if trainings else record, parts) is None:
             return None
-        if not chain:
+        if not trainings:
             return [f"unknown pretraining: {weights}"]
-        same = chain[0].task == parent.task.name
-        behind = self._weights_reasons(chain[0], chain[1:], row, parent) if same else None
+        last, *earlier = trainings
+        behind = self._weights_reasons(last, earlier, row, parent) if last.task == parent.task.name else None
         if behind is None:
             return None
-        return [f"{parent.name}: {one}" for one in self._differences(chain[0], row, parent, parent.dataset)] + behind
+        return [f"{parent.name}: {reason}" for reason in self._differences(last, row, parent, parent.dataset)] + behind

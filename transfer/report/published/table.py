@@ -22,8 +22,8 @@ from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.record import Record, total_hours
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.contrasts import contrast
@@ -32,7 +32,7 @@ from transfer.statistics.verdicts import Kind, Verdict, verdict_of
 
 NOT_COMPARABLE, REASONS = "not comparable", "not comparable because"
 """What stands in the place of a verdict, and the name of the column of reasons."""
-COLUMNS = (
+PAPER_COLUMNS = (
     *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
     Column("gmacs", significant_digits=SIGNIFICANT),
     *map(Column, ("device_hours", "pretraining_hours")),
@@ -49,10 +49,10 @@ AGREES = (
 )
 """How verdicts are made."""
 
-MARGIN = 1.0
+AGREEMENT_MARGIN = 1.0
 """Margin of agreement in percentage points: about half of the conv stem's published gain of 2.1, so that numbers that
 agree lead to the same conclusion."""
-WORDS = {
+PAPER_WORDS = {
     Kind.ABOVE: "higher",
     Kind.BELOW: "lower",
     Kind.EQUIVALENT: "agrees",
@@ -82,35 +82,35 @@ class Counts(NamedTuple):
     not_judged: int = 0
 
 
-def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
+def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | None = None) -> Table:
     """Return the cells of a published table, one row each, with the user's own numbers; of a figure its claims.
 
     A cell has a row for each reading of its printed options that was run, and for each comparable configuration. If
     none is comparable, the configuration that differs least from the table's is shown.
 
     Args:
-        margin: largest difference at which numbers agree, in points; by default `MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `AGREEMENT_MARGIN`.
 
     Raises:
         UsageError: the paper or table is unknown, or the file of published numbers cannot be read.
     """
-    margin = MARGIN if margin is None else margin
+    margin = AGREEMENT_MARGIN if margin is None else margin
     published = table_of(paper, table)
     if published.claims:
-        sweep = f"no legible numbers; `python -m transfer.sweep {published.sweep} --tier full` makes yours"
-        return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
+        sweep = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
+        return Table.from_rows(({"claim": claim} for claim in published.claims), (), [*_notes(published), Note(sweep)])
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows, notes = list[Row](), list[Note]()
     for row in published.rows:
         for value in row.values:
-            found: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
-            for of_cell in found or [None]:
-                cells, problem = _cell_row(row, value, of_cell, matcher, margin)
+            configurations: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
+            for own_runs in configurations or [None]:
+                cells, problem = _cell_row(row, value, own_runs, matcher, margin)
                 if problem:
                     notes.append(Note(f"no interval, since {problem}", _about(row, value), (len(rows),)))
                 rows.append(cells)
-    rules = [Note(AGREES, f"agrees within {margin:g}")]
-    return Table(list(COLUMNS), rows, [*_notes(published), *rules * any(row["runs"] for row in rows), *notes])
+    rules = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
+    return Table(list(PAPER_COLUMNS), rows, [*_notes(published), *rules, *notes])
 
 
 def _about(row: PublishedRow, value: Value) -> str:
@@ -120,7 +120,8 @@ def _about(row: PublishedRow, value: Value) -> str:
 def _notes(table: PublishedTable) -> list[Note]:
     """Return the notes on the source of a table and on its doubtful or reference numbers."""
     paper = read_paper(table.paper)
-    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
+    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}."
+    title += " In percent." if table.rows else ""
     notes = [Note(text) for text in (title, *paper.notes, *table.notes)]
     for row in table.rows:
         if row.reference:
@@ -140,7 +141,7 @@ def _cell_row(
         runs: the user's own runs of one configuration; None without any.
     """
     evidence = matcher.runs.evidence
-    cells: Row = {column.name: None for column in COLUMNS}
+    cells: Row = {column.name: None for column in PAPER_COLUMNS}
     mark = "in doubt" if value.doubt else "for reference" if row.reference else ""
     printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed}
@@ -159,7 +160,7 @@ def _cell_row(
     counts = Counts(
         runs=len(variant.records),
         broken=sum(record.training_failed for record in variant.records),
-        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * bool(pretrainings),
+        pretrainings=len(variant.lost) + (len({record.weights_id for record in runs.records}) if pretrainings else 0),
         lost=len(variant.lost),
         not_judged=sum(record.not_judged for record in variant.records),
     )
@@ -182,7 +183,7 @@ def _cell_row(
     return cells, problem
 
 
-def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> Estimate:
+def _estimate(completed: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
     """Return the mean score of runs, a fraction, with its interval.
 
     Raises:
@@ -197,7 +198,7 @@ def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> Est
     return estimate
 
 
-def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
+def _mean_at(runs: Sequence[StoredRun], value: Value) -> Estimate:
     """Return the mean over seeds of the score after an epoch, with its interval.
 
     A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on
@@ -209,11 +210,11 @@ def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
     scores = []
     for run in runs:
         lines = history(run.folder, value.metric)
-        found = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
-        if value.epoch not in found:
+        at_epoch = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
+        if value.epoch not in at_epoch:
             fix = f"--validate-at {value.epoch} of the training measures it"
             raise UserError(f"{run.folder / HISTORY}: has no {value.name}; {fix}")
-        scores.append(found[value.epoch])
+        scores.append(at_epoch[value.epoch])
     images = runs[0].record.dataset["counts"]["val"]["images"]
     right = np.clip(np.array(scores)[:, None] * images - np.arange(images), 0.0, 1.0)
     return contrast([Scores.of_clusters(right, np.ones(images))], [1], bounds=(0.0, 1.0))
@@ -263,7 +264,7 @@ def _failures(broken: Sequence[Record], total: int) -> str:
     return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
 
 
-def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = MARGIN) -> str:
+def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = AGREEMENT_MARGIN) -> str:
     """Return the verdict on the comparable runs of one configuration, compared with a published cell.
 
     With one seed the interval is over samples only. If the runs start from one pretraining, only the seeds of the later
@@ -288,7 +289,7 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         if verdict.kind is Kind.INCONCLUSIVE:
             most = value.rounding + max(gap.high, -gap.low)
             details.append(f"differences up to {most:.1f} percentage points not excluded")
-    head = here if value.crash and some else WORDS.get(verdict.kind, verdict.kind.value)
+    head = here if value.crash and some else PAPER_WORDS.get(verdict.kind, verdict.kind.value)
     if verdict.within:
         head += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
     if counts.runs > counts.broken and (counts.broken or counts.lost) and head != here:

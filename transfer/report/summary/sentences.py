@@ -6,11 +6,12 @@ compares when nobody names them, and their names in sentences, headings and figu
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
+from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family
 from transfer.comparison.selection import fields_of
 from transfer.core.errors import count, shortened
 from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio
@@ -18,11 +19,12 @@ from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.fields import BASELINE, NAMED_BY_VALUE, differing, parts_label, value_label, value_of
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.tables.comparison import verdict_number
 from transfer.report.tables.pivot import names_of_runs
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
-from transfer.report.tables.table import is_missing, is_number
+from transfer.report.tables.table import Row, is_missing, is_number
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import CORRECTED, NO_DIFFERENCE, Kind
 
@@ -33,12 +35,12 @@ COUNTED = (
 )
 SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
-COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+COMPARED_COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("gflops", "GFLOP per image", "{:.3g}".format),
     ("params", "M parameters", lambda number: f"{number / 1e6:.2f}"),
 )
 """Costs that are told of both variants: the entry of a record, its unit, and the text of its number."""
-WORDS = {
+VERDICT_WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
     Kind.A_FAILED: "{a} failed",
@@ -56,7 +58,7 @@ MOST_RUNS = 500
 """Runs beyond which nothing is compared unasked: intervals over all of them take minutes."""
 
 
-def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> list[str]:
+def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None = None) -> list[str]:
     """Return the lines of the answer of a comparison of two variants on the tasks' primary scores.
 
     The headline says how often the first variant is better, worse, or neither. Below it are what the reader must know
@@ -69,45 +71,61 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
     excluded = count(len(comparison.exclusions), "group")
-    limits = [f"{excluded} of runs not compared: see the notes below the table."] * bool(comparison.exclusions)
-    primary = [row for row in comparison.rows if row.primary and row.effect is None]
-    rows = [row for row in primary if row.family == FAMILIES[0]]
+    limits = [f"{excluded} of runs not compared: see the notes below the table."] if comparison.exclusions else []
+    primary = primary_rows(comparison)
+    rows = [row for row in primary if row.family is Family.PRIMARY]
     a, b = compared_names(comparison, runs)
     if not rows:
         return [f"{a} vs. {b}: not compared.", *limits]
     by_word: dict[str, list[ComparedScore]] = {}
-    for row in sorted(rows, key=lambda row: [*WORDS].index(row.verdict.kind)):
-        word = WORDS[row.verdict.kind].format(a=a, b=b) + " (completed runs only)" * bool(row.verdict.breakdowns)
+    for row in sorted(rows, key=lambda row: [*VERDICT_WORDS].index(row.verdict.kind)):
+        word = VERDICT_WORDS[row.verdict.kind].format(a=a, b=b)
+        word += " (completed runs only)" if row.verdict.breakdowns else ""
         by_word.setdefault(word, []).append(row)
-    tasks = len({row.matched.first.task for row in rows})
-    records = [record for row in rows for record in row.matched.records]
+    records = list(chain.from_iterable(row.matched.records for row in rows))
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
-    datasets = len({row.matched.first.dataset.get("name") for row in rows})
-    scores, of = count(len(rows), "score"), f"{count(tasks, 'task')} on {count(datasets, 'dataset')}{_seeds(rows)}"
-    told = f"{', '.join(f'{word} in {len(found)}' for word, found in by_word.items())} of {scores} of {of}"
-    if len(by_word) == 1:
-        told = f"{next(iter(by_word))}{f' on all {scores} ({of})' if len(rows) > 1 else f' ({scores} of {of})'}"
-    headline = f"{smoke}{a} vs. {b}{_further_differences(comparison, rows)}: {told}."
+    headline = f"{smoke}{a} vs. {b}{_further_differences(comparison, rows)}: {_tally(by_word, rows)}."
     tests = sum(row.estimate is not None for row in rows)
-    key = f"Mean of {a} over seeds vs. that of {b}, then the difference with its 95 % interval:"
-    effects = [key] * any(row.estimate is not None for row in rows)
-    for word, found in by_word.items():
-        ending = f", {word}" * (len(by_word) > 1)
-        effects += [f"- {_effect(row, tests)}{ending}" for row in found]
-    variants = zip((a, b), zip(*(row.matched.variants for row in rows), strict=True), strict=True)
-    random = [name for name, of_rows in variants if any(is_untrained(run.record) for of in of_rows for run in of)]
-    caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)
+    effects = [f"Mean of {a} over seeds vs. that of {b}, then the difference with its 95 % interval:"] if tests else []
+    for word, of_word in by_word.items():
+        ending = f", {word}" if len(by_word) > 1 else ""
+        effects += [f"- {_effect(row, tests)}{ending}" for row in of_word]
+    untrained = [name for place, name in enumerate((a, b)) if any(map(is_untrained, _records_of(rows, place)))]
+    caveats = [f"Random weights, no pretraining: {' and '.join(untrained)}."] if untrained else []
     caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
-    others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
-    limits = [f"{counted}{'; not counted: ' * bool(others)}{others}.", *limits]
-    return [headline, *caveats, *effects, *_cost(primary, a, b, ratios or CostRatios()), *limits]
+    if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
+        counted += f"; not counted: {others}"
+    return [headline, *caveats, *effects, *_cost(primary, a, b, ratios or CostRatios()), f"{counted}.", *limits]
+
+
+def primary_rows(comparison: Comparison) -> list[ComparedScore]:
+    """Return the rows of a comparison of two variants with the tasks' primary scores."""
+    differences = (row for row in comparison.rows if row.effect is None)
+    return [row for row in differences if row.primary]
+
+
+def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[ComparedScore]) -> str:
+    """Return how many scores have each verdict, and of how many tasks and datasets they are."""
+    tasks = len({row.matched.first.task for row in rows})
+    datasets = len({row.matched.first.dataset.get("name") for row in rows})
+    scores = count(len(rows), "score")
+    scope = f"{count(tasks, 'task')} on {count(datasets, 'dataset')}{_seeds(rows)}"
+    if len(by_word) > 1:
+        return f"{', '.join(f'{word} in {len(of_word)}' for word, of_word in by_word.items())} of {scores} of {scope}"
+    (word,) = by_word
+    return f"{word} on all {scores} ({scope})" if len(rows) > 1 else f"{word} ({scores} of {scope})"
+
+
+def _records_of(rows: Sequence[ComparedScore], variant: int) -> list[Record]:
+    """Return the records of the first or the second variant in some rows."""
+    return [run.record for run in chain.from_iterable(row.matched.variants[variant] for row in rows)]
 
 
 def _further_differences(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
     """Return the clause on variants that differ in more than what selects them; empty if they do not."""
-    fields = dict.fromkeys(name for row in rows for name in row.matched.differing)
-    selected = {name for variant in comparison.variants for name in variant.fields}
+    fields = dict.fromkeys(chain.from_iterable(row.matched.differing for row in rows))
+    selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
     if len(fields) < 2 or fields.keys() <= selected:
         return ""
     return f", which differ in {len(fields)} things ({shortened(fields, 4)})"
@@ -125,18 +143,18 @@ def _effect(row: ComparedScore, tests: int) -> str:
     means = " vs. ".join(f"{100 * mean:.1f} %" if row.percent else f"{mean:.3g}" for mean in row.means)
     if row.estimate is None:
         return f"{row_name(row, '`')}: {means}" if means else row_name(row, "`")
-    said = f"{row_name(row, '`')}: {means}, {interval_text(row)}"
+    effect = f"{row_name(row, '`')}: {means}, {interval_text(row)}"
     if verdict.breakdowns and verdict.counted is not None:  # what remains when failed runs count
         failed = "failed runs counted at chance level, or at 0 where it is not known"
-        said += f" ({_with_interval(verdict.counted, row.percent)}, {failed})"
+        effect += f" ({_with_interval(verdict.counted, row.percent)}, {failed})"
     if verdict.kind is Kind.EQUIVALENT:
-        return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}{' points' * row.percent}"
+        return f"{effect}, within {verdict_number(verdict.margin or 0, verdict)}{' points' if row.percent else ''}"
     if verdict.kind is Kind.INCONCLUSIVE:
         if verdict.why == CORRECTED:
-            return f"{said}, not significant after correction for {tests} tests"
+            return f"{effect}, not significant after correction for {tests} tests"
         if verdict.why == NO_DIFFERENCE:
-            return f"{said}, equal on every sample"
-    return said
+            return f"{effect}, equal on every sample"
+    return effect
 
 
 def interval_text(row: ComparedScore) -> str:
@@ -146,14 +164,15 @@ def interval_text(row: ComparedScore) -> str:
 
 
 def _with_interval(difference: Estimate, percent: bool) -> str:
-    digits, scale = (".1f", PERCENT) if percent else (".3g", 1.0)
+    digits, scale, unit = (".1f", PERCENT, " points") if percent else (".3g", 1.0, "")
     number, low, high = (scale * value + 0.0 for value in (difference.estimate, difference.low, difference.high))
-    return f"{number:+{digits}}{' points' * percent} [{low:{digits}}, {high:{digits}}]"
+    return f"{number:+{digits}}{unit} [{low:{digits}}, {high:{digits}}]"
 
 
 def _seeds(rows: Sequence[ComparedScore]) -> str:
     """Return ", 5 seeds" or ", 2 to 5 seeds"; empty without an estimate."""
-    counts = [number for row in rows if row.estimate is not None for number in row.estimate.seeds]
+    estimates = (row.estimate for row in rows if row.estimate is not None)
+    counts = list(chain.from_iterable(estimate.seeds for estimate in estimates))
     if not counts:
         return ""
     low, high = min(counts), max(counts)
@@ -162,9 +181,9 @@ def _seeds(rows: Sequence[ComparedScore]) -> str:
 
 def _marks(records: Sequence[Record]) -> Iterator[str]:
     """Yield what makes these runs no result."""
-    subsets = sorted({size for one in records for size in (one.subset, one.origin.get("subset")) if size is not None})
-    if told := ", ".join(map(str, subsets)):
-        yield f"Runs used subsets of the data (--subset {told}); scores on the full datasets may differ."
+    subsets = chain.from_iterable((record.subset, record.origin.get("subset")) for record in records)
+    if sizes := ", ".join(map(str, sorted({size for size in subsets if size is not None}))):
+        yield f"Runs used subsets of the data (--subset {sizes}); scores on the full datasets may differ."
     if any(record.dirty for record in records):
         yield "Made with changed files of the suite."
 
@@ -175,43 +194,56 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     if tests > 1:
         yield f"Verdicts are corrected for {tests} tests, intervals are not."
     if any(estimate.borrowed for estimate in estimates):
-        yield "From one completed seed beside several nothing is concluded: add seeds to that variant."
+        yield "One completed seed against several is inconclusive: add seeds to that variant."
     if any(estimate.seed_error is None for estimate in estimates):
-        told = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
-        seeded = any(is_seeded(record) for row in rows for record in row.matched.records)
-        how = "Add --seeds 1 2" if seeded else "Frozen features: pretrain with --seeds 1 2"
-        yield f"{told} {how}."
+        limit = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
+        seeded = any(map(is_seeded, chain.from_iterable(row.matched.records for row in rows)))
+        fix = "Add --seeds 1 2" if seeded else "Frozen features: pretrain with --seeds 1 2"
+        yield f"{limit} {fix}."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
     """Yield how many training runs of each variant failed, for each match."""
     for row in {id(row.matched): row for row in rows}.values():
-        for one in row.breakdowns:
-            if one.broken:
-                of = count(one.of, "training run")
-                yield f"{names[one.variant]} failed in {one.broken} of {of}: {row.matched.label}."
+        for breakdowns in filter(lambda breakdowns: breakdowns.broken, row.breakdowns):
+            judged = count(breakdowns.judged, "training run")
+            yield f"{names[breakdowns.variant]} failed in {breakdowns.broken} of {judged}: {row.matched.label}."
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> list[str]:
     """Return what both variants cost: operations of an image, parameters, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     parts = []
-    for name, unit, shown in COSTS:
-        costs = [[[run.record.cost.get(name) for run in variant] for variant in one.variants] for one in matches]
-        pairs = [[fmean(filter(None, of)) for of in pair] for pair in costs if all(map(any, pair))]
+    for name, unit, shown in COMPARED_COSTS:
+        pairs = list[tuple[float, float]]()
+        for matched in matches:
+            cost_a, cost_b = (_mean_cost(variant, name) for variant in matched.variants)
+            pairs += [(cost_a, cost_b)] if cost_a and cost_b else []
         if pairs:
-            told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, (min(of), max(of))))) for of in zip(*pairs))
-            change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
-            parts.append(f"{told} {unit}{change}")
-    found = [ratio for _, ratio in ratios.of_matches(matches)]
-    measured = [ratio for ratio in found if isinstance(ratio, CostRatio)]
+            ranges = (dict.fromkeys(map(shown, (min(of_variant), max(of_variant)))) for of_variant in zip(*pairs))
+            change = f" ({_change([cost_a / cost_b for cost_a, cost_b in pairs])})" if name == "gflops" else ""
+            parts.append(f"{' vs. '.join(map(' to '.join, ranges))} {unit}{change}")
+    measured, reasons = list[CostRatio](), list[str]()
+    for _, ratio in ratios.of_matches(matches):
+        if isinstance(ratio, CostRatio):
+            measured.append(ratio)
+        else:
+            reasons.append(ratio)
     advice = UNMEASURED.replace("time", "the other times") if measured else UNMEASURED
-    lines = [f"Cost: {', '.join(parts)}{advice * (UNMEASURED in found)}."] if parts else []
-    lines += [f"Cost not measured: {why}." for why in found if isinstance(why, str) and why != UNMEASURED]
-    steps = [ratio.training for ratio in measured if ratio.training]
-    named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
-    times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
-    return lines + ([f"{measured[0].clock}, {a} / {b}, measured alternately: {times}."] if times else [])
+    lines = [f"Cost: {', '.join(parts)}{advice if UNMEASURED in reasons else ''}."] if parts else []
+    lines += [f"Cost not measured: {reason}." for reason in reasons if reason != UNMEASURED]
+    if measured:
+        training = [ratio.training for ratio in measured if ratio.training]
+        times = [f"{_times(training)} for a training step"] if training else []
+        times.append(f"{_times([ratio.forward for ratio in measured])} for a forward pass")
+        lines.append(f"{measured[0].clock}, {a} / {b}, measured alternately: {', '.join(times)}.")
+    return lines
+
+
+def _mean_cost(runs: Sequence[StoredRun], name: str) -> float | None:
+    """Return the mean of a cost over the runs that have it; None where none has."""
+    costs = [cost for run in runs if (cost := run.record.cost.get(name))]
+    return fmean(costs) if costs else None
 
 
 def _times(ratios: Sequence[Ratio]) -> str:
@@ -232,18 +264,17 @@ def map_sentence(rows: StabilityMap) -> str:
     """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
     if not all(map(is_number, rows[rows.x])):
         return ""
-    told = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
-    return f"{told}{' (where more than half of the seeds train)' * (max(rows['seeds']) > 1)}."
+    limits = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
+    return f"{limits} (where more than half of the seeds train)." if max(rows["seeds"]) > 1 else f"{limits}."
 
 
 def _limit(rows: StabilityMap) -> str:
     """Return at which `x` a panel trains, of several `y` where it trains furthest."""
     ends = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
-    limits = {
-        tuple(other if is_missing(row[end]) else row[end] for end, other in ends.items()): row
-        for row in largest_stable(rows).rows
-        if row["seeds"]
-    }
+    limits = dict[tuple[float, ...], Row]()
+    for row in largest_stable(rows).rows:
+        if row["seeds"]:
+            limits[tuple(missing if is_missing(row[end]) else row[end] for end, missing in ends.items())] = row
     if not limits:
         return "was not checked for failure"
     largest, failed, start = furthest = max(limits)
@@ -254,7 +285,7 @@ def _limit(rows: StabilityMap) -> str:
     return f"trains {span} {largest:g}{at}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"
 
 
-def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
+def arms_to_compare(runs: StoredRuns) -> list[tuple[str, str]]:
     """Return selectors of pairs of variants (see `transfer.comparison.selection.select`), each against the baseline.
 
     Where stems or attention differ, variants are the runs with each of their values; where both do, with each pair of
@@ -263,13 +294,14 @@ def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
     if len(runs) > MOST_RUNS:
         return []
 
-    def found(*fields: str) -> list[dict[str, Any]]:
+    def combinations(*fields: str) -> list[dict[str, Any]]:
         """Return the combinations of values of some fields that backbones have, in order of appearance."""
-        rows = dict.fromkeys(tuple(value_of(record, name, runs.exports) for name in fields) for record in runs.records)
+        columns = ([value_of(record, name, runs.exports) for record in runs.records] for name in fields)
+        rows = dict.fromkeys(zip(*columns, strict=True))
         return [dict(zip(fields, row, strict=True)) for row in rows if None not in row]
 
-    varied = [field for field in BASELINE if len(found(field)) > 1]
-    variants = [_selector(values) for values in found(*(varied or ["backbone"]))]
+    varied = [field for field in BASELINE if len(combinations(field)) > 1]
+    variants = [_selector(values) for values in combinations(*(varied or ["backbone"]))]
     usual = _selector({field: BASELINE[field] for field in varied})
     base = usual if usual in variants else variants[0] if variants else ""
     return [(variant, base) for variant in variants if variant != base][:MOST_PAIRS]
@@ -279,11 +311,11 @@ def _selector(values: dict[str, Any]) -> str:
     return ",".join(str(value) if name == "backbone" else f"{name}={value}" for name, value in values.items())
 
 
-def why_no_arms(runs: RunSet) -> str:
+def why_no_arms(runs: StoredRuns) -> str:
     """Return what is missing for a comparison, and how to add it."""
     if len(runs) > MOST_RUNS:
         return (
-            f"{len(runs):,} runs are too many to be compared unasked. Name two variants: "
+            f"{len(runs):,} runs are too many to compare automatically. Name two variants: "
             "python -m transfer.report page RUNS --compare stem=conv stem=patchify"
         )
     return (
@@ -292,18 +324,19 @@ def why_no_arms(runs: RunSet) -> str:
     )
 
 
-def compared_names(comparison: Comparison, runs: RunSet) -> list[str]:
+def compared_names(comparison: Comparison, runs: StoredRuns) -> list[str]:
     """Return the names of the variants of a comparison: those that tables of the runs have, if each has one there.
 
     Where selectors differ in more than parts of the backbone, or a variant has several names, selectors are the names.
     """
     texts, of_runs = [variant.text for variant in comparison.variants], names_of_runs(runs)
-    matched = [[run for one in comparison.matches for run in one.matched.variants[n]] for n in range(len(texts))]
-    chosen = zip(matched, comparison.variants, strict=True)
-    names = [{of_runs.get(run.record.run_id, "") for run in own or variant.runs} for own, variant in chosen]
-    single = [*dict.fromkeys(min(found) for found in names if len(found) == 1)]
-    by_parts = all(field in NAMED_BY_VALUE for fields in _differing(texts) for field in fields)
-    return single if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
+    single = dict[str, None]()
+    for place, variant in enumerate(comparison.variants):
+        compared = list(chain.from_iterable(match.matched.variants[place] for match in comparison.matches))
+        names = {of_runs.get(run.record.run_id, "") for run in compared or variant.runs}
+        single |= dict.fromkeys(names) if len(names) == 1 else {}
+    by_parts = {*chain.from_iterable(_differing(texts))} <= {*NAMED_BY_VALUE}
+    return list(single) if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
 
 
 def names_of(selectors: list[str]) -> list[str]:
@@ -312,23 +345,23 @@ def names_of(selectors: list[str]) -> list[str]:
     Equally named parts of different files get the first digits of their files' digests.
     """
     differing_fields = zip(_differing(selectors), selectors, strict=True)
-    names = [parts_label(one or fields_of(text), " + ") for one, text in differing_fields]
+    names = [parts_label(fields or fields_of(text), " + ") for fields, text in differing_fields]
     if len({*names}) == len(names):
         return names
     digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
-    return [f"{name} ({' '.join(found)})" if found else name for name, found in zip(names, digests, strict=True)]
+    return [f"{name} ({' '.join(starts)})" if starts else name for name, starts in zip(names, digests, strict=True)]
 
 
-def versus(comparison: Comparison, runs: RunSet) -> str:
+def versus(comparison: Comparison, runs: StoredRuns) -> str:
     """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
     names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
-    told = {*_differing(texts)[0], *(part for part in NAMED_BY_VALUE if names != names_of(texts))}
-    rest = {name: value for name, value in fields_of(texts[0]).items() if name not in told}
-    return " vs. ".join(names) + f" ({parts_label(rest, ' + ')})" * bool(rest)
+    in_names = {*_differing(texts)[0], *(NAMED_BY_VALUE if names != names_of(texts) else ())}
+    shared = {name: value for name, value in fields_of(texts[0]).items() if name not in in_names}
+    return " vs. ".join(names) + (f" ({parts_label(shared, ' + ')})" if shared else "")
 
 
 def _differing(selectors: list[str]) -> list[dict[str, str]]:
     """Return the fields of each selector in which it differs from another one."""
     known = [fields_of(text) for text in selectors]
     names = differing(known)
-    return [{name: value for name, value in of.items() if name in names} for of in known]
+    return [{name: fields[name] for name in fields if name in names} for fields in known]

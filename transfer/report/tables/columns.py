@@ -11,7 +11,7 @@ from transfer.core.grouped import values_by_key
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
 from transfer.task import FAILED_SCORES, Outcomes
 
@@ -19,7 +19,7 @@ FAILED_NOTES = 5
 """Failed trainings whose scores stand below a table."""
 WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
-COSTS = ("gflops", "train_seconds")
+COST_COLUMNS = ("gflops", "train_seconds")
 """Columns of costs beside scores: 10^9 FLOPs of an image, and seconds of training."""
 SEEDS = ("pretraining seed", "seed")
 
@@ -30,7 +30,7 @@ def group_cells(group: Group) -> dict[str, Any]:
 
 
 def interval(
-    runs: RunSet, records: Sequence[Record], score: str, outcomes: Mapping[str, Outcomes] | None = None
+    runs: StoredRuns, records: Sequence[Record], score: str, outcomes: Mapping[str, Outcomes] | None = None
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results.
 
@@ -45,7 +45,7 @@ def interval(
     return (scale * estimate.low, scale * estimate.high) if estimate else (None, None)
 
 
-def seed_cells(runs: RunSet, record: Record) -> dict[str, int | None]:
+def seed_cells(runs: StoredRuns, record: Record) -> dict[str, int | None]:
     """Return the cells with the seeds of a run and of the training that its weights come from."""
     chain = runs.evidence.lineage(record)
     return {SEEDS[0]: chain[0].seed if chain else record.origin.get("seed"), SEEDS[1]: record.seed}
@@ -53,7 +53,7 @@ def seed_cells(runs: RunSet, record: Record) -> dict[str, int | None]:
 
 def chance_level(record: Record, score: str) -> str | None:
     """Return the chance level of a run's score as text; None where there is none."""
-    level = chance(record, score, record.metrics)
+    level = chance(record, score)
     return f"{PERCENT * level:.3g} %" if level and level < 1 else None
 
 
@@ -68,9 +68,9 @@ def failed_notes(records: Sequence[Record]) -> list[Note]:
     for record in records:
         scores: dict[str, float] = record.details.get(FAILED_SCORES, {})
         order = sorted(scores, key=lambda name: name != record.primary)
-        said = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
-        ended = record.status.replace("_", " ")
-        notes += [Note(f"{record.run_id}: {ended}; it scores {said}, which is in no mean")] if scores else []
+        texts = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
+        status = record.status.replace("_", " ")
+        notes += [Note(f"{record.run_id}: {status}; its scores are excluded from means: {texts}")] if scores else []
     more = [Note(f"{len(notes) - FAILED_NOTES} more failed trainings have scores, too: `report table --per-run`")]
     return notes if len(notes) <= FAILED_NOTES + 1 else notes[:FAILED_NOTES] + more
 
@@ -91,7 +91,7 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
             detail = _detail(name, record.primary)
             columns += [Column(f"{name} {ending}".rstrip(), detail=detail) for ending in ("", "low", "high")]
             columns += [Column(f"{name} {ending}", detail=5) for ending in (WITH_FAILED, "sd", "se")]
-    return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COSTS]
+    return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COST_COLUMNS]
 
 
 def looked_for(record: Record) -> list[str]:
@@ -111,7 +111,7 @@ def significant(names: Iterable[str]) -> list[Column]:
 
 def protocol_tables(table: Table) -> dict[str, Table]:
     """Return the rows of each protocol as a table of its own, by what distinguishes the protocol; "" if all agree."""
-    protocols = table["protocol"] if "protocol" in table else [None] * len(table)
+    protocols = (row.get("protocol") for row in table.rows)
     texts = (comparability_text(protocol) if protocol else "" for protocol in protocols)
     places = values_by_key((text, place) for place, text in enumerate(texts))
     return {text: table.take(places[text]).without("protocol").without_empty() for text in sorted(places)}
@@ -122,5 +122,7 @@ def without_unused(table: Table) -> Table:
 
     Of the seeds of runs and of their pretraining those stay that differ between rows, or else those of the runs.
     """
-    constant = [name for name in SEEDS if SEEDS[0] in table and len({*table[name]}) < 2]
-    return table.without(*constant[:1]).without_empty()
+    if SEEDS[0] in table:
+        constant = [name for name in SEEDS if len({*table[name]}) < 2]
+        table = table.without(*constant[:1])
+    return table.without_empty()

@@ -6,30 +6,32 @@ no torch.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison, compared_arms, effects, judge
+from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family, compared_arms, decide, effects
 from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
-from transfer.comparison.pairing import Exclusion, MatchedRuns, match
+from transfer.comparison.pairing import Exclusion, MatchedRuns, match_runs
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count
 from transfer.core.grouped import grouped_by
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
-from transfer.records.run_set import RunSet
+from transfer.records.record import Record
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import run_ids, unjudged_note
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text
 from transfer.report.tables.text import note_texts
 from transfer.statistics.intervals import LEVEL, Estimate
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict
 
-ERRORS = ("se of seeds", "se of samples")
+ERROR_COLUMNS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
-COUNTS = ("clusters", "method")
-RESULTS = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
+INTERVAL_COLUMNS = ("clusters", "method")
+RESULT_COLUMNS = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERROR_COLUMNS, *INTERVAL_COLUMNS)
 """Columns of a difference, in order."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
@@ -39,7 +41,7 @@ IN_SUMMARY = (BORROWED, NO_MORE)
 """What the summary of a comparison says, too."""
 
 
-def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
+def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
     """Return the table of a comparison of two variants, or of the effects and the interaction of two fields, a row for
     each task, dataset, protocol and score.
 
@@ -63,22 +65,23 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         for letter, variant in zip("ab", () if crossed else comparison.variants)
     ]
     notes += excluded
-    selected = {name for variant in comparison.variants for name in variant.fields}
-    settings, cells = dict.fromkeys(name for row in rows for name in row.matched.setting), list[Row]()
-    for one in comparison.matches:
-        places = tuple(range(len(cells), len(cells) + len(one.rows)))
-        if (differing := one.matched.differing) and (crossed or not selected.issuperset(differing)):
-            told = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
-            notes.append(Note(told, one.matched.label, places))
-        notes += [Note(text, one.matched.label, places) for text in notes_of(one)]
-        head, ids = _head(one.matched, runs, settings), run_ids(one.matched.records)
-        cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in one.rows]
+    selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
+    settings = dict.fromkeys(chain.from_iterable(row.matched.setting for row in rows))
+    cells = list[Row]()
+    for compared_match in comparison.matches:
+        places = tuple(range(len(cells), len(cells) + len(compared_match.rows)))
+        if (differing := compared_match.matched.differing) and (crossed or not selected.issuperset(differing)):
+            text = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
+            notes.append(Note(text, compared_match.matched.label, places))
+        notes += [Note(text, compared_match.matched.label, places) for text in notes_of(compared_match)]
+        head, ids = _head(compared_match.matched, runs, settings), run_ids(compared_match.matched.records)
+        cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in compared_match.rows]
     notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
     return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
-def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Comparison:
+def compared(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> Comparison:
     """Return the comparison of two variants as values; without rows where nothing can be compared.
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones.
@@ -93,17 +96,17 @@ def compared(runs: RunSet, a: str, b: str, margin: float | None = None) -> Compa
         UsageError: a selector matches no run, or both match one run.
     """
     variants = select_arms((a, b), runs)
-    matching = match(variants, runs.exports)
+    matching = match_runs(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence) for matched in matching.matches]
     comparison = Comparison(variants, {}, matches, matching.exclusions)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
-        row.family = row.family if near == min(nearness) else FAMILIES[2]
-    judge(comparison.rows, margin)
+        row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
+    decide(comparison.rows, margin)
     return comparison
 
 
-def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Comparison:
+def crossed(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Comparison:
     """Return the comparison of the four corners of two fields; without rows where no task has all four.
 
     Args:
@@ -119,17 +122,17 @@ def crossed(runs: RunSet, f: str, g: str, margin: float | None = None) -> Compar
     variants, contrasts = corners(*axes, runs), effects(*axes)
     if empty := [variant.text for variant in variants if not variant.runs]:
         raise UserError(f"no run with {'; none with '.join(empty)}")
-    matching = match(variants, runs.exports)
+    matching = match_runs(variants, runs.exports)
     comparison = Comparison(variants, contrasts, [], matching.exclusions)
     names = [variant.text for variant in variants]
     for matched in matching.matches:
         corner_runs = zip(names, matched.variants, strict=True)
-        if broken := [name for name, own in corner_runs if all(run.record.training_failed for run in own)]:
-            told = f"no interaction: all runs failed with {'; with '.join(broken)}"
-            comparison.exclusions.append(Exclusion(matched.label, told))
+        if failed := [name for name, of_corner in corner_runs if all(run.record.training_failed for run in of_corner)]:
+            text = f"no interaction: all runs failed with {'; with '.join(failed)}"
+            comparison.exclusions.append(Exclusion(matched.label, text))
         else:
             comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
-    judge(comparison.rows, margin)
+    decide(comparison.rows, margin)
     return comparison
 
 
@@ -137,9 +140,11 @@ def in_brief(comparison: Comparison, table: Table) -> Table:
     """Return the differences of a comparison's table in primary scores."""
     names = table.names[: table.names.index("score")]
     names += [name for name in ("score", "effect", "means", *NUMBERS, "verdict") if name in table]
-    notes = [note for note in table.notes if comparison.effects or not any(told in note.text for told in IN_SUMMARY)]
+    notes = table.notes
+    for text in () if comparison.effects else IN_SUMMARY:
+        notes = [note for note in notes if text not in note.text]
     columns = [replace(column, detail=-1) for column in table.columns]
-    primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family == FAMILIES[0]]
+    primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family is Family.PRIMARY]
     return Table(columns, primary, notes).select(names)
 
 
@@ -147,11 +152,12 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     """Return the columns that hold numbers."""
     digits = None if in_percent else SIGNIFICANT
     columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
-    columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
+    numbers = ("a", "b", *NUMBERS, *ERROR_COLUMNS, *INTERVAL_COLUMNS)
+    columns += [Column(name, significant_digits=digits) for name in numbers]
     return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
 
 
-def _head(matched: MatchedRuns, runs: RunSet, settings: Iterable[str]) -> Row:
+def _head(matched: MatchedRuns, runs: StoredRuns, settings: Iterable[str]) -> Row:
     """Return the cells that identify a match; `settings` are the fields in which any matches differ."""
     task = matched.first.task
     machines = sorted(machines_of_tasks(matched.records)[task])
@@ -171,7 +177,8 @@ def _difference(row: ComparedScore) -> Row:
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
-    rate = Breakdowns("", *map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
+    counts = [(variant.broken, variant.judged, variant.not_judged) for variant in row.breakdowns]
+    rate = Breakdowns("", *map(sum, zip(*counts, strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 
@@ -179,11 +186,11 @@ def _effect(row: ComparedScore) -> Row:
 def _numbers(row: ComparedScore) -> dict[str, Any]:
     estimate, scale = row.estimate, row.scale
     if estimate is None:
-        return dict.fromkeys(RESULTS) | {"verdict": row.verdict}
+        return dict.fromkeys(RESULT_COLUMNS) | {"verdict": row.verdict}
     seeds = None if estimate.seed_error is None else scale * estimate.seed_error
     values = (scale * estimate.estimate, scale * estimate.low, scale * estimate.high, row.verdict, estimate.p, row.p)
     errors = (_seeds(estimate), seeds, scale * estimate.cluster_error)
-    return dict(zip(RESULTS, (*values, *errors, estimate.clusters, _method(estimate, scale)), strict=True))
+    return dict(zip(RESULT_COLUMNS, (*values, *errors, estimate.clusters, _method(estimate, scale)), strict=True))
 
 
 def _seeds(estimate: Estimate) -> str:
@@ -204,26 +211,29 @@ def _method(estimate: Estimate, scale: float) -> str:
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
     """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
-    records = {record.run_id: record for row in rows for record in row.matched.records}
-    places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
-    return [replace(note, rows=places) for note in unjudged_note([*records.values()])]
+    records, places = dict[str, Record](), list[int]()
+    for place, row in enumerate(rows):
+        records |= {record.run_id: record for record in row.matched.records}
+        places += [place] if any(record.not_judged for record in row.matched.records) else []
+    return [replace(note, rows=tuple(places)) for note in unjudged_note([*records.values()])]
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
     """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
-    kept: list[Note] = []
-    for of_text in grouped_by(notes, lambda note: note.text).values():
-        is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
-        kept += [replace(of_text[0], about="", rows=())] if is_common else of_text
-    return kept
+    merged: list[Note] = []
+    for namesakes in grouped_by(notes, lambda note: note.text).values():
+        places = set(chain.from_iterable(note.rows for note in namesakes))
+        is_common = len(namesakes) > 1 and len(places) == rows
+        merged += [replace(namesakes[0], about="", rows=())] if is_common else namesakes
+    return merged
 
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
     """Return the note on the families of tests over which p values are adjusted; a single test has none."""
     families = []
-    for name in FAMILIES:
-        tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
-        kind = "scores that are not primary" if name == "other" else f"{name} scores"
+    for family in Family:
+        tests = sum(row.estimate is not None and row.family is family for row in comparison.rows)
+        kind = "scores that are not primary" if family is Family.OTHER else f"{family} scores"
         families += [f"{tests} {kind}"] if tests > 1 else []
     if not families:
         return []
@@ -242,8 +252,9 @@ def verdict_text(verdict: Verdict) -> str:
     sentence = _conclusion(verdict) + _caveats(verdict)
     if not verdict.breakdowns:
         return sentence
-    broken = ", ".join(f"{one.variant} {one.broken} of {one.of}" for one in verdict.breakdowns if one.broken)
-    sentence = f"{sentence}; completed runs only: failed {broken}"
+    failed = [variant for variant in verdict.breakdowns if variant.broken]
+    texts = ", ".join(f"{variant.variant} {variant.broken} of {variant.judged}" for variant in failed)
+    sentence = f"{sentence}; completed runs only: failed {texts}"
     if (counted := verdict.counted) is None:
         return sentence
     scale = PERCENT if verdict.percent else 1.0
@@ -257,7 +268,7 @@ def verdict_in_short(verdict: Verdict) -> str:
 
 
 def _caveats(verdict: Verdict) -> str:
-    return f" ({', '.join(verdict.caveats)})" * bool(verdict.caveats)
+    return f" ({', '.join(verdict.caveats)})" if verdict.caveats else ""
 
 
 def _conclusion(verdict: Verdict) -> str:

@@ -15,7 +15,7 @@ from transfer.measure.ratios import RATIOS, UNMEASURED, CostRatios, Ratio
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -24,7 +24,7 @@ COSTS = ("gflops", "params_million")
 HOURS = ("run_hours", "pretrain_hours", "total_hours")
 
 
-def cost_table(runs: RunSet) -> Table:
+def cost_table(runs: StoredRuns) -> Table:
     """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
 
     Columns:
@@ -87,8 +87,9 @@ def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
         unknown = (chain[-1] if chain else record).weights_id != "random"
         before.append(math.nan if unknown else math.fsum(run.hours for run in chain))
     of_runs, earlier = (mean_and_deviation(values)[0] for values in ([run.hours for run in records], before))
-    found = (math.nan,) * 3 if len(kinds) > 1 else (of_runs, earlier, of_runs + earlier)
-    return dict(zip(HOURS, found, strict=True)) | {"hours_of": "mixed" if len(kinds) > 1 else kinds.pop()}
+    if len(kinds) > 1:
+        return dict.fromkeys(HOURS, math.nan) | {"hours_of": "mixed"}
+    return dict(zip(HOURS, (of_runs, earlier, of_runs + earlier), strict=True)) | {"hours_of": kinds.pop()}
 
 
 def _mean(name: str, records: Sequence[Record]) -> float:
@@ -103,11 +104,12 @@ def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:
     digits count: means that are equal in exact arithmetic differ by some 1e-15 as floating-point numbers.
     """
     points = [(float(f"{score:.9g}"), float(f"{cost:.9g}")) for score, cost in zip(scores, costs, strict=True)]
-    return [
-        not math.isnan(score + cost)
-        and not any(s >= score and c <= cost and (s > score or c < cost) for s, c in points)
-        for score, cost in points
-    ]
+
+    def is_beaten(score: float, cost: float) -> bool:
+        as_good = (point for point in points if point[0] >= score)
+        return any(point[1] <= cost and point != (score, cost) for point in as_good)
+
+    return [not math.isnan(score + cost) and not is_beaten(score, cost) for score, cost in points]
 
 
 def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
@@ -119,7 +121,7 @@ def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
     rows, notes = [], []
     for label, ratio in ratios.of_matches(matches):
         if isinstance(ratio, str):
-            notes += [Note(f"not measured: {ratio}", label)] * (ratio != UNMEASURED)
+            notes += [Note(f"not measured: {ratio}", label)] if ratio != UNMEASURED else []
             continue
         row: dict[str, Any] = {"runs of": label, "batch": ratio.batch}
         for name in RATIOS:

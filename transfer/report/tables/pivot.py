@@ -1,15 +1,17 @@
 """The table of a paper: variants as rows, tasks as columns, means with their 95 % intervals. Imports no torch."""
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from transfer.core.errors import UsageError, did_you_mean
-from transfer.core.grouped import values_by_key
-from transfer.measure.ratios import image_size
+from transfer.measure.ratios import recorded_image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
-from transfer.records.grouping import UNTRAINED, Group, differing_parts
-from transfer.records.run_set import RunSet
+from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts
+from transfer.records.record import Record
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import chance_level, interval, significant
 from transfer.report.tables.costs import mean_costs
 from transfer.report.tables.scores import image_notes
@@ -40,7 +42,7 @@ class _Column:
     groups: dict[str, Group] = field(default_factory=dict)
 
 
-def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False) -> list[Table]:
+def pivot_tables(runs: StoredRuns, scores: Sequence[str] = (), *, cost: bool = False) -> list[Table]:
     """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
 
     A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
@@ -55,7 +57,7 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False
     Raises:
         UsageError: no run has one of the scores.
     """
-    known = list(dict.fromkeys(name for record in runs.records for name in record.scores))
+    known = list(dict.fromkeys(chain.from_iterable(record.scores for record in runs.records)))
     for name in scores:
         if name not in known:
             raise UsageError(f"--scores must be among {', '.join(known)}, got '{name}'{did_you_mean(name, known)}")
@@ -66,19 +68,20 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = (), *, cost: bool = False
     lost = [group for group in before if all(record.training_failed for record in group.records)]
     short = variant_names([*groups, *(before if lost else [])])
     names, before_names = short[: len(groups)], dict(zip(short[len(groups) :], before))
-    failed = {name: group for name, group in before_names.items() if group in lost and name not in names}
+    lost_names = {name: group for name, group in before_names.items() if group in lost}
+    failed = {name: group for name, group in lost_names.items() if name not in names}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(names, groups)]
     origins = {group.pretraining for group in groups}
-    if len({*pretrained}) > len({*names}) or (UNTRAINED in origins and len(origins) > 1):
+    if len({*pretrained}) > len({*names}) or (NO_PRETRAINING in origins and len(origins) > 1):
         names = pretrained
-    named = dict(zip(names[::-1], groups[::-1])) | failed  # the first of each variant
-    order = sorted(named, key=lambda name: (not is_baseline(named[name].first), name))
+    of_variant = dict(zip(names[::-1], groups[::-1])) | failed  # the first of each variant
+    order = sorted(of_variant, key=lambda name: (not is_baseline(of_variant[name].first), name))
     tables = []
-    for protocol, part in _parts(_columns(groups, names, scores), MOST_COLUMNS - cost):
-        shown = [name for name in order if not protocol or any(name in column.groups for column in part)]
-        tables.append(_table(runs, shown, part, failed))
-        tables[-1].notes += [Note(f"pretraining: {UNTRAINED}")] if origins == {UNTRAINED} else []
-    return [_with_costs(table, runs, named) for table in tables] if cost else tables
+    for protocol, columns in _parts(_columns(groups, names, scores), MOST_COLUMNS - cost):
+        having = set(chain.from_iterable(column.groups for column in columns)) if protocol else {*order}
+        tables.append(_table(runs, [name for name in order if name in having], columns, failed))
+        tables[-1].notes += [Note(f"pretraining: {NO_PRETRAINING}")] if origins == {NO_PRETRAINING} else []
+    return [_with_costs(table, runs, of_variant) for table in tables] if cost else tables
 
 
 def variant_names(groups: Sequence[Group]) -> list[str]:
@@ -95,28 +98,29 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     return [label or group.name for label, group in zip(labels, groups, strict=True)]
 
 
-def names_of_runs(runs: RunSet) -> dict[str, str]:
+def names_of_runs(runs: StoredRuns) -> dict[str, str]:
     """Return the short name of the variant of each run, by its id."""
-    named = zip(variant_names(runs.groups), runs.groups, strict=True)
-    return {record.run_id: name for name, group in named for record in group.records}
+    variants = zip(variant_names(runs.groups), runs.groups, strict=True)
+    return {record.run_id: name for name, group in variants for record in group.records}
 
 
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
     """Return the columns in order of tasks and datasets; one for each protocol where a variant has several."""
     cells: dict[tuple[str, str, str], list[tuple[str, Group]]] = {}
     # a failed run names no scores
-    of_task = values_by_key((one.task, name) for group in groups for one in group.records for name in one.scores)
+    known = defaultdict[str, set[str]](set)
+    for record in chain.from_iterable(group.records for group in groups):
+        known[record.task] |= record.scores.keys()
     for name, group in zip(names, groups):
-        for score in (
-            [one for one in scores if one in of_task.get(group.first.task, ())] if scores else [_primary(group)]
-        ):
+        task_scores = [score for score in scores if score in known[group.first.task]]
+        for score in task_scores if scores else [_primary(group)]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, score, "on", dataset.partition(" (")[0]) for task, dataset, score in cells]
     columns: dict[tuple[str, str], _Column] = {}
-    for (task, dataset, score), named, of_column in zip(cells, short, cells.values(), strict=True):
-        heading = " ".join(named if short.count(named) == 1 else (task, score, "on", dataset))
-        several = len({name for name, _ in of_column}) < len(of_column)
-        for name, group in of_column:
+    for (task, dataset, score), words, variants in zip(cells, short, cells.values(), strict=True):
+        heading = " ".join(words if short.count(words) == 1 else (task, score, "on", dataset))
+        several = len({name for name, _ in variants}) < len(variants)
+        for name, group in variants:
             protocol = comparability_text(group.protocol) if several and group.protocol else ""
             columns.setdefault((heading, protocol), _Column(heading, score, protocol)).groups[name] = group
     return list(columns.values())
@@ -126,7 +130,8 @@ def _parts(columns: Sequence[_Column], most: int) -> Iterator[tuple[str, list[_C
     """Yield the columns of each table, first those of the protocol that most variants have, under an empty name."""
     of_protocol: dict[str, list[_Column]] = {"": []}
     for column in columns:
-        usual = max((one for one in columns if one.heading == column.heading), key=lambda one: len(one.groups))
+        namesakes = (other for other in columns if other.heading == column.heading)
+        usual = max(namesakes, key=lambda other: len(other.groups))
         of_protocol.setdefault("" if column is usual else column.protocol, []).append(column)
     for protocol, part in of_protocol.items():
         yield from ((protocol, part[start : start + most]) for start in range(0, len(part), most))
@@ -134,31 +139,34 @@ def _parts(columns: Sequence[_Column], most: int) -> Iterator[tuple[str, list[_C
 
 def _primary(group: Group) -> str:
     """Return the primary score; where no run computed it, the one of theirs with most shots."""
-    own = [name for record in group.records for name in record.scores]
-    default = group.first.primary
-    return default if default in own or not own else max(own, key=lambda name: [*map(int, re.findall(r"\d+", name))])
+    names = list(chain.from_iterable(record.scores for record in group.records))
+    if not names or group.first.primary in names:
+        return group.first.primary
+    return max(names, key=lambda name: [*map(int, re.findall(r"\d+", name))])
 
 
-def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
-    notes: list[Note] = []
+def _table(runs: StoredRuns, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
+    notes, records = list[Note](), list[Record]()
     cells: dict[str, dict[str, MeanInterval]] = {}
     for column in columns:
         cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
         notes += _notes(column)
         levels = {chance_level(group.first, column.score) for group in column.groups.values()}
         notes += [Note(f"chance level {level}", column.heading) for level in levels if level]
-    records = [record for column in columns for group in column.groups.values() for record in group.records]
+        records += chain.from_iterable(group.records for group in column.groups.values())
     notes += [replace(note, rows=()) for note in image_notes([records])]
-    no_run = {name: MeanInterval(mark="failed" if name in failed else "-") for name in names}
-    rows = [{heading: of.get(name, no_run[name]) for heading, of in cells.items()} for name in names]
-    marks = {cell.mark for row in rows for cell in row.values()}
-    legend = [f"{mark} {text}" for mark, text in LEGEND.items() if any(mark in one for one in marks)]
+    rows, marks = list[Row](), set[str]()
+    for name in names:
+        no_run = MeanInterval(mark="failed" if name in failed else "-")
+        row = {heading: of_column.get(name, no_run) for heading, of_column in cells.items()}
+        marks |= {cell.mark for cell in row.values()}
+        rows.append({VARIANT: name, **row})
+    legend = [f"{mark} {text}" for mark, text in LEGEND.items() if mark in " ".join(marks)]
     notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
-    named = [{VARIANT: name, **row} for name, row in zip(names, rows, strict=True)]
-    return Table.from_rows(named, [Column(heading, detail=-1) for heading in cells], notes)
+    return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
 
 
-def _with_costs(table: Table, runs: RunSet, named: Mapping[str, Group]) -> Table:
+def _with_costs(table: Table, runs: StoredRuns, of_variant: Mapping[str, Group]) -> Table:
     """Return a table of variants with their costs before the scores, and a note that says which runs cost that.
 
     They are those of the last training of a variant's weights, which all its tasks share whatever their image sizes; of
@@ -167,25 +175,27 @@ def _with_costs(table: Table, runs: RunSet, named: Mapping[str, Group]) -> Table
     """
     costs, sources = list[Row](), dict[str, None]()
     for row in table.rows:
-        group = named[row[VARIANT]]
-        before = [chain[0] for record in group.records if (chain := runs.evidence.lineage(record))]
+        group = of_variant[row[VARIANT]]
+        lineages = filter(None, map(runs.evidence.lineage, group.records))
+        before = [last for last, *_ in lineages]
         records = list({record.run_id: record for record in before or group.records}.values())
-        of = mean_costs(records, runs.evidence)
-        costs.append({VARIANT: row[VARIANT], "params (M)": of["params_million"], "GFLOPs": of["gflops"]})
-        costs[-1][f"{of['hours_of']} hours"] = of["total_hours"]
-        sources |= {f"{record.task} at {'x'.join(map(str, image_size(record)))} px": None for record in records}
+        means = mean_costs(records, runs.evidence)
+        costs.append({VARIANT: row[VARIANT], "params (M)": means["params_million"], "GFLOPs": means["gflops"]})
+        costs[-1][f"{means['hours_of']} hours"] = means["total_hours"]
+        for record in records:
+            sources[f"{record.task} at {'x'.join(map(str, recorded_image_size(record)))} px"] = None
     note = Note(f"costs are those of {', '.join(sources)}; two FLOPs per multiply-add")
-    names = dict.fromkeys(name for of in costs for name in of)
-    rows = [{**dict.fromkeys(names), **of, **row} for of, row in zip(costs, table.rows, strict=True)]
+    names = dict.fromkeys(chain.from_iterable(costs))
+    rows = [{**dict.fromkeys(names), **cost, **row} for cost, row in zip(costs, table.rows, strict=True)]
     return Table.from_rows(rows, [*significant(names), *table.columns], [*table.notes, note])
 
 
-def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
+def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
     """Return the mean of a score over the seeds of a configuration, with its interval where samples have results."""
     variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):
-        return MeanInterval(mark="failed" if all(one.training_failed for one in group.records) else "-")
-    mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
+        return MeanInterval(mark="failed" if all(record.training_failed for record in group.records) else "-")
+    mark = ("*" if len(values) == 1 else "") + ("!" if variant.broken else "")
     low, high = interval(runs, group.records, score)
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark)
 
@@ -194,9 +204,9 @@ def _notes(column: _Column) -> list[Note]:
     """Return the notes on a column: marks of its runs, and how protocols differ within it."""
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
-    told = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
-    notes = [Note(mark, column.heading) for mark in (told, *marks) if mark]
+    protocol = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
+    notes = [Note(text, column.heading) for text in (protocol, *marks) if text]
     if fields := differing(dict(group.protocol.fields) for group in groups if group.protocol):
-        told = values_label(fields)
-        notes.append(Note(f"variants differ in {told}; compare only variants with equal values", column.heading))
+        text = f"variants differ in {values_label(fields)}; compare only variants with equal values"
+        notes.append(Note(text, column.heading))
     return notes

@@ -5,8 +5,9 @@ Scores of a class have the intervals of the configuration's score: over resample
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -17,8 +18,8 @@ from transfer.records.grouping import Group, dataset_label, marks
 from transfer.records.per_sample import RESAMPLED, scoring
 from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
 from transfer.records.record import Record, digest_of
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.tables import columns
 from transfer.report.tables.table import Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
@@ -29,7 +30,7 @@ OfClass = tuple[Record, Outcomes]
 """A run's record with the scores of a class in the place of all, and its outcomes with their resamples."""
 
 
-def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
+def class_table(runs: StoredRuns, names: Sequence[str] = ()) -> Table:
     """Return a row for each configuration and class: mean scores over seeds in percent, with 95 % intervals.
 
     Configurations are named as in `summary`. Resamples are those of the score over all classes; an interval is from
@@ -49,13 +50,13 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
         scores = names or columns.looked_for(group.first)
         titles, classes = group.first.details.get("classes", {}), defaultdict[str, list[OfClass]](list)
         for run in (runs.by_id[record.run_id] for record in group.records if record.scores):
-            for one, of_class in _of_classes(run, scores).items():
-                classes[titles.get(one, one)].append(of_class)
+            for class_id, results in _of_classes(run, scores).items():
+                classes[titles.get(class_id, class_id)].append(results)
         if classes and (absent := sorted({*titles.values()} - {*classes})):
             notes[Note(f"not in the test images, so no score: {shortened(absent, 3)}", group.dataset)] = None
         for title, members in classes.items():
             row: dict[str, Any] = {"task": group.first.task, **columns.group_cells(group), "class": title}
-            outcomes = {record.run_id: of_class for record, of_class in members}
+            outcomes = {record.run_id: resamples for record, resamples in members}
             for score in scores:
                 if records := [record for record, _ in members if score in record.scores]:
                     row[score] = fmean(record.shown(score) for record in records)
@@ -64,24 +65,24 @@ def class_table(runs: RunSet, names: Sequence[str] = ()) -> Table:
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
-def _of_classes(run: Run, scores: Sequence[str]) -> dict[str, OfClass]:
+def _of_classes(run: StoredRun, scores: Sequence[str]) -> dict[str, OfClass]:
     """Return what the table needs of a run, by the ids of the classes."""
     outcomes, record = read_outcomes(run), run.record
     with scoring():
-        found = known_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
+        by_class = known_task(record.task).by_class([name for name in scores if name in record.scores], outcomes)
     members = {}
-    for one, (images, of_class) in found.items():
+    for class_id, (images, columns_of_class) in by_class.items():
         shared = {name: outcomes[name][images] for name in ("sample", "cluster")}
-        resampled = {f"{RESAMPLED}{name}": values[1:] for name, values in of_class.items()}
-        scored = {name: float(values[0]) for name, values in of_class.items()}
-        members[one] = replace(record, scores=scored), shared | resampled
+        resampled = {f"{RESAMPLED}{name}": values[1:] for name, values in columns_of_class.items()}
+        class_scores = {name: float(values[0]) for name, values in columns_of_class.items()}
+        members[class_id] = replace(record, scores=class_scores), shared | resampled
     return members
 
 
 TRAIN_SECONDS = "train_seconds"
 
 
-def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
+def each_run(runs: StoredRuns, *, intervals: bool = False) -> Table:
     """Return one row per run: its configuration, outcome, scores in percent and training time in seconds.
 
     Backbone, pretraining and protocol are named as in `summary`; the last two are left out where all rows agree.
@@ -119,17 +120,24 @@ def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
         records_of_rows: the runs behind each row of the table.
     """
     rows: dict[tuple[str, str], dict[int, None]] = {}
-    for row, record in ((row, record) for row, records in enumerate(records_of_rows) for record in records):
-        support, dataset = record.details.get("support"), record.dataset.get("name")
-        fewer = (support.get("classes_with_fewer") or {}) if isinstance(support, dict) else {}
-        for shots, classes in fewer.items():
-            text = f"{count(classes, 'class', 'es')} with fewer than {shots} training images, all of them used"
-            if classes:
-                rows.setdefault((f"accuracy_{shots}shot on {dataset}", text), {})[row] = None
+    for row, records in enumerate(records_of_rows):
+        for record in records:
+            for note in _few_images(record):
+                rows.setdefault(note, {})[row] = None
     return [Note(text, about, tuple(places)) for (about, text), places in rows.items()]
 
 
-def summary(runs: RunSet) -> Table:
+def _few_images(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield which score has fewer images in some classes than shots, and in how many classes."""
+    support = record.details.get("support")
+    fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
+    for shots, classes in (fewer or {}).items():
+        if classes:
+            text = f"{count(classes, 'class', 'es')} with fewer than {shots} training images, all of them used"
+            yield f"accuracy_{shots}shot on {record.dataset.get('name')}", text
+
+
+def summary(runs: StoredRuns) -> Table:
     """Return one row per configuration (backbone, pretraining, protocol): mean scores over its seeds, and their cost.
 
     `transfer.records.evidence.Evidence.variant` defines what counts as one seed; fine-tuning runs from one pretraining
@@ -141,24 +149,26 @@ def summary(runs: RunSet) -> Table:
     """
     groups, records = runs.groups, runs.records
     variants = [runs.evidence.variant(group.records) for group in groups]
-    scores = list(dict.fromkeys(name for record in records for name in informative(record)))
+    scores = list(dict.fromkeys(chain.from_iterable(map(informative, records))))
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
-    notes = [Note("failed runs counted at chance level, or at 0 where it is not known", columns.WITH_FAILED)] * rates
-    notes += columns.failed_notes(records) + columns.unjudged_note(records)
+    notes = [Note("failed runs counted at chance level, or at 0 where it is not known", columns.WITH_FAILED)]
+    notes = (notes if rates else []) + columns.failed_notes(records) + columns.unjudged_note(records)
     notes += image_notes([group.records for group in groups])
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(records), notes))
 
 
-def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
+def _row(runs: StoredRuns, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     first = group.first
     row: dict[str, Any] = {"task": first.task, **columns.group_cells(group)}
     row |= {"chance": columns.chance_level(first, first.primary), first.primary: None}
     row[f"{first.primary} low"], row[f"{first.primary} high"] = columns.interval(runs, group.records, first.primary)
-    statuses = (tuple(record.status for record in of) for of in (variant.records, variant.lost))
-    row |= {"seeds": len(variant.units), "statuses": Endings(*statuses)}
-    for name in columns.COSTS:
-        row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
+    statuses = tuple(record.status for record in variant.records)
+    of_lost = tuple(record.status for record in variant.lost)
+    row |= {"seeds": len(variant.units), "statuses": Endings(statuses, of_lost)}
+    for name in columns.COST_COLUMNS:
+        costs = (record.cost.get(name) for record in group.records)
+        row[name] = mean_and_deviation([float(cost) for cost in costs if cost])[0]
     if rates:
         row["failed"] = Breakdowns("", *variant.breakdowns)
         counted = [*variant.with_breakdowns(first.primary).values()]
@@ -171,7 +181,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     return row | columns.run_ids(group.records)
 
 
-def over_datasets(runs: RunSet) -> Table:
+def over_datasets(runs: StoredRuns) -> Table:
     """Return the unweighted mean over datasets of runs that differ in nothing else, where metrics are averaged.
 
     There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
@@ -184,38 +194,42 @@ def over_datasets(runs: RunSet) -> Table:
     for record in sorted(runs.records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
         if any(metric.get("averaged") for metric in record.metrics.values()):
             members.setdefault(_all_but_dataset(record), {})[record.dataset["name"]] = record
-    several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
-    common: dict[str, list[str]] = {}
-    for (key, _), of_name in several.items():
-        common[key] = sorted({*common.get(key, of_name)} & {*of_name})
-    firsts = [next(iter(of_name.values())) for of_name in several.values()]
+    several = {key: datasets for key, datasets in members.items() if len(datasets) > 1}
+    common: dict[str, set[str]] = {}
+    for (key, _), datasets in several.items():
+        common[key] = common.get(key, {*datasets}) & datasets.keys()
+    firsts = [next(iter(datasets.values())) for datasets in several.values()]
     group_of = {id(record): group for group in runs.groups_of(firsts) for record in group.records}
     rows = []
-    for ((key, _), of_name), first in zip(several.items(), firsts, strict=True):
-        rows.append(_mean_row({name: of_name[name] for name in common[key]}, first, group_of[id(first)], runs))
-    lacking = {name for (key, _), of_name in members.items() if key in common for name in {*of_name} - {*common[key]}}
+    for ((key, _), datasets), first in zip(several.items(), firsts, strict=True):
+        averaged = {name: datasets[name] for name in sorted(common[key])}
+        rows.append(_mean_row(averaged, first, group_of[id(first)], runs))
+    lacking = set[str]()
+    for (key, _), datasets in members.items():
+        lacking |= datasets.keys() - common.get(key, {*datasets})
     notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
-def _mean_row(of_name: Mapping[str, Record], first: Record, group: Group, runs: RunSet) -> dict[str, Any]:
+def _mean_row(datasets: Mapping[str, Record], first: Record, group: Group, runs: StoredRuns) -> dict[str, Any]:
     """Return a row of `over_datasets`.
 
     Args:
-        of_name: records of the datasets in common.
-        first: any record of the row, in `of_name` or not.
+        datasets: records of the datasets in common.
+        first: any record of the row, in `datasets` or not.
         group: its configuration.
         runs: all runs.
     """
-    members = list(of_name.values())
+    members = list(datasets.values())
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
     row |= {"protocol": group.protocol, **columns.seed_cells(runs, first)}
     if len(members) < 2:
         return row | {"datasets": f"{len(members) or 'none'} in common with the other rows"}
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
-    remarks = [*marks(members, runs.exports), *[f"{broken} failed"] * bool(broken)]
-    remarks += [f"completed runs only: {lost} of its pretraining runs failed"] * bool(lost)
-    row["datasets"] = ", ".join(of_name) + (f" ({', '.join(remarks)})" if remarks else "")
+    remarks = marks(members, runs.exports)
+    remarks += [f"{broken} failed"] if broken else []
+    remarks += [f"completed runs only: {lost} of its pretraining runs failed"] if lost else []
+    row["datasets"] = ", ".join(datasets) + (f" ({', '.join(remarks)})" if remarks else "")
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)

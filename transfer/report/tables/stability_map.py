@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -18,10 +19,10 @@ from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
 from transfer.records.fields import check_fields, order, shown_values, value_of
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
-from transfer.statistics.half_score import Fall, falls, summary
+from transfer.statistics.half_score import Fall, falls, half_score_summary
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
 
@@ -29,7 +30,7 @@ BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in 
 """Outcomes of trainings that did not train, the worst first."""
 AXES = ("lr", "warmup_epochs")
 """The axes of a map that nobody asked for."""
-PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
+MAP_PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, identify the map that a cell belongs to."""
 _NAMELESS = ("task", "dataset", "backbone", "pretraining")
 """Columns of a panel whose values need no name."""
@@ -54,7 +55,7 @@ class StabilityMap(Table):
     @property
     def panel(self) -> tuple[str, ...]:
         """Columns that identify the map that a cell belongs to."""
-        return (*PANEL, *self.by)
+        return (*MAP_PANEL, *self.by)
 
     def panels(self) -> list["tuple[str, StabilityMap]"]:
         """Return each single map under its title: the columns in which maps differ, or its names if it is alone."""
@@ -68,13 +69,13 @@ class StabilityMap(Table):
         return [(title, replace(self, rows=cells)) for title, cells in zip(titles, rows.values(), strict=True)]
 
 
-def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence[str] = ()) -> StabilityMap:
+def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequence[str] = ()) -> StabilityMap:
     """Return one row per cell: the runs with one `x` and one `y` that differ in their seeds alone.
 
     Processes that failed leave no record, and are not counted; nor are runs of no epochs, which train nothing.
 
     Columns:
-        those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
+        those of `MAP_PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score, or where none
         has one over the last validations in their histories;
         `chance`: score of guessing in percent, where it is known;
@@ -99,22 +100,26 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
     if len({*names}) < len(names):
         raise UsageError(f"axes of a map must be different fields: {', '.join(names)}")
     trained = [record for record in runs.records if record.options.get("epochs") != 0]
-    placed = [record for record in trained if None not in (value_of(record, axis, runs.exports) for axis in (x, y))]
+    placed = trained
+    for axis in (x, y):
+        placed = [record for record in placed if value_of(record, axis, runs.exports) is not None]
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
     groups = runs.groups_of(placed, ["name" if name == "backbone" else name for name in names])
     # a field that the pretraining shares may have caused its breakdown
-    of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
+    parts = set(chain.from_iterable(record.backbone for record in placed))
+    of_before = any(name.startswith(PRETRAINING) or name in parts for name in names)
     rows: list[Row] = []
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
-    found = [(group, *cell) for group in groups for cell in _cells(group.records, [*by, x, y], runs, of_before)]
-    shown = [shown_values(of_field) for of_field in zip(*(values for _, values, _ in found), strict=True)]
-    for (group, _, variant), values in zip(found, zip(*shown, strict=True), strict=True):
+    cells = [(group, *cell) for group in groups for cell in _cells(group.records, [*by, x, y], runs, of_before)]
+    fields = zip(*(values for _, values, _ in cells), strict=True)
+    for (group, _, variant), values in zip(cells, zip(*map(shown_values, fields), strict=True), strict=True):
         axes = dict(zip((*by, x, y), values, strict=True))
         row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
         rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
         scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
-    rows.sort(key=lambda row: [*(cell_text(row[name]) for name in PANEL), *(order(row[name]) for name in (*by, y, x))])
+    rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
+    rows.sort(key=lambda row: [cell_text(row[name]) for name in MAP_PANEL])
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
     if any(SCORE_AT_CHANCE in row["statuses"].runs for row in rows):
@@ -122,29 +127,35 @@ def stability_map(runs: RunSet, x: str = AXES[0], y: str = AXES[1], by: Sequence
         notes.append(Note(text, SCORE_AT_CHANCE))
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     columns = [*significant(names), *details]
-    cells = StabilityMap.from_rows(rows, columns, notes + unjudged_note(placed))
-    return replace(cells, x=x, y=y, by=tuple(by), scores=scores)
+    table = StabilityMap.from_rows(rows, columns, notes + unjudged_note(placed))
+    return replace(table, x=x, y=y, by=tuple(by), scores=scores)
 
 
 def _cells(
-    records: Sequence[Record], names: Sequence[str], runs: RunSet, of_before: bool
+    records: Sequence[Record], names: Sequence[str], runs: StoredRuns, of_before: bool
 ) -> list[tuple[tuple[Any, ...], Arm]]:
     """Return the values of the fields and the variant of each cell of a group.
 
     Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
     """
     whole = runs.evidence.variant(records)
-    labelled = zip(whole.records, whole.labels, strict=True)
-    cells = grouped_by(labelled, lambda one: tuple(value_of(one[0], name, runs.exports) for name in names))
-    if of_before:
-        return [(values, runs.evidence.variant([record for record, _ in of])) for values, of in cells.items()]
-    lost = whole.lost, whole.lost_labels
-    return [(values, Arm([one for one, _ in of], [label for _, label in of], *lost)) for values, of in cells.items()]
+
+    def values_of(labelled: tuple[Record, Unit]) -> tuple[Any, ...]:
+        return tuple(value_of(labelled[0], name, runs.exports) for name in names)
+
+    cells = []
+    for values, labelled in grouped_by(zip(whole.records, whole.labels, strict=True), values_of).items():
+        members, labels = [record for record, _ in labelled], [label for _, label in labelled]
+        arm = runs.evidence.variant(members) if of_before else Arm(members, labels, whole.lost, whole.lost_labels)
+        cells.append((values, arm))
+    return cells
 
 
 def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
     """Return how each seed ended, with `lost` also those whose pretraining failed."""
-    records, labels = variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost
+    records, labels = variant.records, variant.labels
+    if lost:
+        records, labels = records + variant.lost, labels + variant.lost_labels
     endings = values_by_key(zip(labels, map(ending, records), strict=True))
     return {label: commonest(of_label) for label, of_label in endings.items()}
 
@@ -174,13 +185,14 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     }
 
 
-def _score(variant: Arm, runs: RunSet) -> dict[str, Any]:
+def _score(variant: Arm, runs: StoredRuns) -> dict[str, Any]:
     first, metric = variant.records[0], variant.records[0].primary
-    scores, guessing, scale = variant.values(metric), chance(first, metric, first.metrics), first.scale(metric)
+    scores, guessing, scale = variant.values(metric), chance(first, metric), first.scale(metric)
     if not scores:
-        lines = [history(runs.by_id[record.run_id].folder, metric) for record in variant.records]
-        found = [[line[metric] for line in of_run if line[metric] is not None] for of_run in lines]
-        scores = [scale * values[-1] for values in found if values]
+        for record in variant.records:
+            lines = history(runs.by_id[record.run_id].folder, metric)
+            validations = [line[metric] for line in lines if line[metric] is not None]
+            scores += [scale * value for value in validations[-1:]]
     mean, deviation = mean_and_deviation(scores)
     level = scale * guessing if guessing else None
     return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level}
@@ -193,12 +205,12 @@ def largest_stable(rows: StabilityMap) -> Table:
     same at every `x`. What fails below the first that trains does not count, as too small a rate fails, too.
 
     Columns:
-        those of `PANEL`, `by` and `y`;
+        those of `MAP_PANEL`, `by` and `y`;
         `smallest_stable`: the smallest `x` that trains, where smaller ones do not; otherwise nan;
         `largest_stable`, `smallest_failed`: the `x` before and after the first breakdown above it; nan where nothing
             trains, or where none fails, so that `largest_stable` is only the largest `x` tried;
         `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the ends of the bounds of
-            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.summary`;
+            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.half_score_summary`;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
         `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
@@ -207,8 +219,8 @@ def largest_stable(rows: StabilityMap) -> Table:
     for _, panel in rows.panels():
         ascending = sorted(panel.rows, key=lambda cell: float(cell[rows.x]))
         for cells in grouped_by(ascending, itemgetter(rows.y)).values():
-            named = {name: cells[0][name] for name in (*rows.panel, rows.y)}
-            lines.append(named | _limits(cells, rows))
+            of_line = {name: cells[0][name] for name in (*rows.panel, rows.y)}
+            lines.append(of_line | _limits(cells, rows))
     notes = [Note("a value trains where more than half of the seeds judged do", "largest_stable")]
     notes += [Note("the score is half-way to chance there; low and high: of the seeds", "half_score")]
     numbers = ("smallest_stable", "largest_stable", "smallest_failed", "half_score", "half_low", "half_high")
@@ -229,10 +241,11 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
         for unit, score in rows.scores[cell[RUN]].items():
             curves.setdefault(unit, []).append((x, score))
     first = falls(points, 0.5)[0] if points else Fall(0.0, math.inf, 0.0, math.inf)
-    start = next((x for x, trains in points if trains), math.nan)
+    stable = [x for x, trains in points if trains]
+    start = next(iter(stable), math.nan)
     whole = {unit: curve for unit, curve in curves.items() if len(curve) == len(cells)}  # as claims compare them
     curves = whole or curves
-    half, low, high = summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan, math.nan, math.nan)
+    half, low, high = half_score_summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan,) * 3
     return {
         "smallest_stable": start if points and start > points[0][0] else math.nan,
         "largest_stable": first.above or math.nan,
@@ -242,6 +255,6 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
         "half_high": high,
         "cells": len(points),
         "seeds": most,
-        "violations": tuple(x for x, trains in points if trains and x > first.below),
-        RUN: tuple(run for cell in cells for run in cell[RUN]),
+        "violations": tuple(x for x in stable if x > first.below),
+        RUN: tuple(chain.from_iterable(cell[RUN] for cell in cells)),
     }

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
+from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
@@ -98,10 +99,10 @@ def _(value: Endings) -> str:
 @cell_text.register
 def _(value: Breakdowns) -> str:
     """Return the number of failed training runs of those judged, with the 95 % Wilson interval of the rate."""
-    text = f"{value.broken} of {value.of}"
-    if value.of > 1:
-        text += " ({:.0f} to {:.0f} %)".format(*(100 * end for end in wilson(value.broken, value.of)))
-    return text + f", {value.not_judged} not judged" * bool(value.not_judged)
+    text = f"{value.broken} of {value.judged}"
+    if value.judged > 1:
+        text += " ({:.0f} to {:.0f} %)".format(*(100 * end for end in wilson(value.broken, value.judged)))
+    return f"{text}, {value.not_judged} not judged" if value.not_judged else text
 
 
 @cell_text.register
@@ -140,6 +141,10 @@ class Note:
     about: str = ""
     rows: tuple[int, ...] = ()
 
+    def is_about(self, row: int) -> bool:
+        """Return whether it belongs to a row."""
+        return not self.rows or row in self.rows
+
 
 @dataclass
 class Table:
@@ -157,7 +162,7 @@ class Table:
             columns: digits and detail of columns; any other column has those of `Column` by default.
         """
         rows, described = list(rows), {column.name: column for column in columns}
-        names = dict.fromkeys(name for row in rows for name in row)
+        names = dict.fromkeys(chain.from_iterable(rows))
         cells = [{name: row.get(name) for name in names} for row in rows]
         return cls([described.get(name, Column(name)) for name in names], cells, list(notes))
 
@@ -178,6 +183,11 @@ class Table:
         """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
+    @property
+    def has_means(self) -> bool:
+        """Whether some cell is a mean with its interval."""
+        return any(isinstance(value, MeanInterval) for name in self.names for value in self[name])
+
     def without(self, *names: str) -> "Table":
         """Return the table without some columns; names that it does not have are ignored."""
         return self.select([name for name in self.names if name not in names])
@@ -190,10 +200,12 @@ class Table:
 
     def take(self, places: Sequence[int]) -> "Table":
         """Return the table of some rows, with the notes that belong to them."""
-        new = {place: number for number, place in enumerate(places)}
-        notes = [replace(note, rows=tuple(new[row] for row in note.rows if row in new)) for note in self.notes]
-        kept = [after for before, after in zip(self.notes, notes, strict=True) if after.rows or not before.rows]
-        return Table(self.columns, [self.rows[place] for place in places], kept)
+        new, notes = {place: number for number, place in enumerate(places)}, list[Note]()
+        for note in self.notes:
+            rows = tuple(new[row] for row in note.rows if row in new)
+            if rows or not note.rows:
+                notes.append(replace(note, rows=rows))
+        return Table(self.columns, [self.rows[place] for place in places], notes)
 
     def without_empty(self) -> "Table":
         """Return the table without the columns that have no value in any row, see `is_missing`."""
@@ -217,8 +229,8 @@ def with_numbers(table: Table) -> Table:
     for row in table.rows:
         cells: Row = {}
         for name, value in row.items():
-            named = (("", "mean"), (" low", "low"), (" high", "high"), (" mark", "mark")) if name in means else ()
-            cells |= {name + ending: getattr(value, part, None) for ending, part in named} or {name: value}
+            parts = (("", "mean"), (" low", "low"), (" high", "high"), (" mark", "mark")) if name in means else ()
+            cells |= {name + ending: getattr(value, part, None) for ending, part in parts} or {name: value}
         rows.append(cells)
     return Table.from_rows(rows, table.columns, table.notes) if means else table
 
@@ -235,7 +247,7 @@ def with_intervals(table: Table) -> Table:
             names = (column.name, *ends[column.name])
             mean, low, high = (None if is_missing(row[name]) else row[name] for name in names)
             row[column.name] = None if mean is None else MeanInterval(mean, low, high, digits=digits)
-    return replace(table, columns=columns, rows=rows).without(*(end for pair in ends.values() for end in pair))
+    return replace(table, columns=columns, rows=rows).without(*chain.from_iterable(ends.values()))
 
 
 def plain_value(name: str, value: Any) -> Any:

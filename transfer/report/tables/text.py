@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from transfer.core.files import csv_text
 from transfer.core.grouped import values_by_key
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.tables import table as tables
-from transfer.report.tables.columns import COSTS
+from transfer.report.tables.columns import COST_COLUMNS
 from transfer.report.tables.scores import TRAIN_SECONDS, each_run, over_datasets, summary
 from transfer.report.tables.table import RUN, RUN_COLUMNS, Column, MeanInterval, Note, Table, cell_text, holds_number
 
@@ -57,7 +58,7 @@ class _Cells:
     @property
     def smallest_width(self) -> int:
         """The width with the heading broken at every blank, and texts into a few lines."""
-        texts = [word for text in self.texts for word in text.split()] if self.breakable else self.texts
+        texts = " ".join(self.texts).split() if self.breakable else self.texts
         lines = LINES if self.column.detail >= 0 else MOST_LINES
         share = -(-max(map(len, self.texts), default=0) // lines)
         return max(share, 1, *map(len, [*self.heading.split(), *texts]))
@@ -83,8 +84,10 @@ def terminal(table: Table, *, more: str = MORE) -> str:
     lines = (lines if above else []) + _grid(columns, widths or [cells.width for cells in columns])
     if left_out:
         lines += broken_lines(f"Not shown in {WIDTH} columns: {', '.join(left_out)} ({more}).", WIDTH)
-    notes = [line for note in note_texts(table.notes) for line in broken_lines(f"- {visible(note)}", WIDTH, "  ")]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    lines += [""] if table.notes else []
+    for note in note_texts(table.notes):
+        lines += broken_lines(f"- {visible(note)}", WIDTH, "  ")
+    return "\n".join(lines)
 
 
 def _shown(table: Table, column: Column) -> _Cells:
@@ -93,7 +96,7 @@ def _shown(table: Table, column: Column) -> _Cells:
     if column.name in RUN_COLUMNS:
         texts = [" ".join(run.rpartition("-")[2] for run in text.split()) for text in texts]
         return _Cells(column, column.name, texts, breakable=False)
-    words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
+    words = any(map(str.isalpha, "".join(texts)))  # an interval is not broken
     return _Cells(column, visible(column.name), texts, words and not any(map(holds_number, table[column.name])))
 
 
@@ -117,14 +120,22 @@ def _grid(columns: Sequence[_Cells], widths: Sequence[int]) -> list[str]:
     sides = ["<" if cells.breakable else ">" for cells in columns]
     dashes = ["-" * (width + 1) for width in widths]
     rules = [f":{line}" if side == "<" else f"{line}:" for line, side in zip(dashes, sides, strict=True)]
-    rows = []
-    for row in zip(*([cells.heading, *cells.texts] for cells in columns), strict=True):
-        cells = zip(row, widths, strict=True)
-        broken = [broken_lines(text, width) if len(text) > width else [text] for text, width in cells]
-        lines = zip_longest(*broken, fillvalue="")
-        rows.append([[f" {text:{side}{width}} " for text, side, width in zip(line, sides, widths)] for line in lines])
-    rows.insert(1, [rules])
-    return [f"|{'|'.join(line)}|" for lines in rows for line in lines]
+    lines = _row_lines([cells.heading for cells in columns], sides, widths)
+    lines.append(f"|{'|'.join(rules)}|")
+    for row in zip(*(cells.texts for cells in columns), strict=True):
+        lines += _row_lines(row, sides, widths)
+    return lines
+
+
+def _row_lines(row: Sequence[str], sides: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the lines of a row of a Markdown table, whose texts are aligned to their sides."""
+    cells = zip(row, widths, strict=True)
+    broken = [broken_lines(text, width) if len(text) > width else [text] for text, width in cells]
+    lines = []
+    for line in zip_longest(*broken, fillvalue=""):
+        padded = (f" {text:{side}{width}} " for text, side, width in zip(line, sides, widths))
+        lines.append(f"|{'|'.join(padded)}|")
+    return lines
 
 
 def broken_lines(text: str, width: int, indent: str = "") -> list[str]:
@@ -142,15 +153,19 @@ def run_table(records: Sequence[Record], out: Path) -> str:
         records: the records.
         out: folder of their runs.
     """
-    runs = RunSet.of(Run(Store(out).folder(record.run_id), record) for record in records)
+    runs = StoredRuns.of(StoredRun(Store(out).folder(record.run_id), record) for record in records)
     tables = [each_run(runs, intervals=True).without(TRAIN_SECONDS)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
-        tables.append(summary(runs).without(RUN, *COSTS))
-    tables = [table.without(*(name for name in table.names if name.endswith((" sd", " se")))) for table in tables]
-    tables.append(over_datasets(runs).without(RUN))
-    smoke = " --smoke" * any(record.smoke for record in records)
+        tables.append(summary(runs).without(RUN, *COST_COLUMNS))
+    tables = [_without_errors(table) for table in tables] + [over_datasets(runs).without(RUN)]
+    smoke = " --smoke" if any(record.smoke for record in records) else ""
     more = f"python -m transfer.report table {out}{smoke} --per-run --format csv"
     return "\n\n".join(terminal(table, more=more) for table in tables if len(table))
+
+
+def _without_errors(table: Table) -> Table:
+    """Return a table without the columns of standard deviations and errors."""
+    return table.without(*(name for name in table.names if name.endswith((" sd", " se"))))
 
 
 def markdown(table: Table) -> str:
@@ -164,7 +179,7 @@ def markdown(table: Table) -> str:
 
 def csv(table: Table) -> str:
     """Return comma-separated values with all digits."""
-    columns = [[tables.plain_value(name, value) for value in values(table, name)] for name in table.names]
+    columns = (map(partial(tables.plain_value, name), values(table, name)) for name in table.names)
     return csv_text([table.names, *zip(*columns, strict=True)])
 
 
@@ -176,7 +191,7 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
 
 def notes_of_row(table: Table, row: int) -> list[str]:
     """Return the sentences of the notes that belong to a row."""
-    return note_texts(note for note in table.notes if not note.rows or row in note.rows)
+    return note_texts(note for note in table.notes if note.is_about(row))
 
 
 def values(table: Table, name: str) -> list[Any]:
@@ -243,15 +258,16 @@ def latex(table: Table) -> str:
     constant = constant_columns(table)
     above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     table = table.without(*constant)
-    narrow = any(isinstance(value, MeanInterval) for row in table.rows for value in row.values())
+    narrow = table.has_means
     columns = [_cells(table, column, narrow) for column in table.columns]
     alignment = "".join("r" if any(map(holds_number, values(table, column.name))) else "l" for column in table.columns)
-    heading, *lines = (" & ".join(row) + r" \\" for row in zip(*columns, strict=True))
-    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule"]
-    body += [*(line + "[3pt]" * narrow for line in lines), r"\bottomrule"]
-    body = [r"{\footnotesize\setlength{\tabcolsep}{3pt}%"] * narrow + [*body, r"\end{tabular}" + "}" * narrow]
-    notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
-    notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
+    heading, *rows = (" & ".join(row) + r" \\" for row in zip(*columns, strict=True))
+    begin, end, gap = [rf"\begin{{tabular}}{{{alignment}}}"], r"\end{tabular}", ""
+    if narrow:
+        begin, end, gap = [r"{\footnotesize\setlength{\tabcolsep}{3pt}%", *begin], r"\end{tabular}}", "[3pt]"
+    body = [*begin, r"\toprule", heading, r"\midrule", *(row + gap for row in rows), r"\bottomrule", end]
+    notes = [f"In every row: {' '.join(above.split())}."] if above else []
+    notes = [f"% {visible(' '.join(note.split()))}" for note in (*notes, *note_texts(table.notes))]
     return "\n".join([*body, *notes])
 
 

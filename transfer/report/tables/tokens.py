@@ -4,20 +4,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, without_unused
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
 ATTENTION = ("row_sum", "entropy")
-NORMS = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
+NORM_MEASURES = ("pearson", "spearman", "inverse_pearson", "inverse_spearman", "balance")
 
 LayerHistories = Mapping[str, Sequence[Mapping[str, Any]]]
 """Lines with `layers` of each run's history, by run id: diagnostics that were measured during training."""
 
 
-def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+def layer_table(runs: StoredRuns, layer_histories: LayerHistories | None = None) -> Table:
     """Return a row for each configuration and place: means over seeds of the diagnostics of `tasks.tokens.measuring`.
 
     With `layer_histories` the values are those measured during training, with a row for each epoch. `row_sum` and
@@ -26,14 +26,14 @@ def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> 
     return _table(runs, layer_histories, "place", _layers, (*LAYER, *ATTENTION))
 
 
-def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
+def norm_table(runs: StoredRuns, layer_histories: LayerHistories | None = None) -> Table:
     """Return how the weights after the stem's last activation agree with scale and shift before it (theorem 1).
 
     There is a row for each configuration and reading of W_c (`backbones.diagnostics.stem`), each value with its
     standard deviation over seeds if there are several. The table is empty if no stem has such weights and scales.
     `layer_histories` is used as in `layer_table`.
     """
-    table = _table(runs, layer_histories, "weights W_c", _norms, NORMS, deviations=True)
+    table = _table(runs, layer_histories, "weights W_c", _norms, NORM_MEASURES, deviations=True)
     table.notes += [Note(CORRELATION), Note(BALANCE)] if len(table) else []
     return table
 
@@ -46,7 +46,7 @@ BALANCE = "balance: 2 sum(norm s_c) / sum(norm^2 + s_c^2), which is 1 where both
 
 
 def _table(
-    runs: RunSet,
+    runs: StoredRuns,
     layer_histories: LayerHistories | None,
     title: str,
     measured: Callable[[Mapping[str, Any]], dict[str, Mapping[str, Any]]],
@@ -71,15 +71,15 @@ def _table(
             for line in lines:
                 for place, values in measured(line).items():
                     together.setdefault((line["epoch"], place) if layer_histories else (place,), []).append(values)
-        for key, several in together.items():
+        for key, members in together.items():
             row = {**group_cells(group), "seeds": len(group.records), **dict(zip(titles, key, strict=True))}
             for name in names:
-                numbers = [number for values in several if (number := values.get(name)) is not None]
+                numbers = [number for values in members if (number := values.get(name)) is not None]
                 mean, deviation = mean_and_deviation(numbers)
-                row[name] = mean if len(numbers) == len(several) else math.nan
+                row[name] = mean if len(numbers) == len(members) else math.nan
                 row |= {f"{name} sd": deviation} if deviations else {}
             rows.append(row | run_ids(group.records))
-    columns = significant(column for name in names for column in (name, f"{name} sd"))
+    columns = significant([*names, *(f"{name} sd" for name in names)])
     return without_unused(Table.from_rows(rows, columns))
 
 

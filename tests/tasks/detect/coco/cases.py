@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tasks.detect.coco import averages
-from tasks.detect.coco.averages import NAMES
-from tasks.detect.coco.matching import PREFIX
+from tasks.detect.coco.averages import COCO_NAMES
+from tasks.detect.coco.matching import SCORE_PREFIX
 from tests.tasks.detect.scenes import data_of
 from transfer.data.coco.annotations import read_split
 from transfer.data.coco.scoring import COCO
@@ -85,7 +85,7 @@ def opened(truth, scoring=COCO):
 
 def evaluate(truth, results, kind, scoring=COCO):
     """Our matches of what is given in COCO's format."""
-    return averages.evaluate(opened(truth, scoring), results, kind)
+    return averages.pair_detections(opened(truth, scoring), results, kind)
 
 
 def official(truth, results, kind, library="pycocotools"):
@@ -98,8 +98,8 @@ def scored(truth, results, kind, library="pycocotools"):
     scorer = accumulated(truth, results, kind, library)
     with contextlib.redirect_stdout(io.StringIO()):
         scorer.summarize()
-    stats = dict(zip(NAMES, list(scorer.stats)[:12]))
-    return {f"{PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
+    stats = dict(zip(COCO_NAMES, list(scorer.stats)[:12]))
+    return {f"{SCORE_PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
 
 
 def accumulated(truth, results, kind, library="pycocotools", **params):

@@ -8,7 +8,7 @@ import pytest
 from backbones.spec import resolve
 from tasks.detect.coco import averages
 from tasks.detect.coco.averages import RECALLS, Averager, _needed, by_class, resampled, scores
-from tasks.detect.coco.matching import PREFIX, Matches
+from tasks.detect.coco.matching import SCORE_PREFIX, Pairing
 from tasks.detect.task import TASK
 from tests.tasks.detect.coco.cases import (
     drawn,
@@ -36,7 +36,7 @@ def test_equal_to_published_implementations(seed, library, kind):
     truth, results = drawn(seed, crowded=seed == 3)
     ours = scores(evaluate(truth, results, kind))
     assert len(ours) == 12
-    assert 0.03 < ours[f"{PREFIX[kind]}_AP"] < 0.9
+    assert 0.03 < ours[f"{SCORE_PREFIX[kind]}_AP"] < 0.9
     same(ours, official(truth, results, kind, library))
 
 
@@ -99,7 +99,7 @@ def test_equal_overlaps_go_to_the_later_object():
 
 def weighted(matches, weights):
     means = Averager(matches, most=weights.max()).means(weights)
-    return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}
+    return {f"{SCORE_PREFIX[matches.kind]}_{name}": value for name, value in means.items()}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -188,12 +188,12 @@ def stated(**options):
 def test_every_class_is_scored_as_by_pycocotools(kind, options):
     truth, results = drawn(3, crowded=True)
     scoring = stated(**options)
-    matches = Matches.from_outcomes(evaluate(truth, results, kind, scoring).outcomes(), kind)
+    matches = Pairing.from_outcomes(evaluate(truth, results, kind, scoring).outcomes(), kind)
     expected = official_by_class(truth, results, kind, scoring)
     found = Averager(matches).by_class(np.ones(12, dtype=np.int64))
     np.testing.assert_allclose(found, [*expected.values()], atol=1e-9)
     assert np.isnan(found[0]).sum() == 1  # a class without an object
-    means = {f"{PREFIX[kind]}_{name}": np.nanmean(values) for name, values in expected.items()}
+    means = {f"{SCORE_PREFIX[kind]}_{name}": np.nanmean(values) for name, values in expected.items()}
     assert scores(matches) == pytest.approx(means, abs=1e-9)
     assert load_task("detect").rescore(matches.outcomes()) == scores(matches)
 
@@ -258,10 +258,10 @@ def test_regions_are_scored_as_cocos_crowds(tmp_path, options):
     results = [dict(zip(("image_id", "category_id", "bbox", "score"), one)) for one in found + wrong]
 
     def precision(results):
-        return scores(averages.evaluate(data, results, "bbox"))["box_AP"]
+        return scores(averages.pair_detections(data, results, "bbox"))["box_AP"]
 
     expected = official(truth, results, "bbox")
-    assert scores(averages.evaluate(data, results, "bbox")) == pytest.approx(expected, abs=1e-9)
+    assert scores(averages.pair_detections(data, results, "bbox")) == pytest.approx(expected, abs=1e-9)
     without = [precision(results[:place] + results[place + 1 :]) > precision(results) for place in (2, 3)]
     assert without == [not classes, "ignore_flag" not in options], "what lies in a region is not wrong"
     assert len({one["id"] for one in truth["annotations"]}) == len(truth["annotations"])

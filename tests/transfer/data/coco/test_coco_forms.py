@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.detect.coco.averages import evaluate, scores
+from tasks.detect.coco.averages import pair_detections, scores
 from tests.tasks.detect.coco.cases import official, same
 from tests.transfer.data.coco.coco_tree import CROWD, changed, content, objects, opened, spec, written
 from transfer.core.cache import cache_folder
@@ -117,7 +117,7 @@ def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_pat
         for place, (image, box) in enumerate(boxes[1:])
     ]
     truth = json.loads(data.train.file.read_bytes())
-    same(scores(evaluate(replace(data, val=data.train), results, "bbox")), official(truth, results, "bbox"))
+    same(scores(pair_detections(replace(data, val=data.train), results, "bbox")), official(truth, results, "bbox"))
     assert data.notes[0].startswith("2 training objects have `ignore: 1`: not trained on")
 
 

@@ -13,7 +13,7 @@ from tests.transfer.data.layouts import spec, write_toy
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
 from transfer.data.formats.published import LABELLED
-from transfer.data.toy.digits import NAMES, toy_images
+from transfer.data.toy.digits import DIGIT_NAMES, toy_images
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
 MATLAB = "devkit/cars_train_annos.mat"
@@ -43,8 +43,8 @@ def test_lists_of_paths_and_numbers(tmp_path, name):
         lists = root / "annotations" / "trainval.txt"
         lists.write_text("#Image CLASS-ID SPECIES BREED ID\n" + lists.read_text())
     data = opened(name, root)
-    cub = [f"{digit + 1:03d}.{one.capitalize()}" for digit, one in enumerate(NAMES)]
-    breeds = [one if digit % 2 else one.capitalize() for digit, one in enumerate(NAMES)]
+    cub = [f"{digit + 1:03d}.{one.capitalize()}" for digit, one in enumerate(DIGIT_NAMES)]
+    breeds = [one if digit % 2 else one.capitalize() for digit, one in enumerate(DIGIT_NAMES)]
     assert [*data.classes] == (cub if name == "cub200" else breeds)
 
     def listed(place, one):
@@ -66,7 +66,7 @@ def test_stanford_cars(tmp_path, layout):
             (root / folder).mkdir()
             (root / "images").rename(root / folder / folder)
     data = opened("cars", root)
-    assert data.classes == NAMES
+    assert data.classes == DIGIT_NAMES
     for split, path in ((data.train, root / "devkit" / "cars_train_annos.mat"), (data.val, labelled)):
         entries = loadmat(path)["annotations"][0]
         assert list(split.names) == [str(entry["fname"][0]) for entry in entries]
@@ -77,7 +77,7 @@ def test_stanford_cars(tmp_path, layout):
 def test_dtd(tmp_path):
     root = write_toy("dtd", tmp_path)
     data = opened("dtd", root)
-    assert data.classes == tuple(sorted(NAMES))
+    assert data.classes == tuple(sorted(DIGIT_NAMES))
     assert list(data.train.names) == (root / "labels" / "train1.txt").read_text().split()
     assert list(data.val.names) == (root / "labels" / "test1.txt").read_text().split()
     assert all(name.startswith(f"{kind}/") for name, kind in pairs(data.val, data.classes))
@@ -102,7 +102,7 @@ def test_gaps_in_the_numbers_of_classes_are_named(tmp_path):
 def test_caltech101(tmp_path, below):
     root = write_toy("caltech101", tmp_path)
     data = opened("caltech101", root / below)
-    assert data.classes == tuple(sorted(["BACKGROUND_Google", *NAMES[1:]]))
+    assert data.classes == tuple(sorted(["BACKGROUND_Google", *DIGIT_NAMES[1:]]))
     stream = np.random.RandomState(1234)
     for kind in data.classes:
         names = [f"{kind}/image_{number + 1:04d}.jpg" for number in range(38)]
@@ -140,7 +140,7 @@ def changed(path, **values):
 
 def test_fine_labels_and_pixels(root):
     data = opened("cifar100", root)
-    assert data.classes == NAMES
+    assert data.classes == DIGIT_NAMES
     everything = list(toy_images("cifar100"))
     for split, trained in ((data.train, True), (data.val, False)):
         part = [one for one in everything if one.for_training is trained]
@@ -163,7 +163,7 @@ def test_cifar10_in_batches(root, tmp_path):
         content, rows = pickle.loads((root / part).read_bytes()), slice(start, start + 28 if part == "train" else None)
         batch = {"data": content["data"][rows], "labels": content["fine_labels"][rows]}
         (new / name).write_bytes(pickle.dumps(batch, protocol=2))
-    (new / "batches.meta").write_bytes(pickle.dumps({"label_names": list(NAMES)}, protocol=2))
+    (new / "batches.meta").write_bytes(pickle.dumps({"label_names": list(DIGIT_NAMES)}, protocol=2))
     ten, hundred = opened("cifar100", new), opened("cifar100", root)
     assert ten.train.labels.tolist() == hundred.train.labels.tolist()
     assert ten.train.images.tobytes() == hundred.train.images.tobytes()

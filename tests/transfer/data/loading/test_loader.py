@@ -17,7 +17,7 @@ from tests.processes import ENVIRONMENT, wait_for
 from tests.transfer.data.layouts import write_images
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
-from transfer.core.user_code import load as load_part
+from transfer.core.user_code import load_part
 from transfer.data.loading.images import collate_boxes, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches, repeated_batches, shuffled_batches
 from transfer.data.loading.workers import _Sent, load

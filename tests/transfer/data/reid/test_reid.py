@@ -12,7 +12,7 @@ from tests.tasks.support import smoke_options
 from tests.transfer.data.reid.layouts import MARKET, draw, market, msmt17, replaced, spec
 from transfer.core.errors import UserError
 from transfer.data.reid.dataset import ReidData, join, open_reid, split_off
-from transfer.data.reid.market1501 import MARKET_FOLDERS, matched
+from transfer.data.reid.market1501 import MARKET_FOLDERS, matched_queries
 from transfer.data.spec import resolve_dataset
 from transfer.data.toy.people import Size, write_market
 
@@ -320,7 +320,7 @@ def test_a_share_of_identities_is_split_off(sets: list[ReidData], cameras: bool)
     assert {sample.identity for sample in found.train} == set(range(36))
     asked = [(sample.identity, sample.camera) for sample in found.query]
     assert sorted(asked) == sorted({(one.identity, one.camera) for one in data.train if one.identity in held})
-    assert matched(found.query, found.gallery) == found.query
+    assert matched_queries(found.query, found.gallery) == found.query
     paths = [{sample.path for sample in part} for part in (found.query, found.gallery, found.train)]
     assert set.union(*paths) == seen.keys()
     assert (not paths[0] & paths[1]) if cameras else paths[0] == paths[1], "an image of its own camera stays"

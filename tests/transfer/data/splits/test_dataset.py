@@ -145,7 +145,7 @@ def test_augmentation_is_without_colors(channels, image_ops, tmp_path):
             pixels = view if view.dtype == torch.uint8 else 255 * view
             assert torch.allclose(pixels.float(), torch.tensor(bands).float().view(-1, 1, 1), atol=0.6)
     erased = train_transform(SIDE, options(augment="timm", auto_augment=None, color_jitter=0.0, erase=1.0), mean, std)
-    assert SplitDataset(split, erased)[0, 0, 0][0].shape == (channels, SIDE, SIDE)
+    assert SplitDataset(split, erased)[0, 0, 0][0].pixels.shape == (channels, SIDE, SIDE)
 
 
 def test_what_cannot_be_read(split, tmp_path):
@@ -160,7 +160,7 @@ def test_what_cannot_be_read(split, tmp_path):
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: set --in-chans 5"):
         arrays.read_pixels(0)
     arrays.read_channels(5)
-    with pytest.raises(UsageError, match=r"SquashCrop is of PIL images, .* 5 channels; use --resize-mode fast"):
+    with pytest.raises(UsageError, match=r"SquashCrop takes PIL images, .* 5 channels; use --resize-mode fast"):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):
         with pytest.raises(UserError, match=r"a\.png: `decode` gives .*; wanted: \[H, W, C\], uint8, or float32"):

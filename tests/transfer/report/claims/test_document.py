@@ -116,4 +116,4 @@ def test_without_runs_every_row_says_so_and_a_wrong_command_is_named(
     assert main(["claims", study[0], "cifra"]) == 2
     assert "unknown claims file 'cifra'" in capsys.readouterr().err
     assert main(["table", study[0], "--document", "x.md"]) == 2
-    assert "--document is of `report claims`" in capsys.readouterr().err
+    assert "--document is not an option of `report table`" in capsys.readouterr().err

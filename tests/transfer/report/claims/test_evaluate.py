@@ -15,20 +15,22 @@ from tests.transfer.experiments.test_claims import ROW, read
 from tests.transfer.report.tables.test_comparison import both, compare, made, notes, row
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
-from transfer.report.claims.evaluate import evaluate
-from transfer.report.claims.findings import NO_VERDICT, Finding, Result, hours_of
-from transfer.report.claims.variants import values_of
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
+from transfer.report.claims.evaluate import evaluate_claim
+from transfer.report.claims.findings import NO_VERDICT, ClaimResult, Finding, hours_of
+from transfer.report.claims.variants import metric_values
 
 BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
 RATES = (0.1, 0.2, 0.4)
 
 
-def judged(folder: Path, runs: Sequence[Run], known: Sequence[Run] | None = None, **change: Any) -> Result:
+def judged(
+    folder: Path, runs: Sequence[StoredRun], known: Sequence[StoredRun] | None = None, **change: Any
+) -> ClaimResult:
     whole = {key: value for key, value in (BASE | change).items() if value is not None}
     (claim,) = read(folder, whole).claims
-    return evaluate(claim, RunSet.of(runs, known))
+    return evaluate_claim(claim, StoredRuns.of(runs, known))
 
 
 def grid(root: Path, levels: dict[str, Sequence[float]], validation: dict[str, Sequence[float]] | None = None, **given):
@@ -43,7 +45,7 @@ def grid(root: Path, levels: dict[str, Sequence[float]], validation: dict[str, S
     return runs
 
 
-def values(runs: Sequence[Run], stem: str, lr: float, score: str = "top1") -> list[float]:
+def values(runs: Sequence[StoredRun], stem: str, lr: float, score: str = "top1") -> list[float]:
     own = [run.record for run in runs if run.record.backbone["stem"] == stem and run.record.options["lr"] == lr]
     return [100 * record.scores[score] for record in own]
 
@@ -63,7 +65,7 @@ def test_cautions_of_other_scores_stand_at_no_claim(tmp_path: Path) -> None:
             (np.arange(len(outcomes["rank"])) < 30) | (outcomes["rank"] == 0), outcomes["rank"], 2
         )
         record = replace(run.record, scores={f"top{k}": float((outcomes["rank"] < k).mean()) for k in (1, 5)})
-        runs.append(Run(run.folder, Store(tmp_path).write(record, "lr: 0.05\n", outcomes)))
+        runs.append(StoredRun(run.folder, Store(tmp_path).write(record, "lr: 0.05\n", outcomes)))
     assert "so the interval may be too short: top5" in notes(compare(runs, "stem=conv", "stem=patchify"))
     (found,) = judged(tmp_path, runs).findings
     assert not any("too short" in note for note in found.notes)
@@ -138,9 +140,9 @@ def test_metrics_come_from_the_curve_the_cost_and_the_layers(tmp_path: Path) -> 
     for metric, wanted in {
         "top1@1": 12.5, "cost.train_seconds": 7, "layers.block 3.similarity": 0.25, "layers.block 3.similarity@1": 0.25,
     }.items():  # fmt: skip
-        assert values_of([run], metric) == pytest.approx([wanted]), metric
+        assert metric_values([run], metric) == pytest.approx([wanted]), metric
     with pytest.raises(UserError, match=r"lacks 'top1@2' \(scores: top1, top5\)"):
-        values_of([run], "top1@2")
+        metric_values([run], "top1@2")
 
 
 def test_a_share_of_failures_counts_runs_that_failed_outright(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_what_keeps_a_row_from_a_verdict_is_said_in_its_place(
 
 
 def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
-    runs, parents = list[Run](), list[Run]()
+    runs, parents = list[StoredRun](), list[StoredRun]()
     for stem, seed in product(("conv", "patchify"), range(3)):
         weights = f"sha256:{stem}{seed}"
         parents.append(made(tmp_path / "before", stem, seed=seed, export=weights, weights_id="random"))
@@ -302,7 +304,7 @@ def test_hours_count_each_run_and_its_pretraining_once_by_kind_of_device(tmp_pat
     runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
     result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
     records = result.records
-    assert hours_of(records, RunSet.of([*parents, *runs])) == "3 core"
+    assert hours_of(records, StoredRuns.of([*parents, *runs])) == "3 core"
     first = next(iter(records))
     records |= {first: replace(records[first], environment={"device_type": "cuda"})}
-    assert hours_of(records, RunSet.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")
+    assert hours_of(records, StoredRuns.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")

@@ -19,10 +19,10 @@ from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, stability_rows, write_history
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.core.errors import UserError
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.figures import plots as drawing
-from transfer.report.figures.svg import COLORS, INK, Plot, plain, write_figures
+from transfer.report.figures.svg import INK, PALETTE, Plot, label_text, write_figures
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
@@ -62,7 +62,7 @@ def cost_rows() -> Table:
     names, scores, gflops = zip(*rows)
     given = [{"backbone": {"name": name}, "scores": {"mAP": score}} for name, score in zip(names, scores)]
     runs = [make_run(n, **one, cost=costs | {"gflops": flops}) for n, (one, flops) in enumerate(zip(given, gflops))]
-    return cost_table(RunSet.of(runs))
+    return cost_table(StoredRuns.of(runs))
 
 
 def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
@@ -76,7 +76,7 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
         run.record.details["layers"] = [{"place": name, "kind": "block", "similarity": 0.5}]
     cells = [row | {"dataset": name, "metric": name, "run": (name,)} for name in names for row in cost_rows().rows]
     costs = replace(cost_rows(), rows=cells)
-    shown, variants = RunSet.of(runs), {name: name for name in names}
+    shown, variants = StoredRuns.of(runs), {name: name for name in names}
     plots = [drawing.heat_map(table), drawing.similarity_plot(shown, variants)]
     return [*plots, drawing.training_curves(shown, variants), drawing.cost_plot(costs, variants)]
 
@@ -91,7 +91,7 @@ def test_the_cost_plot_shows_what_can_be_placed_and_rings_the_front() -> None:
     assert rows(plot)["pareto_gflops"].tolist() == [True, False, True]
     assert {"small", "large", "Pareto front", "mAP", "GFLOP per image (forward pass)"} <= {*words(plot)}
     alone = make_run(1, scores={"mAP": 0.05}, cost={"gflops": 2.0})
-    assert named_plot(cost_table(RunSet.of([alone]))) is None, "one point shows nothing"
+    assert named_plot(cost_table(StoredRuns.of([alone]))) is None, "one point shows nothing"
 
 
 @pytest.mark.parametrize(("last", "drawn"), [(1.04, False), (1.06, True)])
@@ -107,11 +107,11 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     write_history(tmp_path / "short", [5.0, 50.0, 5e6, None])
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
     runs = [make_run(seed, tmp_path / name) for seed, name in enumerate(("none", "long"))]
-    known = RunSet.of([*runs, make_run(2, tmp_path / "short", outcome=ended("nonfinite", 3))])
+    known = StoredRuns.of([*runs, make_run(2, tmp_path / "short", outcome=ended("nonfinite", 3))])
     table = rows(drawing.training_curves(known, names_of_runs(known)))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 5000.0, "nonfinite": 5e6}
     long = table[table["status"] == "completed"]
-    assert len(long) == drawing.POINTS
+    assert len(long) == drawing.CURVE_POINTS
     assert (long["step"].iloc[0], long["step"].iloc[-1]) == (1, 5000)
     assert (long["loss"] == long["step"]).all()
 
@@ -120,15 +120,15 @@ def test_similarity_of_every_place_and_run() -> None:
     layers = [
         {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
     ]
-    runs = RunSet.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
+    runs = StoredRuns.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
     plot = drawing.similarity_plot(runs, names_of_runs(runs))
     assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
 
 
-def drawn(runs: list[Run]) -> tuple[str, list[dict[str, Any]]]:
+def drawn(runs: list[StoredRun]) -> tuple[str, list[dict[str, Any]]]:
     """The drawing of conv against patchify, and the rows that it shows."""
-    known = RunSet.of(runs)
+    known = StoredRuns.of(runs)
     plot = drawing.forest_plot(compared(runs, "stem=conv", "stem=patchify"), known, names_of_runs(known))
     return ("", []) if plot is None else (plot.svg, rows(plot).to_dict("records"))
 
@@ -136,7 +136,7 @@ def drawn(runs: list[Run]) -> tuple[str, list[dict[str, Any]]]:
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     runs = both(tmp_path)
     svg, (shown,) = drawn(runs)
-    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", COLORS[0]):
+    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", PALETTE[0]):
         assert text in svg
     assert "top5" not in svg
     (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
@@ -156,7 +156,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     svg, _ = drawn([*runs, made(tmp_path, "patchify", seed=7, broke=True)])
     assert drawing.UNDECIDED in svg
-    assert COLORS[0] not in svg
+    assert PALETTE[0] not in svg
     assert "✗ patchify failed in 1 of 3" in svg
     assert drawn([runs[0], made(tmp_path, "patchify", broke=True)]) == ("", []), "nothing to draw"
 
@@ -166,7 +166,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     svg, (shown,) = drawn(
         [made(tmp_path, stem, seed=n, metrics=metrics) for stem in ("conv", "patchify") for n in (0, 1)]
     )
-    assert COLORS[1] in svg, "the second variant is better"
+    assert PALETTE[1] in svg, "the second variant is better"
     assert shown["difference"] > 0, "the CSV keeps the table's sign"
     assert shown["verdict"] == "b better (random weights)"
 
@@ -175,7 +175,7 @@ NAME = "conv-vs-patchify"
 
 
 def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
-    runs = RunSet.of(both(tmp_path / "runs"))
+    runs = StoredRuns.of(both(tmp_path / "runs"))
     request = ReportRequest(everything=True)
     folder = tmp_path / "figures"
     files = write_figures(lambda: [(one.file_name, one.plot) for one in sections(runs, request) if one.plot], folder)
@@ -236,13 +236,13 @@ def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:
         assert not [key for item in tree.iter() for key in item.attrib if key.lower().startswith("on")]
         shown = " ".join(words(plot))
         for name in HOSTILE:
-            assert plain(name)[:8].strip() in shown, name
+            assert label_text(name)[:8].strip() in shown, name
         assert len(rows(plot)) >= len(HOSTILE)
 
 
 def test_labels_are_one_short_line() -> None:
-    assert plain("a\n\tb\x00c") == "a b\\x00c"
-    assert plain("x" * 100, 10) == "x" * 9 + "…"
+    assert label_text("a\n\tb\x00c") == "a b\\x00c"
+    assert label_text("x" * 100, 10) == "x" * 9 + "…"
 
 
 def test_equal_rows_give_equal_bytes_whatever_the_users_style(plots: list[Plot], tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_drawings_take_the_pages_color_and_set_no_rules_for_it(plots: list[Plot]
         assert plot.svg.startswith("<svg")
         assert "currentColor" in plot.svg
         assert not [word for word in (INK, "<style", "<metadata") if word in plot.svg]
-    text = page("t", [Section(title="s", plot=plot) for plot in plots], RunSet.of([])).partition("<main")[2]
+    text = page("t", [Section(title="s", plot=plot) for plot in plots], StoredRuns.of([])).partition("<main")[2]
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len({*ids}), "no id stands in two drawings"
     assert {*re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text)} <= {*ids}

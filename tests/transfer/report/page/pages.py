@@ -19,7 +19,7 @@ from tests.transfer.records.recorded import classifier, run_set
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.record import RunKey
-from transfer.records.store import Run
+from transfer.records.store import StoredRun
 from transfer.report.tables.stability_map import StabilityMap, stability_map
 from transfer.report.tables.table import Table
 
@@ -34,10 +34,10 @@ HOSTILE = (
 )
 
 
-def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Run:
+def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> StoredRun:
     """A run; what is said of it replaces the entries of its record."""
     run_key = RunKey({**CONTENT, "seed": seed, "of": str(sorted(given.items(), key=str))})
-    return Run(folder, record(run_key, seed=seed, **given))
+    return StoredRun(folder, record(run_key, seed=seed, **given))
 
 
 def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
@@ -59,7 +59,7 @@ def stability_rows() -> StabilityMap:
     return stability_map(run_set(records), by=["stem"])
 
 
-def ranked_run(folder: Path, *, draw: int = 0) -> Run:
+def ranked_run(folder: Path, *, draw: int = 0) -> StoredRun:
     """A ReID run with three queries, whose lists are kept and of which `draw` are drawn."""
     folder.mkdir(parents=True)
     query = [(f"query/{name}.png", run_key, 1) for name, run_key in (("a", 1), ("b", 2), ("c", 3))]

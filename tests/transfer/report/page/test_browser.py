@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.transfer.report.page.pages import in_browser, make_run, ranked_run, table_of
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.galleries import picture_sections
 from transfer.report.page.html import Section, page
 from transfer.report.tables.table import Table
@@ -21,14 +21,14 @@ const put = (selector, value, kind) => { one(selector).value = value; one(select
 """
 
 
-def many_runs() -> list[Run]:
+def many_runs() -> list[StoredRun]:
     parent = make_run(0, task="pretrain-dino", export="sha256:abc", run_id="pretrain-dino-toy-000000000000")
     runs = [make_run(seed, smoke=seed % 2 == 0, run_id=f"reid-toy-tiny-{seed:012x}") for seed in range(ROWS)]
     runs[3] = make_run(3, weights_id="sha256:abc", run_id=runs[3].record.run_id, notes=["a word of caution"])
     return [*runs, parent]
 
 
-def many_rows(runs: list[Run]) -> Table:
+def many_rows(runs: list[StoredRun]) -> Table:
     """mAP falls and rises again, with gaps; stems take turns."""
     return table_of(
         {
@@ -45,7 +45,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with a long table and galleries."""
     runs, drawn = many_runs(), ranked_run(tmp_path_factory.mktemp("page") / "run", draw=2)
     sections = [Section(title="All runs", table=many_rows(runs)), *picture_sections([drawn], pictures=True)]
-    return page("A report", sections, RunSet.of([*runs, drawn]))
+    return page("A report", sections, StoredRuns.of([*runs, drawn]))
 
 
 def test_columns_sort_numbers_as_numbers_and_back_again(text: str, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import StoredRuns
 from transfer.report.figures.svg import Plot
-from transfer.report.page.html import ROWS, Section, marks_of, page, run_facts
+from transfer.report.page.html import FIRST_ROWS, Section, marks_of, page, run_facts
 from transfer.report.tables.table import Note
 
 
@@ -49,7 +49,7 @@ def test_numbers_are_shown_short_and_sorted_whole() -> None:
     table = table_of(
         {"mAP": [12.3456, None, 50.0], "lr": [1e-4, 0.05, 1.0], "seed": [0, 1, 12], "epochs": [20.0, 3.0, None]}
     )
-    found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of([])))
+    found = Parsed(page("t", [Section(title="s", table=table)], StoredRuns.of([])))
     assert found.cells[0::4] == ["12.35", "", "50.00"]
     assert found.cells[1::4] == ["0.0001", "0.05", "1"]
     assert found.cells[2::4] == ["0", "1", "12"]
@@ -65,7 +65,7 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
     table = table_of(
         {"mAP": [1.5, 2.5, 3.5, 4.5, 5.5], "run": [(ids[0],), (ids[1],), (ids[2],), tuple(ids[::2]), ("elsewhere",)]}
     )
-    found = Parsed(page("t", [Section(title="s", table=table)], RunSet.of(runs)))
+    found = Parsed(page("t", [Section(title="s", table=table)], StoredRuns.of(runs)))
     hashes = [run.rpartition("-")[2] for run in ids]
     assert found.cells[0::2] == ["smoke1.50", "dirty2.50", "3.50", "smoke4.50", "5.50"]
     assert found.cells[1::2] == [*hashes, f"{hashes[0]} {hashes[2]}", "elsewhere"]
@@ -76,15 +76,15 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
 
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
-    text = page("t", [Section(title="a", table=table_of({"number": range(1000)}))], RunSet.of([]))
-    assert [part.count("<td") for part in text.split("<template>")] == [ROWS, 1000 - ROWS]
+    text = page("t", [Section(title="a", table=table_of({"number": range(1000)}))], StoredRuns.of([]))
+    assert [part.count("<td") for part in text.split("<template>")] == [FIRST_ROWS, 1000 - FIRST_ROWS]
 
 
 def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
     pretraining = make_run(9, task="pretrain-dino", export="sha256:abc", scores={})
     run = make_run(2, options={"lr": 0.2, "out": "/home/me", "size": [64, 32]}, notes=["a note", "another"])
     child = make_run(5, weights_id="sha256:abc", backbone={"name": "x", "parts": {"stem": "conv"}})
-    text = page("t", [], RunSet.of([run, child, pretraining]))
+    text = page("t", [], StoredRuns.of([run, child, pretraining]))
     assert "/home/me" not in text
     facts = facts_of(block(text), run.record.run_id)
     assert (facts["options", "lr"], facts["options", "size"]) == ("0.2", "[64, 32]")
@@ -115,7 +115,7 @@ def test_hostile_text_stays_text() -> None:
         table = table_of({words: [words, "other"], "run": [(words,), ("x",)], "runs": [(words,), ()]})
         table.notes.append(Note(words))
         sections.append(Section(title=words, table=table, note=words, plot=Plot("<svg></svg>", words, Figure())))
-    text = page(HOSTILE[0], sections, RunSet.of(runs))
+    text = page(HOSTILE[0], sections, StoredRuns.of(runs))
     text.encode()
     found = Parsed(text)
     assert [attributes.get("type") for attributes in found.all("script")] == ["application/json", None]
@@ -130,7 +130,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_the_policy_allows_this_script_alone_and_nothing_from_elsewhere() -> None:
-    text = page("t", [], RunSet.of([]))
+    text = page("t", [], StoredRuns.of([]))
     policy = next(str(meta["content"]) for meta in Parsed(text).all("meta") if "http-equiv" in meta)
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

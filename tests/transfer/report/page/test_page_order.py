@@ -14,8 +14,8 @@ from matplotlib.transforms import Bbox
 
 from tests.transfer.report.page.pages import in_browser, write_history
 from tests.transfer.report.tables.test_comparison import both, compared, made
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.figures.svg import in_columns
 from transfer.report.page.html import page
 from transfer.report.sections import ReportRequest, sections
@@ -24,13 +24,13 @@ from transfer.report.summary.sentences import answer
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
 
 
-def runs(root: Path) -> list[Run]:
+def runs(root: Path) -> list[StoredRun]:
     """Three seeds of two stems, the conv stem also at a rate at which it breaks down."""
     return [*both(root, cost=COST), made(root, "conv", seed=0, lr=0.3, broke=True)]
 
 
 def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
-    shown = RunSet.of(runs(tmp_path))
+    shown = StoredRuns.of(runs(tmp_path))
     parts = sections(shown, ReportRequest(everything=True))
     titles = ["Summary", "Scores by variant", "Scores by variant (2)", "conv vs. patchify"]
     assert [part.title for part in parts if not part.folded] == titles, "equal costs have no plot"
@@ -49,7 +49,7 @@ STEMS = ["patchify", "conv", "LapStem", "AnOverlappingStemOfThreeConvolutionsWit
 TASKS = {"knn": "colorectal_histology", "linear": "cifar100", "finetune": "cub200"}
 
 
-def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> RunSet:
+def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> StoredRuns:
     """Runs of stems, two of them custom, and three attentions on tasks; those of conv with relu failed."""
     found = []
     for task, dataset in list(TASKS.items())[:tasks]:
@@ -63,7 +63,7 @@ def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> RunSet:
             for seed in range(seeds):
                 found.append(made(root, stem, attention, seed, 0.3 + 0.05 * number, broke=failed, **about))
                 write_history(found[-1].folder, [3.0, 2.0, 1.0])
-    return RunSet.of(found)
+    return StoredRuns.of(found)
 
 
 def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_heading(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_headi
     plots = "".join(part.plot.svg for part in parts if part.plot)
     assert "patchify + softmax seed 0" in plots
     assert "vit_small" not in plots, "what all variants share is in no legend"
-    text = page("t", parts, RunSet.of([])).partition("<main")[2].partition("</main>")[0]
+    text = page("t", parts, StoredRuns.of([])).partition("<main")[2].partition("</main>")[0]
     assert text.count("Each square is the paired difference") == 1
     assert not re.search("sha256|(ab){4}|(cd){4}|/a b/", re.sub("<[^>]*>", " ", text))
 
@@ -158,7 +158,7 @@ def test_nothing_is_cut_and_every_label_is_readable(tmp_path: Path, width: int) 
 def test_axe_finds_no_fault(tmp_path: Path, width: int, scheme: str) -> None:
     """The rules of axe-core on a page with every part unfolded: names, roles, contrast, landmarks, keyboard."""
     package = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
-    made_runs = RunSet.of(runs(tmp_path))
+    made_runs = StoredRuns.of(runs(tmp_path))
     text = page("t", sections(made_runs, ReportRequest(everything=True)), made_runs)
     axe = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     script = """document.querySelectorAll('details').forEach((part) => (part.open = true));

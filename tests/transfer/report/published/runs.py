@@ -20,8 +20,8 @@ from transfer.experiments.published_rows import table_of
 from transfer.experiments.sweep_file import SweepFile, read_sweep
 from transfer.records.protocol import not_of_task
 from transfer.records.record import RunKey
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.published.matching import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.tables.table import cell_text
@@ -51,7 +51,7 @@ def cell_of(table: str, label: str, step: str, paper: str = "scaled_relu", **opt
     return next(cell for cell in cells if all(cell.options[name] == value for name, value in options.items()))
 
 
-def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 1000, **given: Any) -> Run:
+def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 1000, **given: Any) -> StoredRun:
     """A run of a cell, written by the store: `right` of so many images, or a breakdown.
 
     What is given replaces entries of the record; those of `dataset` and `environment` are laid over the usual ones, and
@@ -103,12 +103,12 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         names = np.array([f"{number:05d}" for number in range(of)])
         rank = np.array([0] * right + [7] * (of - right))
         outcomes = {"sample": names, "cluster": names, "rank": rank, "ties": np.zeros(of, dtype=int)}
-    return Run(folder / run_id, Store(folder).write(made, "", outcomes))
+    return StoredRun(folder / run_id, Store(folder).write(made, "", outcomes))
 
 
-def shown_table(runs: Sequence[Run], paper: str, table: str) -> tuple[list[dict[str, Any]], list[str]]:
+def shown_table(runs: Sequence[StoredRun], paper: str, table: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of a table and its notes as a reader sees them: all but whole numbers as texts."""
-    made = paper_table(RunSet.of(runs), paper, table)
+    made = paper_table(StoredRuns.of(runs), paper, table)
     rows = [{name: _text(name, value) for name, value in row.items()} for row in made.rows]
     return rows, note_texts(made.notes)
 
@@ -119,13 +119,13 @@ def _text(name: str, value: Any) -> str | int:
     return " ".join(value or ()) if name == "runs" else cell_text(value)
 
 
-def lines_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu") -> list[dict[str, Any]]:
+def lines_of(runs: list[StoredRun], table: str, label: str, paper: str = "scaled_relu") -> list[dict[str, Any]]:
     """The lines of a row."""
     rows, _ = shown_table(runs, paper, table)
     return [row for row in rows if row["row"] == label]
 
 
-def line_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu") -> dict[str, Any]:
+def line_of(runs: list[StoredRun], table: str, label: str, paper: str = "scaled_relu") -> dict[str, Any]:
     """The only one."""
     (line,) = lines_of(runs, table, label, paper)
     return line

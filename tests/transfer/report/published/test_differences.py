@@ -11,8 +11,8 @@ from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.experiments.published_rows import read_paper, table_of
 from transfer.experiments.step import step_options
 from transfer.records.protocol import protocol
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.published.matching import Matcher
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
@@ -94,7 +94,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     assert {"erase", "batch_size", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
         run = run_of(cell, tmp_path / name, changed={name: 9.25})
-        matcher = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), RunSet.of([run]))
+        matcher = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), StoredRuns.of([run]))
         found = matcher.matches(row, row.values[0])
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"
@@ -107,11 +107,11 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
 def test_every_part_of_the_backbone_counts(tmp_path: Path) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
     for name, value in {"depth": 11, "attention": "relu", "patch": 8, "pos_embed_interp": "antialias"}.items():
-        other = Run(run.folder, replace(run.record, backbone=run.record.backbone | {name: value}))
+        other = StoredRun(run.folder, replace(run.record, backbone=run.record.backbone | {name: value}))
         assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
     of_conv = run_of(cell_of("1", CONV, "deit"), tmp_path, 819)
     for stem, there in (("3Conv+3BN+3ReLU+1Proj@2,1,1,8", True), ("conv_2222", False)):
-        other = Run(of_conv.folder, replace(of_conv.record, backbone=of_conv.record.backbone | {"stem": stem}))
+        other = StoredRun(of_conv.folder, replace(of_conv.record, backbone=of_conv.record.backbone | {"stem": stem}))
         assert (line_of([other], "1", CONV)["verdict"] != "") is there, "a stem matches by what it is"
 
 

@@ -10,8 +10,8 @@ from tests.runs import ended
 from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, line_of, lines_of, run_of, shown_table
 from transfer.core.settings import config_names
 from transfer.experiments.published_rows import PublishedTable, read_paper
-from transfer.records.store import Run
-from transfer.report.published.table import COLUMNS
+from transfer.records.store import StoredRun
+from transfer.report.published.table import PAPER_COLUMNS
 
 TABLES = [table for name in config_names("published") for table in read_paper(name).tables.values()]
 SWEEP = attrgetter("sweep")
@@ -26,7 +26,7 @@ def test_without_own_runs_the_published_column_stands_alone(table: PublishedTabl
     if table.claims:
         assert [line["claim"] for line in lines] == [*table.claims]
         return
-    assert all(list(line) == [column.name for column in COLUMNS] for line in lines)
+    assert all(list(line) == [column.name for column in PAPER_COLUMNS] for line in lines)
     assert len(lines) == sum(len(row.values) for row in table.rows)
     assert {line[name] for line in lines for name in ("own", "verdict", "difference", "runs")} == {""}
     assert all(value.doubt in "\n".join(notes) for row in table.rows for value in row.values)
@@ -98,7 +98,7 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
     cell = next(cell for cell in cells_of("4", label, "reid") if cell.dataset == "msmt17")
     run = run_of(cell, tmp_path, None, weights_id="sha256:dd")
     done = replace(run.record, outcome=ended("completed", 1), scores={"rank1": 0.5})
-    lines = {line["metric"]: line for line in lines_of([dino, Run(run.folder, done)], "4", label) if line["own"]}
+    lines = {line["metric"]: line for line in lines_of([dino, StoredRun(run.folder, done)], "4", label) if line["own"]}
     assert lines["rank1"]["published"] == "88.6 (in doubt)"
     assert (lines["rank1"]["own"], lines["rank1"]["verdict"], lines["rank1"]["difference"]) == ("50.0", "", "")
     assert lines["rank1"]["not comparable because"] == ""
@@ -107,7 +107,7 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
 MEASURED = {5: 0.1841, 20: 0.5362, 50: 0.6379, 300: 0.816}
 
 
-def trained(tmp_path: Path) -> Run:
+def trained(tmp_path: Path) -> StoredRun:
     run = run_of(cell_of("convergence", "ViT_c", "deit", lr=1e-3), tmp_path, 816)
     lines = [{"step": 100, "epoch": 5, "loss": 5.0}, {"step": 9, "epoch": 5.0, "loss": 4.0}]
     lines += [{"step": 1251 * epoch, "epoch": epoch, "top1": score, "top5": 1.0} for epoch, score in MEASURED.items()]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import Value
-from transfer.records.store import Run
-from transfer.report.published.table import MARGIN, Counts, verdict_on
+from transfer.records.store import StoredRun
+from transfer.report.published.table import AGREEMENT_MARGIN, Counts, verdict_on
 from transfer.statistics.intervals import Estimate
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
@@ -60,7 +60,7 @@ def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slac
     value = Value("deit", "imagenet1k", "top1", printed)
     number = float(printed)
     for more, within in ((-1e-6, True), (1e-6, False)):
-        room = estimate(number, 2.0, MARGIN - slack + more)
+        room = estimate(number, 2.0, AGREEMENT_MARGIN - slack + more)
         assert verdict_on(value, Counts(3), room.beside(number)).startswith("agrees") is within
     for more, shown in ((-1e-6, False), (1e-6, True)):
         near = estimate(number + 3 + slack + more, 3.0, 2.5)
@@ -81,7 +81,7 @@ def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
     unnamed = f"no run has a score of this name: {run.record.run_id}"
     for scores, why in (({"top5": 0.9}, unnamed), ({"top1": 0.798}, "outcomes do not add up to the score")):
-        other = Run(run.folder, replace(run.record, scores=scores))
+        other = StoredRun(run.folder, replace(run.record, scores=scores))
         if "top1" in scores:
             np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))
         lines, notes = shown_table([other], "scaled_relu", "1")

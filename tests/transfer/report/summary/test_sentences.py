@@ -11,8 +11,8 @@ from tests.runs import ended
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import run_set
 from tests.transfer.report.tables.test_comparison import both, compare, compared, made
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.summary.sentences import (
     COUNTED,
     MOST_RUNS,
@@ -31,7 +31,7 @@ KEY = "Mean of conv over seeds vs. that of patchify, then the difference with it
 Given = list[dict[str, Any]]
 
 
-def variants(root: Path, a: Given, b: Given, **given: Any) -> list[Run]:
+def variants(root: Path, a: Given, b: Given, **given: Any) -> list[StoredRun]:
     """k-NN runs of the conv stem and the patchify stem, one for each of what is given."""
     stems = [("conv", one) for one in a] + [("patchify", one) for one in b]
     return [made(root, stem, **{**given, **one}) for stem, one in stems]
@@ -91,11 +91,11 @@ OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
 
 def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", attention, seed=0) for attention in ("relu", "softmax")]
-    told = answer(compared(runs, "attention=relu", "attention=softmax"), RunSet.of(runs))
+    told = answer(compared(runs, "attention=relu", "attention=softmax"), StoredRuns.of(runs))
     assert "relu vs. softmax, which differ in 2 things (attention, qk_norm): " in told[0]
     one = variants(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
     assert told[1] == "Random weights, no pretraining: relu and softmax."
-    assert "differ in" not in answer(compared(one, "stem=conv", "stem=patchify"), RunSet.of(one))[0]
+    assert "differ in" not in answer(compared(one, "stem=conv", "stem=patchify"), StoredRuns.of(one))[0]
 
 
 def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
             given: dict[str, Any] = {"weights_id": f"sha256:{stem}", "dataset": {"name": name, "digest": digest}}
             runs.append(made(tmp_path, stem, **given))
         runs.append(parent)
-    comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
+    comparison, shown = compared(runs, "stem=conv", "stem=patchify"), StoredRuns.of(runs)
     told = answer(comparison, shown)
     assert "(1 score of 1 task" in told[0]  # of the dataset that the pretraining has not seen
     excluded = "knn top1 on `renamed`; knn top1 on `toy_digits`; pretrain-dino top1 on `toy_digits`"
@@ -118,7 +118,7 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     marked = {name.partition(" ")[0] for name in named_data if "dataset of the pretraining" in name}
     assert marked == {"renamed", "toy_digits"}
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
-    only = answer(compared(alone, "stem=conv", "stem=patchify"), RunSet.of(alone, runs))
+    only = answer(compared(alone, "stem=conv", "stem=patchify"), StoredRuns.of(alone, runs))
     assert "1 score of 1 task" in only[0]
     assert f"Counted: {COUNTED[1]}." in only
     assert told[1].startswith("One seed per variant"), "below the verdict"
@@ -130,7 +130,7 @@ def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
     a, b, wanted = OUTCOMES[name]
     runs = variants(tmp_path, a, b)
     comparison = compared(runs, "stem=conv", "stem=patchify")
-    headline, *_ = lines = answer(comparison, RunSet.of(runs))
+    headline, *_ = lines = answer(comparison, StoredRuns.of(runs))
     told = "\n".join(lines)
     for pattern in wanted:
         assert re.search(pattern, told, re.MULTILINE), f"{pattern}\n{told}"
@@ -149,7 +149,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     other = compared(variants(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), why=CORRECTED), 0.2
-    told = "\n".join(answer(comparison, RunSet.of([])))
+    told = "\n".join(answer(comparison, StoredRuns.of([])))
     assert re.search(r"^- .*, not significant after correction for 1 tests$", told, re.MULTILINE)
 
 
@@ -167,7 +167,7 @@ def test_variants_are_named_by_what_differs(selectors: list[str], names: list[st
     assert names_of(selectors) == names
 
 
-def set_of(*given: dict[str, Any]) -> RunSet:
+def set_of(*given: dict[str, Any]) -> StoredRuns:
     return run_set([recorded(**one) for one in given])
 
 
@@ -193,7 +193,7 @@ def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
     assert len(arms_to_compare(set_of(*names))) == 5
     many = run_set([recorded(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
     assert arms_to_compare(many) == []
-    assert "too many to be compared unasked" in why_no_arms(many)
+    assert "too many to compare automatically" in why_no_arms(many)
     assert "--compare stem=conv stem=patchify" in why_no_arms(many)
 
 

@@ -12,8 +12,8 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.core.errors import UsageError, UserError
 from transfer.records.record import RunKey
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run, Store
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import Store, StoredRun
 from transfer.report.tables import comparison
 from transfer.report.tables.table import Table, cell_text, is_number
 from transfer.report.tables.text import note_texts, terminal
@@ -25,7 +25,9 @@ METRIC = {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
 
 
-def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level: float | None = None, **given) -> Run:
+def made(
+    root: Path, stem: str, attention: str = "softmax", seed: int = 0, level: float | None = None, **given
+) -> StoredRun:
     """A k-NN run whose images are right by chance; the same seed gives the same chances whatever the backbone.
 
     With `wrong`, these images are wrong and all others right.
@@ -47,24 +49,24 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
         "metrics": {} if broke else dict.fromkeys(("top1", "top5"), METRIC),
     }  # fmt: skip
     whole = record(run_key, **{**values, **given})
-    return Run(folder, Store(root).write(whole, "lr: 0.05\n", {} if broke else images(rank=rank)))
+    return StoredRun(folder, Store(root).write(whole, "lr: 0.05\n", {} if broke else images(rank=rank)))
 
 
-def both(root: Path, seeds: int = 3, **given) -> list[Run]:
+def both(root: Path, seeds: int = 3, **given) -> list[StoredRun]:
     return [made(root, stem, seed=seed, **given) for stem in ("conv", "patchify") for seed in range(seeds)]
 
 
-def compare(runs: Sequence[Run], a: str, b: str, known: Sequence[Run] | None = None, **how: Any) -> Table:
-    shown_runs = RunSet.of(runs, known)
+def compare(runs: Sequence[StoredRun], a: str, b: str, known: Sequence[StoredRun] | None = None, **how: Any) -> Table:
+    shown_runs = StoredRuns.of(runs, known)
     return comparison.comparison_table(comparison.compared(shown_runs, a, b, **how), shown_runs)
 
 
-def compared(runs: Sequence[Run], a: str, b: str, **how: Any) -> Comparison:
-    return comparison.compared(RunSet.of(runs), a, b, **how)
+def compared(runs: Sequence[StoredRun], a: str, b: str, **how: Any) -> Comparison:
+    return comparison.compared(StoredRuns.of(runs), a, b, **how)
 
 
-def interaction(runs: Sequence[Run], f: str, g: str, **how: Any) -> Table:
-    shown_runs = RunSet.of(runs)
+def interaction(runs: Sequence[StoredRun], f: str, g: str, **how: Any) -> Table:
+    shown_runs = StoredRuns.of(runs)
     return comparison.comparison_table(comparison.crossed(shown_runs, f, g, **how), shown_runs)
 
 
@@ -103,7 +105,7 @@ def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp
     runs = [run for lr in (0.1, 0.2) for run in both(tmp_path / str(lr), seeds=2, lr=lr, dataset=TOY, wrong=range(9))]
     runs = [*runs, *both(tmp_path, seeds=1, lr=0.2, dataset=TOY | {"name": "other"})]
     chosen = compared(runs, "stem=conv", "stem=patchify")
-    table = comparison.comparison_table(chosen, RunSet.of(runs))
+    table = comparison.comparison_table(chosen, StoredRuns.of(runs))
     primary = comparison.in_brief(chosen, table)
     assert primary.names == ["task", "dataset", "lr", "score", "difference", "low", "high", "verdict"]
     assert primary["lr"] == [None, 0.1, 0.2]
@@ -213,7 +215,7 @@ def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
         given: dict[str, Any] = {"dataset": counts, "options": options, "outcome": ended(status, 9)}
         runs = [made(tmp_path / status, stem, attention, level=level, **given) for stem, attention, level in corners]
         rows = compared(runs, "stem=conv", "stem=patchify").rows
-        rows += comparison.crossed(RunSet.of(runs), "stem", "attention").rows
+        rows += comparison.crossed(StoredRuns.of(runs), "stem", "attention").rows
         assert {row.verdict.kind for row in rows} == {Kind.AT_CHANCE}
         assert all(row.estimate for row in rows), "the numbers are shown all the same"
 

@@ -18,8 +18,8 @@ from transfer.core.errors import UserError
 from transfer.data.coco.scoring import COCO
 from transfer.records.grouping import Comparability
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.formats import data_frame, file_content
 from transfer.report.page.html import Section
 from transfer.report.sections import ReportRequest, sections
@@ -142,7 +142,7 @@ NAMES = {"1": "ant", "3": "bee", "7": "cow", "18": "dog"}
 def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
     run = coco_run(tmp_path / "a", 0)
     run.record.details["classes"] = NAMES
-    (section,) = sections(RunSet.of([run]), ReportRequest(per_class=True))
+    (section,) = sections(StoredRuns.of([run]), ReportRequest(per_class=True))
     table = section.table
     assert table is not None
     assert table["class"] == ["ant", "bee", "cow"]
@@ -164,7 +164,7 @@ def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: 
     outcomes |= {"sample": np.array([f"{place}.png" for place in range(40)]), "cluster": np.arange(40)}
     outcomes |= resampled(outcomes)
     run = scored(tmp_path, "segment", outcomes, "a", scores=load_task("segment").rescore(outcomes))
-    (section,) = sections(RunSet.of([run]), ReportRequest(per_class=True))
+    (section,) = sections(StoredRuns.of([run]), ReportRequest(per_class=True))
     assert section.table is not None
     rows = [[row.get(name) for name in ("class", "mIoU low", "mIoU high")] for row in section.table.rows]
     assert rows[0][2] - rows[0][1] < 10
@@ -173,11 +173,11 @@ def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: 
 
 def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0)]
-    (section,) = sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("box_AP50",)))
+    (section,) = sections(StoredRuns.of(runs), ReportRequest(per_class=True, scores=("box_AP50",)))
     assert section.table is not None
     assert (section.table["class"], "box_AP" in section.table) == (["1", "3", "7"], False)
     with pytest.raises(UserError, match="--per-class: no run has this score by class"):
-        sections(RunSet.of(runs), ReportRequest(per_class=True, scores=("top1",)))
+        sections(StoredRuns.of(runs), ReportRequest(per_class=True, scores=("top1",)))
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:
@@ -228,8 +228,8 @@ def test_trainings_that_were_looked_at_have_rows_by_epoch(tmp_path: Path) -> Non
         folder = tmp_path / record.run_id
         folder.mkdir()
         (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        runs.append(Run(folder, record))
-    layers, norms = sections(RunSet.of(runs), ReportRequest(layers=True))
+        runs.append(StoredRun(folder, record))
+    layers, norms = sections(StoredRuns.of(runs), ReportRequest(layers=True))
     assert layers.table is not None
     assert layers.table["epoch"] == [1, 1, 3, 3]
     assert layers.table["similarity"] == pytest.approx([0.15, 0.3, 0.45, 0.9])

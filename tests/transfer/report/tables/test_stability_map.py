@@ -7,8 +7,8 @@ import pytest
 from tests.transfer.records.recorded import broken, classifier, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
-from transfer.records.store import Run
+from transfer.records.run_set import StoredRuns
+from transfer.records.store import StoredRun
 from transfer.report.summary.sentences import map_sentence
 from transfer.report.tables.stability_map import commonest, largest_stable, stability_map
 from transfer.report.tables.table import cell_text
@@ -155,10 +155,10 @@ def test_the_history_gives_the_last_validation(tmp_path: Path) -> None:
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
     lines += ['{"step": 2, "epoch": 1, "mAP": 0.25}', '{"step": 3, "loss": null, "grad']
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    (row,) = stability_map(RunSet.of([Run(tmp_path, run)])).rows
+    (row,) = stability_map(StoredRuns.of([StoredRun(tmp_path, run)])).rows
     assert row["score"] == 50.0
     failed = broken("at_chance")
-    (row,) = stability_map(RunSet.of([Run(tmp_path, failed)])).rows
+    (row,) = stability_map(StoredRuns.of([StoredRun(tmp_path, failed)])).rows
     assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
 
 

@@ -1,0 +1,52 @@
+"""`transfer.new`: files that are the guide's examples under another name, with tests that pass."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, files_in
+from transfer.new import NEXT_COMMAND, TEMPLATES, main
+
+KINDS = sorted(NEXT_COMMAND)
+
+
+def test_the_templates_are_the_examples_of_the_guide() -> None:
+    shown = files_in("docs/adding-a-part.md")
+    for kind in KINDS:
+        assert (TEMPLATES / f"my_{kind}.py").read_text() == shown[f"my_{kind}.py"]
+    assert (TEMPLATES / "test_my_stem.py").read_text() == shown["test_my_stem.py"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_passes_its_test_from_any_folder(kind: str, here: Path) -> None:
+    assert main([kind, "ours"]) == 0
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(here / "test_ours.py")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=here.parent, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert "failed" not in ended.stdout
+    assert " passed" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stem", "ours"), "ours.py exists"),
+        (("stem", "3d"), "'3d' cannot be the name of a Python module"),
+        (("stem", "class"), "'class' cannot be the name of a Python module"),
+        (("stem", "numpy"), "an installed module is named 'numpy'"),
+        (("stm", "mine"), "unknown kind of part 'stm'; did you mean 'stem'?"),
+        (("stem",), "an argument is missing"),
+    ],
+)
+def test_a_name_that_is_taken_or_none_writes_nothing(
+    words: tuple[str, ...], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("ours.py").write_text("mine")
+    assert main([*words]) == 2
+    assert said in capsys.readouterr().err
+    assert [path.read_text() for path in here.glob("*.py")] == ["mine"]
