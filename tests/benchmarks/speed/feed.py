@@ -6,8 +6,7 @@ Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) fr
 with equal seeds: floats, or bytes where floats and erasing are left to the device, as by ours and timm's prefetcher.
 It does so in one process with one thread, then in two side by side; the number in front of a figure is theirs. Rates
 are medians over interleaved rounds, in images per second of each process's own (CPU) time. `crops, training` is
-decoding by so in one process with one thread, then in two side by side; the number before a figure is theirs. Rates
-are medians
+decoding by torchvision up to the resized crop: what the sizes allow without color operations.
 
 Needs a checkout of facebookresearch/dino for the peer of multi-crop.
 """
