@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
+from tasks.ranking.near_ties import Float32Distances, NearTies, Ranks
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
+from transfer.engine.device import scoring_precision
 
 Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
@@ -82,28 +84,32 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(
-    distances: Tensor, columns: Tensor, match: Tensor, left_out: Tensor
-) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    """Return the tie group of each match, in the order of the distances.
+def tie_groups(ordered: Tensor, below: NDArray[Any], within: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the tie group of each match, in the order of the distances, from `Ranks`.
 
-    The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
+    They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
+    """
+    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
+    return [below + first, within - below + last - first, first, last - first]
+
+
+def sorted_ranks(distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: int) -> Ranks:
+    """Return the ranks of the matches of a block of queries by their distances.
+
+    A rank is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
 
     Args:
-        distances: of a block of queries [b, G]; overwritten.
-        columns, match, left_out: [b, M] from `Matches.block`.
-
-    Returns:
-        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest
-        undefined; and the number of gallery images that are not left out [b].
+        distances: [b, G]; overwritten.
+        own: columns, matches and left-out images [b, M] from `Matches.block`.
+        keep: the number of first places to return.
     """
+    columns, match, left_out = own
+    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
+    nearest = top_ranked(distances, keep).cpu().numpy() if keep else np.empty((len(distances), 0))
     ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
-    others = match | left_out
-    distances[others.nonzero()[:, 0], columns[others]] = np.inf
+    distances[match.nonzero()[:, 0], columns[match]] = np.inf
     below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
-    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
-    kept = (distances.shape[1] - left_out.sum(1)).cpu().numpy()
-    return [below + first, within - below + last - first, first, last - first], kept
+    return ordered, below, within, nearest
 
 
 def counts(distances: Tensor, edges: Tensor) -> list[NDArray[Any]]:
@@ -224,7 +230,8 @@ def rank(
     """Rank the gallery for each query by the squared Euclidean distance of the features.
 
     Products are taken of centred features, in float64, blocks of queries at a time, on the features' device. Two images
-    tie if these distances are equal.
+    tie if these distances are equal. On a CPU, products are in float32, and pairs whose order these leave open are
+    compared in float64, which gives the same ranks.
 
     Args:
         query: features [Q, D].
@@ -240,7 +247,7 @@ def rank(
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     labels = query_ids, gallery_ids, query_cameras, gallery_cameras
     matches = Matches(labels, (len(query), len(gallery)), query.device)
-    with torch.inference_mode():
+    with torch.inference_mode(), scoring_precision("fp32", query.device):
         return _rank(Distances(query, gallery), matches, max_rank, ap, keep)
 
 
@@ -272,24 +279,27 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
     if max_rank < 1:
         raise ValueError(f"max_rank must be at least 1, not {max_rank}")
-    scored_blocks = []
     queries, gallery = matches.sizes
-    for rows in blocks(queries, 16 * gallery + 64 * int(matches.counts.max()), matches.count.device):
-        columns, match, left_out = matches.block(rows)
-        distances = source.block(rows)
-        distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
-        nearest = _nearest(source, rows, distances, keep) if keep else {}
-        groups, kept = tie_groups(distances, columns, match, left_out)
-        scored_blocks.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | nearest)
+    device, scored_blocks = matches.count.device, []
+    fast = Float32Distances(source) if isinstance(source, Distances) and device.type == "cpu" else None
+    row_bytes = (4 * max(fast.products, 2) if fast else 16) * gallery + 64 * int(matches.counts.max())
+    for rows in blocks(queries, row_bytes, device):
+        own = matches.block(rows)
+        ranks = NearTies(fast, rows, own, keep).ranks() if fast else None
+        if ranks is None:
+            fast = None  # the features of other blocks are alike
+            ranks = sorted_ranks(source.block(rows), own, keep)
+        kept = (gallery - own[2].sum(1)).cpu().numpy()
+        scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
+        scored_blocks.append(scores | (_nearest(source, rows, ranks[3]) if keep else {}))
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
         max_rank=max_rank,
     )
 
 
-def _nearest(source: Distances | ExactDistances, rows: slice, distances: Tensor, keep: int) -> dict[str, NDArray[Any]]:
-    """Return the first places of each query of a block, and their distances."""
-    nearest = top_ranked(distances, keep).cpu().numpy()
+def _nearest(source: Distances | ExactDistances, rows: slice, nearest: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the first places [b, k] of each query of a block, and their distances."""
     of_places = source.of_places(rows, np.maximum(nearest, 0))
     return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
