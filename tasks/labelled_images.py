@@ -15,7 +15,7 @@ from transfer.core.errors import UserError, reject
 from transfer.core.options import Checked, Common, Execution, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
-from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for, image_ops_for
+from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -97,10 +97,8 @@ class Classification(Task):
         return {"size": (height, "image size of the weights"), "resize": (resize, "in proportion to --size")}
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
-        """Return a batch size that fits a small training split, where the task trains by batches of it, and image
-        operations for the user's own images.
-        """
-        return batch_for(len(dataset.train or ()), options) | image_ops_for(dataset, options)
+        """Return a batch size that fits a small training split, where the task trains by batches of it."""
+        return batch_for(len(dataset.train or ()), options)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Check that the backbone takes images of this size."""

@@ -288,18 +288,6 @@ def batch_for(images: int, options: Any) -> Defaults:
     return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
 
 
-def image_ops_for(dataset: ClassificationData, options: Any) -> Defaults:
-    """Return `fast` image operations for training on images of the user's own, where the augmentation has them. On a
-    shipped dataset a recipe keeps the pixels of its reference implementation.
-    """
-    augment, policy, labels = (getattr(options, name, None) for name in ("augment", "auto_augment", "token_labels"))
-    of_pil = augment in ("pad", "bigvision") or "augmix" in str(policy) or labels is not None
-    trains = hasattr(options, "image_ops") and options.epochs
-    if of_pil or not trains or dataset.name in dataset_names():
-        return {}
-    return {"image_ops": ("fast", "images of your own are read in half the time, with nearly the same pixels")}
-
-
 def load_task(name: str) -> Task:
     """Return a task of the suite, a pretraining method as `pretrain-METHOD`, or a user's own, `path/to/file.py:NAME`.
 

@@ -21,7 +21,7 @@ from transfer.engine.options import FitOptions
 from transfer.engine.outcome import EXPORT_RULE, above_chance, judge_export, rule_of
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Scores
-from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for, image_ops_for
+from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -125,8 +125,8 @@ class PretrainingMethod(Task):
         return open_classification(spec, root, **chosen)
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: Any) -> Defaults:
-        """Return a batch size that fits a small training split, and image operations for the user's own images."""
-        return batch_for(len(dataset.train or ()), options) | image_ops_for(dataset, options)
+        """Return a batch size that fits a small training split."""
+        return batch_for(len(dataset.train or ()), options)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""

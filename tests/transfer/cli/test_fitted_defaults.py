@@ -123,10 +123,6 @@ def test_defaults_that_fit_the_backbone(
         ("tokens", "", {"images": 20}),
         ("deit", "--epochs 1", {"batch_size": 8}),
         ("deit", "--epochs 1 --batch-size 60", {"batch_size": 60}),
-        ("deit", "--epochs 1", {"image_ops": "fast"}),  # not the recipe's `pil`, as these images are the user's
-        ("deit", "--epochs 1 --image-ops pil", {"image_ops": "pil"}),
-        ("deit", "--epochs 1 --auto-augment augmix-m5-w4-d2", {"image_ops": "pil"}),  # which has no fast operations
-        ("cifar_deit", "--epochs 1", {"image_ops": "pil"}),  # nor a padded crop
     ],
 )
 def test_defaults_that_fit_60_images(task: str, words: str, expected: dict[str, Any], here: Path) -> None:
@@ -140,10 +136,9 @@ def test_defaults_that_fit_60_images(task: str, words: str, expected: dict[str, 
     (record,) = [json.loads(file.read_bytes()) for file in Path("runs").glob("*/record.json")]
     assert {key: record["options"][key] for key in expected} == json.loads(json.dumps(expected))
     told = {note.split()[1] for note in record["notes"] if note.startswith("small: --")}
-    flags = {name: f"--{name.replace('_', '-')}" for name in expected if expected[name] != "pil"}
+    flags = {name: f"--{name.replace('_', '-')}" for name in expected}
     assert {flag for name, flag in flags.items() if flag not in words and name != "k"} <= told
     assert not told & {*words.split()}
-    assert ("--image-ops" in told) == (record["options"].get("image_ops") == "fast")
 
 
 def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_shorter(tmp_path: Path) -> None:

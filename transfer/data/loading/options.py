@@ -26,8 +26,7 @@ class ImageOpsOptions(Checked):
     """How training images are decoded, cropped and recoloured. `pil` has the pixels of the reference implementations.
     `fast` decodes and resizes by torchvision and recolours by OpenCV, with the same draws: pixels of
     photographs differ by at most 2 of 255 up to the crop (8 in dithered images), and a little where colors are turned,
-    blurred, or moved between pixels. The default on images of your own, if it has the augmentation. Scored images are
-    always read by `pil`."""
+    blurred, or moved between pixels. Scored images are always read by `pil`."""
 
 
 @dataclass(kw_only=True)
