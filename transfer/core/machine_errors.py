@@ -50,7 +50,7 @@ def install_command(extra: str) -> str:
 
 _INSTALL = {
     **dict.fromkeys(("datasets", "pyarrow"), install_command("parquet")),
-    "cv2": "pip install opencv-python-headless",
+    "cv2": install_command("fast"),
     "torchvision": "pip install torchvision, from the index that torch came from",
 }
 """Packages that may be missing, and what installs them."""

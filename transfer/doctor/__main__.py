@@ -23,10 +23,11 @@ from transfer.evaluation.environment import RECORDED_PACKAGES
 
 EXTRAS = {
     "parquet": ("datasets", "pyarrow"),
+    "fast": ("opencv-python-headless",),
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "wandb"),
-    "torchreid": ("torchreid", "gdown"),
+    "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))

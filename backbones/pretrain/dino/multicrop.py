@@ -42,7 +42,7 @@ class MultiCrop:
         self.blurred: Callable[[Any, float], Any] = _blurred
         self.solarized: Callable[[Any, int], Any] = ImageOps.solarize
         if fast:
-            from transfer.data.loading import fast_ops  # loads OpenCV
+            from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
             flip, grey = v2.RandomApply([fast_ops.flip], 0.5), v2.RandomApply([fast_ops.grey], 0.2)
             jitter = fast_ops.FastJitter(jitter)

@@ -85,7 +85,7 @@ def test_each_fault_of_the_machine_is_one_line_with_advice(error: Exception, sta
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (ModuleNotFoundError("No module named 'cv2'"), "cv2 is not installed: pip install opencv-python-headless"),
+        (ModuleNotFoundError("No module named 'cv2'"), "cv2 is not installed: pip install -e '.[fast]'"),
         # a folder of the user's has the package's name
         (ImportError("cannot import name 'Dataset' from 'datasets' (unknown location)"),
          "datasets is not installed: pip install -e '.[parquet]'"),

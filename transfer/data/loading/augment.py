@@ -92,7 +92,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
         options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
     flip: Step = transforms.RandomHorizontalFlip(options.flip)
     if fast := options.image_ops == "fast":
-        from transfer.data.loading import fast_ops  # loads OpenCV
+        from transfer.data.loading import fast_ops  # needs OpenCV, which is an extra
 
         flip = v2.RandomApply([fast_ops.flip], options.flip)
     if options.augment == "crop":
