@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageColor
 
 from tasks.detect import pipelines
-from tasks.detect.pictures import ALWAYS, COLORS, OBJECT, SHOWN, draw_detections, save_pictures
+from tasks.detect.pictures import ALWAYS, BOX_COLORS, OBJECT, SHOWN, draw_detections, save_pictures
 from tasks.detect.pipelines import DetectionImages, as_mmdet_sample, train_transforms
 from tests.tasks.detect.scenes import CATEGORIES, an_object, data_of, described_split, extent, polygon, scene, split_of
 from transfer.core.errors import UserError
@@ -184,7 +184,7 @@ def of_color(image, color):
 @pytest.mark.parametrize("kind", ["object", "detection"])
 def test_a_box_is_outlined_where_it_is(tmp_path, kind):
     given = ([], [found(BOX)]) if kind == "object" else ([found(BOX)], [])
-    drawn = of_color(draw_detections(canvas(tmp_path), *given, NAMES), OBJECT if kind == "object" else COLORS[7])
+    drawn = of_color(draw_detections(canvas(tmp_path), *given, NAMES), OBJECT if kind == "object" else BOX_COLORS[7])
     assert drawn[88:90, 20:120].all()
     assert drawn[60:90, 118:120].all()
     assert not drawn[60:88, 22:118].any()
@@ -200,7 +200,7 @@ def test_of_poor_detections_the_best_are_shown_and_the_best_lies_on_top(tmp_path
     assert np.array_equal(drawn(*others, found(BOX, SHOWN - 1e-6)), drawn(*others))
     assert not np.array_equal(drawn(*others, found(BOX, SHOWN)), drawn(*others))
     assert not np.array_equal(drawn(found(BOX, 0.01)), drawn())
-    assert of_color(drawn(found(BOX, 0.5, category=3), found(BOX)), COLORS[7])[89].sum() == 100
+    assert of_color(drawn(found(BOX, 0.5, category=3), found(BOX)), BOX_COLORS[7])[89].sum() == 100
 
 
 @pytest.mark.parametrize("box", [[190, 140, 10, 10], [-50.0, -50.0, 500.0, 500.0], [20.4, 30.4, 0.3, 0.3]])
