@@ -72,7 +72,7 @@ def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path:
     for file in (folder / "annotations").iterdir():
         file.write_text(re.sub(r'"name": "[^"]+"', '"name": "hexagon"', file.read_text(), count=1))
     out = tmp_path / "runs"
-    with pytest.raises(transfer.UserError, match=r"copy: toy_coco has no class hexagon; leave"):
+    with pytest.raises(transfer.UserError, match=r"copy: toy_coco has no class hexagon; remove"):
         transfer.evaluate("detect", test_dataset=tmp_path / "copy.yaml", out=out, **SMOKE, **SHORT)
     assert not out.exists()
 
@@ -80,8 +80,8 @@ def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "with --epochs 0 nothing is trained; name the set with --dataset"),
-        ({"save_weights": "none", **SHORT}, "leave out --save-weights none"),
+        ({"epochs": 0}, "with --epochs 0 nothing is trained; set the dataset with --dataset"),
+        ({"save_weights": "none", **SHORT}, "remove --save-weights none"),
         ({"joint": True, **SHORT}, "--joint: set several names after --dataset, or use --no-joint"),
     ],
 )
@@ -99,4 +99,4 @@ def test_a_failed_training_shows_its_scores_and_counts_in_no_mean(tmp_path: Path
     assert {"mAP", "rank1"} <= record.details["failed_scores"].keys()
     assert not (tmp_path / record.run_id / "export").exists()
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"at chance; it scores mAP {100 * record.details['failed_scores']['mAP']:.1f}, rank1" in shown
+    assert f"at chance; its scores are excluded from means: mAP {100 * record.details['failed_scores']['mAP']:.1f}, rank1" in shown

@@ -84,7 +84,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a score, with a new digest": (sealed(scores={"mAP": 0.99}), "mAP: 0.99 in the record"),
     "a line of the history": (lambda folder: (folder / "history.jsonl").write_text(""), "the run wrote (0 bytes)"),
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
-    "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
+    "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, although"),
     "an option": (sealed(options={"lr": 7.0}), "options.lr: 7.0 in the"),
     "an option that was none": (sealed(options={"milestones": [1.0]}), "milestones: [1.0] in the record, None in its"),
     "the configuration": (sealed(config_digest="0" * 64), "config_digest: 000000000000 is not"),
