@@ -99,4 +99,7 @@ def test_a_failed_training_shows_its_scores_and_counts_in_no_mean(tmp_path: Path
     assert {"mAP", "rank1"} <= record.details["failed_scores"].keys()
     assert not (tmp_path / record.run_id / "export").exists()
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"at chance; its scores are excluded from means: mAP {100 * record.details['failed_scores']['mAP']:.1f}, rank1" in shown
+    assert (
+        f"at chance; its scores are excluded from means: mAP {100 * record.details['failed_scores']['mAP']:.1f}, rank1"
+        in shown
+    )
