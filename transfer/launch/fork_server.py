@@ -22,6 +22,8 @@ import torch
 
 from transfer.core import process
 from transfer.core.files import ROOT
+from transfer.core.process import is_alive
+from transfer.evaluation.environment import source_state
 from transfer.launch import python_command
 
 PRELOADED = (
@@ -102,7 +104,9 @@ class ForkServer:
 
 
 class ForkedJob:
-    """A job, the first process of a session. It counts as killed if its server was."""
+    """A job, the first process of a session. Without its server, its status is unknown: it counts as killed when it has
+    ended, and what it had finished is found again.
+    """
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
@@ -112,7 +116,8 @@ class ForkedJob:
     def poll(self) -> int | None:
         """Return its exit status, negative for a signal; None while it runs."""
         if self._status is None:
-            self._status = self._server.ask(self.pid)
+            status = self._server.ask(self.pid)
+            self._status = None if self._server.ended and is_alive(self.pid) else status
         return self._status
 
     def terminate(self) -> None:
@@ -127,6 +132,7 @@ def main() -> int:
     for module in sys.argv[2:]:
         with suppress(Exception):  # the job that needs it says why it cannot be imported
             import_module(module)
+    source_state()  # of the code that has been imported, also if its files change during the sweep
     gc.collect()
     gc.freeze()  # a collection would write to what all jobs share
     while True:

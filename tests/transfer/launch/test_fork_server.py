@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,13 @@ def test_a_killed_server_fails_its_jobs_and_jobs_of_the_next_are_killed_whole(
 ) -> None:
     lost, (server, *_) = deaf(launcher, tmp_path / "one")
     os.kill(server, signal.SIGKILL)
+    time.sleep(0.5)
+    assert lost.poll() is None, "still running"
+    os.killpg(lost.pid, signal.SIGKILL)
     assert status_of(lost) == -9
     _, numbers = deaf(launcher, tmp_path / "two")
     launcher.close()
     wait_for(lambda: not any(map(is_alive, numbers)))
-    os.killpg(lost.pid, signal.SIGKILL)
 
 
 def test_a_job_begins_anew_where_a_module_of_its_server_has_asked_for_gpus(
