@@ -36,7 +36,8 @@ def is_times_condition(node: ast.AST) -> bool:
     """Whether a list or a text is multiplied by a condition, `[text] * (count > 1)`."""
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
         return False
-    repeated = isinstance(node.left, ast.List | ast.Tuple | ast.JoinedStr | ast.Constant)
+    text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+    repeated = text or isinstance(node.left, ast.List | ast.Tuple | ast.JoinedStr)
     negated = isinstance(node.right, ast.UnaryOp) and isinstance(node.right.op, ast.Not)
     return repeated and (negated or isinstance(node.right, ast.Compare | ast.BoolOp | ast.Call))
 

@@ -22,7 +22,6 @@ from transfer.core.errors import UsageError
 from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
-REPLACED_PARTS = ("stem", "attention", "ffn")
 
 
 def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, BackboneSpec, Backbone | None]:
@@ -38,7 +37,9 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, Backb
     Raises:
         UsageError: an unknown name or field, or a class with required parameters.
     """
-    fields = {key: _located_part(key, value) if key in REPLACED_PARTS else value for key, value in overrides.items()}
+    fields = {
+        key: _located_part(key, value) if key in user_code.VARIED_PARTS else value for key, value in overrides.items()
+    }
     if isinstance(factory, str | Path):
         spec = resolve(
             str(factory), **(fields if live_modules.is_live(str(factory)) else {"weights": "random"} | fields)

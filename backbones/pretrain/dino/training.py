@@ -97,15 +97,17 @@ class DinoLearner(Learner):
         groups = [torch.cat([*group]) for _, group in groupby(crops, lambda crop: crop.shape)]
         numbers = {"teacher_momentum": self.momentum(step), "teacher_temp": self.temperature(step)}
         moment = {name: torch.full((), number, device=crops[0].device) for name, number in numbers.items()}
-        mean, stats = self._compared(groups, len(crops), moment["teacher_temp"])
+        mean, stats = self._loss_statistics(groups, len(crops), moment["teacher_temp"])
         self.batch_means.append(mean)
         return {**stats, **moment}
 
     def compile(self, *given: Any, **named: Any) -> None:
         """Compile networks and loss; a graph of the whole would be remade for each step's numbers."""
-        self.__dict__["_compared"] = torch.compile(self._compared, *given, **named)
+        self.__dict__["_loss_statistics"] = torch.compile(self._loss_statistics, *given, **named)
 
-    def _compared(self, groups: list[Tensor], views: int, temperature: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss_statistics(
+        self, groups: list[Tensor], views: int, temperature: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean of the teacher's outputs [K], and the loss with its statistics."""
         options, images = self.options, sum(map(len, groups)) // views
         with torch.no_grad():

@@ -121,14 +121,14 @@ class SupervisedLearner(Learner):
         images, targets = losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
         if self.options.dense_weight:
             return self._dense(images, targets, boxes, *maps)
-        return self._compared(images, targets)
+        return self._loss_statistics(images, targets)
 
     def compile(self, *given: Any, **named: Any) -> None:
         """Compile the model and its losses: a graph of the whole would keep the draws of the first step's mixture."""
-        for name in ("_compared", "_dense"):
+        for name in ("_loss_statistics", "_dense"):
             setattr(self, name, torch.compile(getattr(self, name), *given, **named))
 
-    def _compared(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def _loss_statistics(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         logits = self.backbone.logits(images)
         with torch.autocast(images.device.type, enabled=False):
             sigmoid = self.options.loss == "sigmoid"
