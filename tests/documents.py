@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,3 +49,10 @@ def commands(name: str) -> list[tuple[str, tuple[str, ...]]]:
         if arguments and not any(PLACEHOLDER.match(word) for word in arguments):
             parsed.append((match[1], arguments))
     return parsed
+
+
+def chromium() -> list[str] | None:
+    """The command of a browser without a window, None where none is on PATH."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+    return None if program is None else [program, *options]

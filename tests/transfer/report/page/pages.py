@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from itertools import product
@@ -15,6 +14,7 @@ import pytest
 from PIL import Image
 
 from tasks.reid.pictures import save_pictures
+from tests.documents import chromium
 from tests.transfer.records.recorded import classifier, run_set
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.pictures import RANKED, RankedLists
@@ -82,7 +82,6 @@ def write_history(folder: Path, losses: list[float | None]) -> None:
 
 
 POLICY = 'http-equiv="Content-Security-Policy"'
-WORDS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--dump-dom")
 FRAME = """<!doctype html><body style="color-scheme: {scheme}"><iframe src="page.html"
 style="width: {width}px; height: 900px; border: 0"></iframe><script>
 onmessage = (event) => {{ document.body.textContent = event.data; }};</script>"""
@@ -90,14 +89,14 @@ onmessage = (event) => {{ document.body.textContent = event.data; }};</script>""
 
 def in_browser(folder: Path, page: str, script: str, *, width: int = 1280, scheme: str = "light") -> Any:
     """What a script returns that runs in a page, without its security policy, in a frame of a width."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
+    browser = chromium()
+    if browser is None:
         pytest.skip("no chromium on PATH (apt-get install chromium)")
     tell = "const tell = (found) => parent.postMessage(JSON.stringify(found), '*');"
     told = f"{{ {tell} (async () => {{ {script} }})().then(tell, (error) => tell(String(error))); }}"
     (folder / "page.html").write_text(f"{page.replace(POLICY, 'name=policy')}<script>{told}</script>", encoding="utf-8")
     (folder / "frame.html").write_text(FRAME.format(width=width, scheme=scheme))
-    words = [program, *WORDS, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000"]
+    words = [*browser, "--dump-dom", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000"]
     shown = subprocess.run([*words, (folder / "frame.html").as_uri()], capture_output=True, text=True, timeout=120)
     answered = re.search("<body[^>]*>(.*?)</body>", shown.stdout, re.DOTALL)
     assert answered, shown.stderr
