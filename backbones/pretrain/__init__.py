@@ -1,5 +1,4 @@
-"""Pretraining: the base class of methods, options and evaluations (accuracy, k-NN) that they share, and one folder a
-method.
+"""Pretraining: the base class of methods, shared options and evaluations (accuracy, k-NN), and a folder per method.
 
 The training loop is `transfer.engine`; recipes with all values are YAML files under `configs/pretrain/`.
 """

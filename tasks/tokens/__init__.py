@@ -1,4 +1,4 @@
-"""Diagnostics of tokens as a task.
+"""Token diagnostics.
 
 The measures are in `backbones.diagnostics`.
 """

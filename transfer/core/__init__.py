@@ -1,4 +1,4 @@
-"""Errors, settings, files, users' code, and the process: what every part stands on.
+"""Errors, settings, files, custom code, and the process.
 
 Nothing here imports anything else of the suite, or knows models, datasets or training.
 """

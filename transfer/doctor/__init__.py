@@ -1,4 +1,4 @@
-"""`python -m transfer.doctor`: what this machine can do, which datasets are here, and how to get the others.
+"""`python -m transfer.doctor`: checks of the machine, datasets and backbones.
 
 `python -m transfer.doctor backbone NAME` runs the conformance test of a backbone, which lives in `transfer/testing`.
 

@@ -1,4 +1,4 @@
-"""From a `Command` to a `Record`: what is missing is listed, runs are planned, executed and recorded.
+"""From a `Command` to a `Record`: runs are checked, planned, executed and recorded.
 
 Every task and pretraining method passes through the one evaluator. How records are stored is the matter of
 `transfer/records`, where processes run that of `transfer/launch`.

@@ -1,4 +1,4 @@
-"""What should be run: a sweep's YAML with the commands that it stands for, and the rows of published tables.
+"""Sweep files with the commands that they stand for, and the rows of published tables.
 
 Nothing is started here.
 """

@@ -1,4 +1,4 @@
-"""Time of a step of one run's model beside one of another's, for `--measure-cost`.
+"""Interleaved timing of the models of two runs, for `--measure-cost`.
 
 Nothing is trained or scored, and no table is made: `transfer.report.tables.costs` has the table.
 """

@@ -1,4 +1,4 @@
-"""Published tables beside the user's own runs: matching runs, their differences from the paper, and the table.
+"""Published tables beside your runs: matching runs, their differences from the paper, and the table.
 
 The papers' numbers themselves are in `transfer.experiments`.
 """

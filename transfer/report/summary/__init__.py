@@ -1,4 +1,4 @@
-"""The answer of a report in a few sentences, the variants that a page compares by itself, and where these differ most.
+"""The summary of a report, the variants that a page compares by default, and the samples with the largest differences.
 
 Verdicts come from `transfer.statistics` and `transfer.comparison`; here they are only put into words.
 """
