@@ -1,4 +1,4 @@
-"""k-nearest-neighbour classification on frozen features.
+"""k-nearest-neighbor classification on frozen features.
 
 The votes are counted in `backbones.pretrain.accuracy`, as for DINO's validation.
 """
