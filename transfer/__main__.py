@@ -12,10 +12,10 @@ USAGE = """usage: python -m transfer.COMMAND --help
   pretrain   pretrain a backbone and export its weights
   sweep      run a grid of commands, such as `bench`, and report on it
   report     show records as tables, comparisons and a page
-  predict    use what a run trained on new images
-  verify     check that records are unchanged and give their scores
+  predict    apply a trained run to new images
+  verify     check that records are unmodified and reproduce their scores
   doctor     check this machine, datasets and backbones; measure speed
-  new        write a stem, attention or task of your own, with a test
+  new        write a custom stem, attention or task with a test
 
 --list [KIND] lists names: tasks, recipes, backbones, weights, datasets, stems, attentions, ffns, detectors, sweeps,
 steps.

@@ -27,7 +27,7 @@ NEXT_COMMAND = {
 
 @dataclass(kw_only=True)
 class NewOptions:
-    """Write a part of your own, with a test."""
+    """Write a custom component with a test."""
 
     kind: Positional[str]
     """What to write: stem, attention or task."""

@@ -53,11 +53,11 @@ class ReidOptions(FitOptions):
     """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
     in Market-1501's own script."""
     rerank: Annotated[bool, Common()]
-    """Re-rank distances by k-reciprocal neighbours."""
+    """Re-rank distances by k-reciprocal neighbors."""
     rerank_k1: Annotated[int, Needs(rerank=True), Range(1)]
-    """Size of the reciprocal neighbourhoods."""
+    """Size of the reciprocal neighborhoods."""
     rerank_k2: Annotated[int, Needs(rerank=True), Range(1)]
-    """Neighbours averaged in the local query expansion."""
+    """Neighbors averaged in the local query expansion."""
     rerank_lambda: Annotated[float, Needs(rerank=True), Range(0, 1)]
     """Weight of the original distance."""
     msmt17_val: Annotated[bool, TRAINING]
@@ -65,9 +65,9 @@ class ReidOptions(FitOptions):
     joint: Annotated[bool, TRAINING, Added(False), Common()] = False
     """Train once on the training images of all datasets. Each dataset is then evaluated in a record of its own."""
     validate_at: Annotated[tuple[int, ...], TRAINING, Added(())] = ()
-    """Epochs (1-based) after which training identities that were split off are ranked, on which nothing trains."""
+    """Epochs (1-based) after which held-out training identities are ranked."""
     validation_share: Annotated[float, Needs(validate_at=True), Added(0.1), Range(0, 1)] = 0.1
-    """Share of the training identities that is split off for `validate_at`, drawn by the seed."""
+    """Share of the training identities held out for `validate_at`, drawn by the seed."""
     keep: Annotated[Literal["last", "best"], Needs(validate_at=True), Added("last")] = "last"
     """Evaluate and export the state of the last epoch, or that of the validation with the best mAP."""
     test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
@@ -75,7 +75,7 @@ class ReidOptions(FitOptions):
     eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch when features are extracted, per rank."""
     save_pictures: Annotated[int, Range(0), Execution()]
-    """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
+    """Queries to save as pictures with ten gallery images. They are spaced evenly over the list of queries."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

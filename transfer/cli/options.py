@@ -27,7 +27,7 @@ class RunOptions(Checked):
     seeds: Annotated[tuple[int, ...], Common()] = (0,)
     """Seeds; each makes a run with its own record."""
     subset: Annotated[int | None, Range(2), Common()] = None
-    """Use only so many identities, images per class, or images of each COCO split, selected by content hash; marked in
+    """Use only N identities, N images per class, or N images of each COCO split, selected by content hash; marked in
     the record."""
     smoke: Annotated[bool, Common()] = False
     """Smoke test on bundled synthetic data, in seconds; marked in the record and excluded from reports."""
@@ -39,7 +39,7 @@ class RunOptions(Checked):
     feature_cache: Annotated[Path, Execution(repeated=False)] = Path("features")
     """Folder that caches features of frozen backbones for later probes; delete it to free space."""
     metric: Annotated[tuple[str, ...], Files()] = ()
-    """Custom metrics, as my_metric.py:NAME: functions of a run's per-sample results, recorded beside the task's
+    """Custom metrics, such as my_metric.py:NAME: functions of a run's per-sample results, recorded beside the task's
     scores."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Execution(), Common()] = "auto"
     """Device to compute on; auto uses a GPU if there is one."""
@@ -49,7 +49,7 @@ class RunOptions(Checked):
     """CPU threads of torch per rank; by default OMP_NUM_THREADS, else the rank's share of the usable cores, and 1 for
     small models."""
     sequence_parallel: Annotated[int, Range(1), Execution()] = 1
-    """Neighbouring ranks that share an image's tokens, under torchrun, in pretraining and detection."""
+    """Neighboring ranks that share the tokens of an image, under torchrun, in pretraining and detection."""
     checkpoint_seconds: Annotated[float, Range(0), Execution()] = 300.0
     """Seconds between two checkpoints."""
     save_weights: Annotated[Literal["last", "none"], Execution()] = "last"
@@ -63,7 +63,7 @@ class RunOptions(Checked):
     """Exclude corrupt images and record their number, decoding every image once; without it a corrupt image stops the
     run."""
     tracker: Annotated[Literal["none", "tensorboard", "wandb"], Execution()] = "none"
-    """Tracker that gets the statistics and the record, on this machine, besides history.jsonl."""
+    """Tracker that also gets the statistics and the record, offline."""
     result_file: Annotated[Path | None, Execution(repeated=False), CommandLine("the records are returned")] = None
     """File for the names of the runs and the exit status; sweeps read it when the command has ended."""
     dry_run: Annotated[bool, Execution(repeated=False), Common(), DRY_RUN] = False
@@ -106,7 +106,7 @@ SUBMITTED = Needs(launcher="slurm")
 
 @dataclass(kw_only=True)
 class LaunchOptions(Checked):
-    """Where a command runs: here, or as one job of a cluster. None of it is part of the run key."""
+    """Where the command runs: on this machine, or as a Slurm job. None of it is part of the run key."""
 
     launcher: Literal["local", "slurm"] = "local"
     """Run here, or submit the command as a Slurm job, follow it and print its table; a job that is preempted or out of
@@ -140,7 +140,7 @@ RESOURCES = tuple(item.name for item in fields(LaunchOptions) if item.name != "l
 
 @dataclass(kw_only=True)
 class BackboneOptions:
-    """Parts of the backbone that override those of its configuration."""
+    """Components of the backbone, overriding its configuration."""
 
     weights: Annotated[tuple[str, ...], Files(), Common()] = ("config",)
     """Weights to start from: config (those of the backbone's YAML), random, timm, timm:NAME, hf-hub:NAME, a run, a

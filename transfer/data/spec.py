@@ -57,10 +57,10 @@ class DatasetSpec:
     archives: tuple[Archive, ...] = ()
     """Files for `doctor data --fetch`: a list of `{url, sha256, bytes}`."""
     overlap: str = "refuse"
-    """What test images among the training images are: an error (`refuse`), or a note (`allow`)."""
+    """Whether test images among the training images are an error (`refuse`) or a note (`allow`)."""
     held_out: float = 0.0
-    """Share of each class's training images that pretraining and fine-tuning validate on; `val` is then scored once, at
-    the end. Of masks: share of the training images that is the missing `val`."""
+    """Share of each class's training images for validation in pretraining and fine-tuning; `val` is then scored once,
+    at the end. Of masks: share of the training images that serve as `val`."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
     recognised: bool = False

@@ -24,9 +24,9 @@ class DataOptions(DoctorOptions):
     names: Positional[tuple[str, ...]] = ()
     """Datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
     look: Path | None = None
-    """HTML file for twelve drawn samples of a dataset, with classes, persons and cameras, boxes or masks."""
+    """HTML file with twelve samples of a dataset: images with classes, persons and cameras, boxes or masks."""
     fetch: tuple[str, ...] = ()
-    """Datasets to download from their publishers into the data folder, if their licence permits it."""
+    """Datasets to download from their publishers into the data folder, if their license permits it."""
 
 
 @dataclass(kw_only=True)
@@ -36,19 +36,19 @@ class BackboneCheckOptions(Checked):
     name: Positional[str]
     """Backbone: a shipped name, a timm model, a YAML file, or file.py:Name."""
     stem: str | None = None
-    """Stem to put into the backbone, as my_stem.py:Stem."""
+    """Stem of the backbone, such as my_stem.py:Stem."""
     attention: str | None = None
-    """Attention to put into the backbone."""
+    """Attention of the backbone."""
     ffn: str | None = None
-    """FFN to put into the backbone."""
+    """FFN of the backbone."""
     patch: Annotated[int | None, Range(1)] = None
     """Patch size in pixels."""
     depth: Annotated[int | None, Range(1)] = None
-    """Number of blocks; 2 make the checks of a part quick."""
+    """Number of blocks; 2 make the checks fast."""
     size: Annotated[int | None, Range(1)] = None
     """Side of the square image in pixels; by default 4 patches, or 224 where the patch is not known."""
     divisor: Annotated[int | None, Range(1)] = None
-    """Pixels that heights and widths must be multiples of, where the model does not say so."""
+    """Number of which image sides must be multiples, if the model does not state it."""
     only: tuple[str, ...] = ()
     """Names of the checks to run; by default all."""
     skip: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class SpeedOptions(Checked):
     backbone: str
     """Backbone: a shipped name, a timm model, a YAML file, or file.py:Name."""
     recipe: str = "deit"
-    """Pretraining recipe: a shipped name, as deit or dino."""
+    """Pretraining recipe: a shipped name, such as deit or dino."""
     dataset: str | None = None
     """Dataset whose files are read; by default generated JPEG files of ImageNet's size."""
     data: Path | None = None

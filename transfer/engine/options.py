@@ -43,7 +43,7 @@ class FitOptions(Checked):
     """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
     stands for biases, norms and other vectors."""
     decay_norm: Annotated[bool, TRAINING]
-    """Decay norm layers even where `no_decay` holds `1d`."""
+    """Apply weight decay to norm layers even if `no_decay` contains `1d`."""
     layer_decay: Annotated[float, TRAINING, Range(0, 1)]
     """Learning rate of a layer as a multiple of the next one's. 1 is the same for all."""
     schedule: Annotated[Literal["step", "epoch"], TRAINING]
@@ -72,21 +72,21 @@ class FitOptions(Checked):
     """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
     follows a cosine."""
     clip_grad: Annotated[float | None, TRAINING, Range(0)]
-    """Largest norm of the gradient; None does not clip."""
+    """Maximum gradient norm; None disables clipping."""
     clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]
     """Clip the gradient of each parameter by itself. Otherwise the norm of the whole gradient is bounded."""
     sam: Annotated[Literal["none", "sam", "asam"], TRAINING]
-    """Sharpness-aware minimisation. It takes two passes a step; asam scales the perturbation by the weights."""
+    """Sharpness-aware minimization. It takes two passes a step; asam scales the perturbation by the weights."""
     sam_rho: Annotated[float, Needs(sam=("sam", "asam")), Range(0)]
     """Radius of the perturbation."""
     sam_sync: Annotated[bool, Needs(sam=("sam", "asam"))]
-    """Perturb by the gradient of all ranks, not each its own."""
+    """Compute SAM's perturbation from the gradient of all ranks instead of per rank."""
     grad_accum_steps: Annotated[int, TRAINING, Range(1)]
     """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
     precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING, Common()]
     """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
     eval_precision: Literal["fp32", "run", "bf16", "fp16"]
-    """Precision of the network where it is scored. Validation counts too; fp32 is without TF32, `run` is that of
+    """Precision of the network in evaluation. Validation counts too; fp32 is without TF32, `run` is that of
     training."""
     sync_bn: Annotated[bool, TRAINING]
     """Compute batch-norm statistics over all ranks."""
@@ -97,7 +97,8 @@ class FitOptions(Checked):
     watch_every: Annotated[int, Needs(watch="blocks"), Range(1), Execution(), Added(50)] = 50
     """Steps between these values; the first step always has them."""
     stop_early: Annotated[bool, TRAINING]
-    """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""
+    """Stop training early if it meets the rule for failed runs. It must do so at five consecutive tenths of its epochs
+    after warm-up."""
 
     @property
     def last_epoch(self) -> int:

@@ -39,7 +39,7 @@ class Claim:
     id: str
     """Name of the row; required."""
     claim: str
-    """Its sentence; required."""
+    """The claim as a sentence; required."""
     where: str
     """Where the paper states it; required."""
     printed: str = ""
@@ -51,19 +51,19 @@ class Claim:
     kind: str = ""
     """Kind of the claim, see below."""
     expect: str = ""
-    """What is expected of the effect, see below."""
+    """Expected effect, see below."""
     runs: str = ""
     """Selector that all runs of the row meet."""
     a: tuple[str, ...] = ()
-    """Selectors as `--compare` takes them; of a list each `a` is compared with each `b`."""
+    """Selectors of one side, as for `--compare`; of a list, each `a` is compared with each `b`."""
     b: tuple[str, ...] = ()
-    """The other side."""
+    """Selectors of the other side."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Instead of `a` and `b`: the comparisons one by one, `[[A, B], [A, B]]`."""
     metric: str = ""
     """What is compared, see below."""
     against: str = ""
-    """Of a rank correlation: the second metric."""
+    """Second metric of a rank correlation."""
     margin: float | None = None
     """Smallest relevant difference: in points for scores in percent, else in the metric's unit; of half-score
     rates in doublings."""
@@ -72,18 +72,18 @@ class Claim:
     chosen_by: str = ""
     """Validation metric of `choose`, other than `metric`."""
     over: str = ""
-    """Field of the rates of a half-score rate; of a failure share a field over which runs are counted together."""
+    """Field with the rates of a half-score rate, or over which runs of a failure share are counted together."""
     grid: tuple[Any, ...] = ()
     """Values of `choose` or `over` that count; each variant must have all."""
     untrained: Mapping[str, str] = field(default_factory=dict)
-    """By side, the selector of the same network untrained (`--epochs 0`, or a task from `weights=random`), without
-    `runs`."""
+    """By side, the selector of the same network untrained (`--epochs 0`, or a task from `weights=random`); `runs`
+    does not apply."""
     floor: Mapping[str, Any] = field(default_factory=dict)
-    """Score that both sides must exceed, as `{value: 11.2, what: "raw pixels"}`."""
+    """Score that both sides must exceed, such as `{value: 11.2, what: "raw pixels"}`."""
     seeds: int = 1
-    """Seeds wanted of each side."""
+    """Planned seeds per side."""
     needs: int = 1
-    """Fewest seeds of each side with which there is a verdict."""
+    """Fewest seeds per side for a verdict."""
     detectable: float | None = None
     """Smallest difference that the row can show, as registered."""
     hours: float | None = None

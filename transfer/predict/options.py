@@ -13,21 +13,22 @@ PREDICTION_SUFFIXES = (".json", ".csv", ".parquet", ".npz")
 
 @dataclass(kw_only=True)
 class PredictOptions(Checked):
-    """Use what a run trained."""
+    """Apply a trained run to new images."""
 
     run: Positional[Path]
     """The run's folder."""
     images: Positional[tuple[str, ...]]
     """Images: files, folders with all below them, patterns."""
     to: Path | None = None
-    """File for what is found: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
+    """Output file: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
     without it a table is printed."""
     features: bool = False
-    """Return features, for every task."""
+    """Return features instead of predictions."""
     gallery: tuple[str, ...] = ()
-    """Images to search for the nearest, by the cosine of features; a single one gives the similarity of pairs."""
+    """Gallery in which the nearest images are found by the cosine of features; a single image gives the similarity of
+    pairs."""
     top: Annotated[int, Range(1)] = 5
-    """Classes, or neighbors, of each image."""
+    """Number of classes or neighbors per image."""
     pictures: Path | None = None
     """Folder for the images with the detections drawn; of `segment` for label images as PNG with a palette."""
     maps: Path | None = None
@@ -37,7 +38,7 @@ class PredictOptions(Checked):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on."""
     workers: Annotated[int | None, Range(0)] = None
-    """Processes that load images; None: as in runs."""
+    """Image-loading processes; None: as in runs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

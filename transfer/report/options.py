@@ -24,9 +24,9 @@ class RunsOptions:
     runs: Positional[tuple[Path, ...]] = DEFAULT_RUNS
     """Folders of runs (--out of the commands that made them) or of sweeps."""
     smoke: bool = False
-    """Show smoke runs as well; by default they are excluded."""
+    """Include smoke runs."""
     dirty: bool = False
-    """Show runs made with changed files of the suite as well; by default they are excluded."""
+    """Include runs of modified code."""
 
 
 @dataclass(kw_only=True)
@@ -57,11 +57,12 @@ class ScoresOptions:
     pivot: bool = False
     """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
     cost: bool = False
-    """Columns of a pivot with parameters, FLOPs of an image, and hours of training."""
+    """With --pivot: parameters, FLOPs per image, and hours of training."""
     per_class: bool = False
     """Scores of each class with their 95 % intervals, for detection."""
     scores: tuple[str, ...] = ()
-    """Scores of a pivot, or by class, as mAP rank1; by default each task's primary one, by class mask_AP besides."""
+    """Scores with --pivot or --per-class, such as mAP rank1; by default the primary score of each task, with
+    --per-class also mask_AP."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
 
@@ -79,12 +80,11 @@ class ComparedOptions:
     """Two backbones: each a name, weights/NAME, a run (or the end of its id), or FIELD=VALUE[,FIELD=VALUE]; the
     difference is paired by sample."""
     interaction: tuple[str, str] | None = None
-    """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
+    """Two fields, such as stem attention: tests whether the effect of one depends on the other."""
     margin: float | None = None
-    """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent."""
+    """Largest irrelevant difference, in points; adds an equivalence test."""
     measure_cost: bool = False
-    """Measure training steps and forward passes of the compared variants alternately, for some seconds on this
-    machine."""
+    """Measure interleaved training steps and forward passes of both variants on this machine."""
 
 
 @dataclass(kw_only=True)
@@ -94,7 +94,7 @@ class CompareOptions(ComparedOptions, OutputOptions):
 
 @dataclass(kw_only=True)
 class MapOptions(OutputOptions):
-    """Status and scores of training runs over two fields, as learning rate and warm-up."""
+    """Status and scores of training runs over two fields, such as learning rate and warm-up."""
 
     heatmap: tuple[str, str] = ("lr", "warmup_epochs")
     """The two fields."""
@@ -140,7 +140,7 @@ class PaperOptions(PublishedOptions, OutputOptions):
 
 @dataclass(kw_only=True)
 class ClaimsOptions(OutputOptions):
-    """Claims of a paper with their verdicts by rules that were stated before the runs."""
+    """Verdicts on the claims of a paper, by rules stated before the runs."""
 
     claims: str = ""
     """File of claims in configs/claims by its name, or a YAML file; by default the last word of RUNS."""
@@ -156,7 +156,7 @@ class ClaimsOptions(OutputOptions):
 
 @dataclass(kw_only=True)
 class EverythingOptions(ComparedOptions, PublishedOptions):
-    """Everything that the runs give."""
+    """What to show."""
 
     heatmap: tuple[str, str] | None = None
     """Two fields of a map; by default lr warmup_epochs, if they vary."""
@@ -189,7 +189,7 @@ class BundleOptions(Checked, RunsOptions):
     output: Path
     """File to write."""
     every: Annotated[int, Range(1)] = 1
-    """Keep one in so many steps of the training curves, and all validations."""
+    """Keep every N-th step of the training curves, and all validations."""
 
 
 @dataclass(kw_only=True)

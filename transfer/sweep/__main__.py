@@ -52,8 +52,8 @@ class SweepOptions(Checked):
     ffn: str | None = None
     """FFN of the variant to compare."""
     against: tuple[str, ...] = ()
-    """Variants to compare it with, as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part that
-    a variant does not name is the backbone's own."""
+    """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part
+    that a variant does not name is the backbone's own."""
     equal: Literal["flops"] | None = None
     """Pretrain every variant with the training FLOPs of the first of --against, which has the recipe's epochs; the
     others get more or fewer. Only for pretraining: tasks keep their epochs."""

@@ -26,7 +26,7 @@ class VerifyOptions:
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
     """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report bundle` wrote."""
     trust_code: tuple[str, ...] = ()
-    """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
+    """Custom metrics, tasks, methods, readers and components, FILE.py:NAME, that may run from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
 
 
