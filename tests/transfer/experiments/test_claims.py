@@ -99,4 +99,4 @@ def test_a_missing_key_a_double_id_and_an_unknown_name_are_said(tmp_path: Path) 
 
 def test_every_kind_is_documented() -> None:
     text = (ROOT / "docs/guide/claims.md").read_text()
-    assert [kind for kind in RULES if f"\n| {kind} |" not in text] == []
+    assert [kind for kind in RULES if f"\n- {kind} (" not in text] == []
