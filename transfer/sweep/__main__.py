@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from transfer.core.errors import MissingInput, UsageError, attempt, errors_together, kept, print_safe, shortened
+from transfer.core.errors import MissingInput, UsageError, attempt, errors_together, print_safe, shortened
 from transfer.core.grouped import values_by_key
 from transfer.core.options import Checked, Range
 
@@ -188,51 +188,47 @@ def _announce(
         UsageError: jobs cannot run; it lists what is missing, too. Where they will run on GPUs, models that cannot run
             are known only in a dry run, or by the jobs.
     """
-    from transfer.sweep.cost_estimate import Prediction, command, missing_inputs, plan
+    from transfer.sweep.cost_estimate import WorkEstimate, command, missing_inputs, plan
     from transfer.sweep.earlier_results import done_file
 
-    stream = None if options.dry_run else sys.stderr
+    stream, extra = None if options.dry_run else sys.stderr, _extra(options)
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
-    waiting = [job for job in jobs if options.dry_run or not done_file(out, job).exists()]
+    waiting = list(jobs)
+    if not options.dry_run:
+        waiting = [job for job in jobs if not done_file(out, job).exists()]
     if not waiting:
         return {}
-    with errors_together():
-        with kept():
-            prediction = Prediction(waiting, builds=options.dry_run)
-            times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-            devices = _devices(waiting, options)
-            print_safe(prediction.text(devices, times), file=stream, flush=True)
-            for job in jobs if options.dry_run else ():
-                print_safe(f"\n# {job.title}\n{command(job, out, _extra(options))}")
-            if options.dry_run or devices.kind == "core":
-                prediction.check(sweep.name)
-        return missing_inputs(waiting, _extra(options), opens=options.dry_run)
+    missing = missing_inputs(waiting, extra, opens=options.dry_run)
+    estimate = WorkEstimate(waiting, builds=options.dry_run)
+    times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
+    devices = _devices(waiting, options)
+    print_safe(estimate.text(devices, times), file=stream, flush=True)
+    for job in jobs if options.dry_run else ():
+        print_safe(f"\n# {job.title}\n{command(job, out, extra)}")
+    if estimate.failures and (options.dry_run or devices.kind == "core"):
+        number = sum(map(len, estimate.failed.values()))
+        lines = [f"sweep {sweep.name}: {number} jobs cannot run:", estimate.failures, _not_run(jobs, missing)]
+        raise UsageError("\n".join(filter(None, lines)))
+    return missing
 
 
 def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
     """Return the devices that jobs will run on. In a dry run, GPUs that are named or that a job needs count as here."""
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Devices, measured_speed
+    from transfer.sweep.cost_estimate import Devices, measured_speed, requested_gpus
 
-    resources = {job.name: job.step.resources for job in jobs}
-    wanted = {name: int(own.get("gpus", 1)) * int(own.get("nodes", 1)) for name, own in resources.items()}
-    local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted.values())
-    gpus = len(visible_gpus()) if local else min(sum(wanted.values()), slots * most)
+    wanted = [requested_gpus(job) for job in jobs]
+    local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted)
+    gpus = len(visible_gpus()) if local else min(sum(wanted), slots * most)
     if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core
         gpus = max(gpus, most)
     if options.device == "cpu" or options.gpus == 0:
         gpus = 0
     speed, source = (options.speed, "--speed") if options.speed else measured_speed(gpu=gpus > 0)
-    return Devices(
-        kind="GPU" if gpus else "core",
-        count=gpus or (usable_cores() if local else slots),
-        speed=speed,
-        source=source,
-        slots=slots,
-        of_job={name: max(1, min(number, gpus)) for name, number in wanted.items()},
-        shared_by=options.per_gpu if gpus and local else 1,
-    )
+    shared_by = options.per_gpu if gpus and local else 1
+    cores = usable_cores() if local else slots
+    return Devices("GPU" if gpus else "core", gpus or cores, speed, source, slots, shared_by)
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":

@@ -5,10 +5,9 @@ The commands of jobs are parsed and their models built, each once and on the met
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, RunOption
 from transfer.core.errors import (
     UsageError,
     UserError,
+    attempt,
     count,
     errors_naming,
     errors_together,
@@ -52,7 +52,7 @@ from transfer.task import Task, load_task
 START_SECONDS, STEP_SECONDS = 3.3, 0.02
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 MOST_ROWS = 8
-"""Steps, or variants, in the table of the expected time; what is beyond is one row."""
+"""Most steps, or variants, that the expected time lists."""
 
 Overrides = tuple[tuple[str, Any], ...]
 
@@ -71,10 +71,12 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
     kinds = f"{len(jobs)} jobs ({pretraining} pretraining, {len(jobs) - pretraining} on tasks)"
     lines = [f"sweep {sweep.name}, tier {sweep.tier}: {kinds}, {ended} finished earlier; output: {out}"]
     for step in sweep.steps.values():
-        if of_step := [job for job in jobs if job.step.name == step.name]:
-            seeds, data = ({str(getattr(job, name)): None for job in of_step} for name in ("seed", "dataset"))
-            of_seeds = f"seed{'s' * (len(seeds) > 1)} {' '.join(seeds)}"
-            lines.append(f"  {step.name}: {len(of_step)} x {step.recipe} on {shortened(data, 8)}, {of_seeds}")
+        if step_jobs := [job for job in jobs if job.step.name == step.name]:
+            datasets = dict.fromkeys(job.dataset for job in step_jobs)
+            seeds = dict.fromkeys(str(job.seed) for job in step_jobs)
+            noun = "seed" if len(seeds) == 1 else "seeds"
+            runs = f"{len(step_jobs)} x {step.recipe} on {shortened(datasets, 8)}"
+            lines.append(f"  {step.name}: {runs}, {noun} {' '.join(seeds)}")
     if sweep.epochs:
         lines.append(f"  epochs of equal FLOPs in pretraining: {sweep.told_epochs}")
     if runs_per_search:
@@ -98,7 +100,6 @@ class Devices:
         speed: TFLOP/s that each sustains.
         source: where the speed is from.
         slots: the number of jobs that run at once.
-        of_job: the number of devices that a job takes, by its name.
         shared_by: the number of jobs on a device at once.
     """
 
@@ -107,45 +108,43 @@ class Devices:
     speed: float
     source: str
     slots: int
-    of_job: dict[str, int]
     shared_by: int = 1
 
-    def wall(self, jobs: Sequence[SweepJob], seconds: dict[str, float]) -> float:
-        """Return the seconds until jobs have ended, started in their order, after their parents, where there is room.
+    def taken_by(self, job: SweepJob) -> int:
+        """Return the number of devices that a job takes."""
+        return max(1, min(requested_gpus(job), self.count)) if self.kind == "GPU" else 1
+
+    def wall_seconds(self, jobs: Sequence[SweepJob], seconds: Mapping[str, float]) -> float:
+        """Return the seconds in which all jobs end: those of all devices at work, or of the longest chain of jobs.
 
         Args:
-            jobs: the jobs.
+            jobs: the jobs, each after the one from whose weights it starts.
             seconds: those of each job on its devices, by its name.
         """
-        waiting, running, now = {job.name: job for job in jobs}, list[tuple[float, str]](), 0.0
-        unfinished, free = {*waiting}, self.count * self.shared_by
-        while unfinished:
-            for name, job in [*waiting.items()]:
-                ready = job.parent is None or job.parent.name not in unfinished
-                if ready and self.of_job[name] <= free and len(running) < self.slots:
-                    heappush(running, (now + seconds[name], name))
-                    free -= self.of_job[name]
-                    del waiting[name]
-            now, ended = heappop(running)
-            unfinished.remove(ended)
-            free += self.of_job[ended]
-        return now
+        busy = sum(seconds[job.name] * self.taken_by(job) for job in jobs) / self.shared_by / self.count
+        ends = dict[str, float]()
+        for job in jobs:
+            begin = ends.get(job.parent.name, 0.0) if job.parent else 0.0
+            ends[job.name] = begin + seconds[job.name]
+        return max(busy, sum(seconds[job.name] for job in jobs) / self.slots, *ends.values())
 
 
-class Prediction:
+def requested_gpus(job: SweepJob) -> int:
+    """Return the number of GPUs that a job asks for, on all of its nodes."""
+    return int(job.step.resources.get("gpus", 1)) * int(job.step.resources.get("nodes", 1))
+
+
+class WorkEstimate:
     """The operations of jobs, and why some jobs cannot run.
 
     Args:
-        jobs: the jobs.
+        jobs: the jobs, whose options are known to be right; see `missing_inputs`.
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
 
     Attributes:
         work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
         uncounted: steps on datasets that do not say how many images they have.
         failed: the titles of the jobs whose model cannot run here, by reason.
-
-    Raises:
-        UsageError: lists the wrong options of all jobs.
     """
 
     def __init__(self, jobs: Sequence[SweepJob], *, builds: bool = False):
@@ -154,7 +153,6 @@ class Prediction:
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
         built = set[str]()
-        _check_options(jobs)
         for job in jobs:
             try:
                 work = _work(job)
@@ -165,59 +163,57 @@ class Prediction:
             except Exception as error:  # raised by a user's code
                 self.failed.setdefault(f"backbone {job.backbone}: {first_line(error)}", []).append(job.title)
             else:
-                self.work |= {job.name: work} if work else {}
-                self.uncounted |= {} if work else {f"{job.step.name} on {job.dataset}": None}
+                if work:
+                    self.work[job.name] = work
+                else:
+                    self.uncounted[f"{job.step.name} on {job.dataset}"] = None
 
-    def check(self, sweep: str) -> None:
-        """Raise UsageError that lists the reasons why jobs cannot run."""
-        if self.failed:
-            lines = [f"{reason} ({shortened(titles, 2)})" for reason, titles in self.failed.items()]
-            count = sum(map(len, self.failed.values()))
-            raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
+    @property
+    def failures(self) -> str:
+        """A line for each reason why jobs cannot run; empty if all can."""
+        return "\n".join(f"{reason} ({shortened(titles, 2)})" for reason, titles in self.failed.items())
 
-    def text(self, devices: Devices, times: dict[str, int]) -> str:
+    def text(self, devices: Devices, times: Mapping[str, int]) -> str:
         """Return the expected time of all jobs, of devices and by the clock, and that of each step and variant.
 
         Args:
             devices: the devices that the jobs run on.
             times: how often a job counts, by its name, if not once.
         """
-        kind, seconds = devices.kind, dict[str, float]()
-        for name, (operations, steps) in self.work.items():
-            computing = operations * devices.shared_by / devices.speed / devices.of_job[name] / 1e12
-            seconds[name] = (computing + START_SECONDS + STEP_SECONDS * steps) * times.get(name, 1)
-
-        def costs(jobs: Sequence[SweepJob]) -> tuple[str, str]:
-            spent = sum(seconds[job.name] * devices.of_job[job.name] for job in jobs) / devices.shared_by
-            return duration(spent), duration(devices.wall(jobs, seconds))
-
+        jobs = [job for job in self.jobs if job.name in self.work]
         lacks = f"\n  It lacks {shortened(self.uncounted)}: no `counts` of the data." if self.uncounted else ""
-        if not (jobs := [job for job in self.jobs if job.name in seconds]):
+        if not jobs:
             return f"expected time: unknown{lacks}"
-        (spent, wall), columns = costs(jobs), ("part", f"{kind} time", "wall time alone")
-        parts = _parts(jobs, lambda job: f"step {job.step.name}") | _parts(jobs, _variant)
-        rows = [dict(zip(columns, (part, *costs(of_part)), strict=True)) for part, of_part in parts.items()]
+        seconds, spent = dict[str, float](), dict[str, float]()
+        for job in jobs:
+            operations, steps = self.work[job.name]
+            computing = operations * devices.shared_by / devices.speed / devices.taken_by(job) / 1e12
+            seconds[job.name] = (computing + START_SECONDS + STEP_SECONDS * steps) * times.get(job.name, 1)
+            spent[job.name] = seconds[job.name] * devices.taken_by(job) / devices.shared_by
+        rows = []
+        for label in (_step, _variant):
+            parts = grouped_by(jobs, label)
+            if 1 < len(parts) <= MOST_ROWS:
+                for part, its_jobs in parts.items():
+                    of_part = sum(spent[job.name] for job in its_jobs)
+                    rows.append({"part": part, f"{devices.kind} time": duration(of_part)})
+        wall = duration(devices.wall_seconds(jobs, seconds))
+        spent_in_all = f"{'at least' if lacks else 'about'} {duration(sum(spent.values()))} of {devices.kind} time"
+        rate = f"{count(devices.count, devices.kind)} at {devices.speed:.3g} TFLOP/s each ({devices.source})"
         lines = [
-            f"expected time: {'at least' if lacks else 'about'} {spent} of {kind} time, {wall} of wall time with "
-            f"{count(devices.count, kind)} at {devices.speed:.3g} TFLOP/s each ({devices.source})",
+            f"expected time: {spent_in_all}, {wall} of wall time with {rate}",
             *([markdown(Table.from_rows(rows))] if rows else []),
             "  This counts process starts, steps and backbones, not detectors and the decoding of large images.",
         ]
         return "\n".join(lines) + lacks
 
 
-def _parts(jobs: Sequence[SweepJob], label: Callable[[SweepJob], str]) -> dict[str, list[SweepJob]]:
-    """Return jobs by their labels, those with the last of many labels together; nothing for a single label."""
-    parts = grouped_by(jobs, label)
-    if len(parts) > MOST_ROWS:
-        last = [parts.pop(name) for name in [*parts][MOST_ROWS - 1 :]]
-        parts[f"{len(last)} more"] = [job for of_label in last for job in of_label]
-    return parts if len(parts) > 1 else {}
+def _step(job: SweepJob) -> str:
+    return f"step {job.step.name}"
 
 
 def _variant(job: SweepJob) -> str:
-    parts = {name: job.options[name] for name, _ in _overrides(job)}  # with their own exponents
-    return f"variant {parts_label({'name': Path(job.backbone).stem, **parts})}"
+    return f"variant {parts_label({'name': Path(job.backbone).stem, **dict(_overrides(job))})}"
 
 
 def measured_speed(*, gpu: bool = False) -> tuple[float, str]:
@@ -275,26 +271,11 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-@errors_together()
-def _check_options(jobs: Sequence[SweepJob]) -> None:
-    """Parse the command of each job that has a value which none before it had: parsing takes a tenth of a second.
-
-    Raises UsageError that lists the wrong options.
-    """
-    parsed = set[tuple[str, ...]]()
-    for job in jobs:
-        given = {**job.options, "backbone": job.backbone, "dataset": job.dataset}
-        values = {(job.step.name, name, repr(value)) for name, value in given.items()}
-        if not values <= parsed:
-            with kept():
-                parsed_command(job)
-                parsed |= values
-
-
 def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
     """Return what jobs lack and how to get it, by their names: data, and weights that no job makes.
 
-    Weights are loaded once, so that damaged ones and those of another model count as missing.
+    Each option's value is parsed once. Weights are loaded once, so that damaged ones and those of another model count
+    as missing.
 
     Args:
         jobs: the jobs.
@@ -304,21 +285,27 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
     Raises:
         UsageError: lists what is wrong in options and datasets' files, and what is missing.
     """
-    found, missing = dict[tuple[str, object], str](), dict[str, list[str]]()
-    with errors_together(join=True):
+    lacking = dict[tuple[str, object], str]()
+    missing = dict[str, list[str]]()
+    parsed = set[tuple[str, ...]]()
+    with errors_together():
         for job in jobs:
             checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
             checks[job.step.name, job.dataset] = _open_data if opens else lambda command, _: check_folders(command)
             if job.parent is None:
                 parts = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
                 checks[job.step.name, (job.backbone, *parts)] = _check_weights
-            for key in checks:
-                if key not in found:
-                    with kept():
-                        found[key] = _missing(checks[key], parsed_command(job, extra), job.step.task)
-            missing[job.name] = [found[key] for key in checks if found.get(key)]
+            new = [key for key in checks if key not in lacking]
+            options = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
+            if new or not options <= parsed:  # parsing takes a tenth of a second
+                with kept():
+                    command = parsed_command(job, extra)
+                    parsed |= options
+                    for key in new:
+                        lacking[key] = attempt(_missing, checks[key], command, job.step.task) or ""
+            missing[job.name] = [lacking[key] for key in checks if lacking.get(key)]
         if has_kept():
-            for text in filter(None, found.values()):
+            for text in filter(None, lacking.values()):
                 reject(text)
     return {name: texts for name, texts in missing.items() if texts}
 
@@ -375,15 +362,9 @@ def _build_task_model(job: SweepJob, built: set[str]) -> None:
 
 
 def _overrides(job: SweepJob) -> Overrides:
-    """Return the parts of the backbone that a job's command names, without the weights.
-
-    All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
-    """
+    """Return the parts of the backbone that a job's command names, without the weights."""
     names = {*job.options} & {*BACKBONE_OPTIONS} - {"weights", "load"}
-    overrides = {name: _hashable(job.options[name]) for name in sorted(names)}
-    if isinstance(overrides.get("alpha"), int | float) and overrides["alpha"] != 1:
-        overrides["alpha"] = 0.5
-    return tuple(overrides.items())
+    return tuple((name, _hashable(job.options[name])) for name in sorted(names))
 
 
 def _operations_at(job: SweepJob, size_option: str = "size") -> float:

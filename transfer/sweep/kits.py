@@ -20,7 +20,7 @@ from transfer.records.store import runs_in
 from transfer.report.published.matching import Matcher, OwnRuns, run_marks
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import WIDTH, markdown
-from transfer.sweep.cost_estimate import Prediction
+from transfer.sweep.cost_estimate import WorkEstimate
 
 NOT_YET = "not yet"
 
@@ -105,7 +105,7 @@ class Kit:
     def hours(self, speed: float) -> str:
         """Return the GPU hours of all jobs of the command, without detectors' heads; "" where no sweep runs it."""
         jobs = [] if self.command else [job for job in expand(self.sweep) if job.step.name == self.name]
-        hours = sum(operations for operations, _ in Prediction(jobs).work.values()) / speed / 3.6e15
+        hours = sum(operations for operations, _ in WorkEstimate(jobs).work.values()) / speed / 3.6e15
         return f"{max(hours, 0.01):.{2 if hours < 1 else 0}f}" if jobs else ""
 
     @property
