@@ -40,7 +40,7 @@ def _main(argv: list[str]) -> int:
         raise UsageError(f"the recipe must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = pretraining_recipe(argv[0]), argv[1:]
     name = method_of(recipe)
-    announce(f"pretrain {argv[0]}", arguments, recipe)
+    announce(f"pretrain {argv[0]}", arguments)
     with errors_together():
         from transfer.evaluation.weights_export import pretraining_task
         from transfer.task import load_task
@@ -49,8 +49,8 @@ def _main(argv: list[str]) -> int:
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         task = pretraining_task(command, method, recipe.name)
         commands = checked_inputs(command, task)
-    named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
-    return carry_out("transfer.pretrain", [named, *arguments], commands, task)
+    recipe_name = recipe.name if is_in_file(recipe.name) else str(recipe.path)
+    return carry_out("transfer.pretrain", [recipe_name, *arguments], commands, task)
 
 
 class _CallableModule(ModuleType):

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transfer.cli.command import Command, read_command
-from transfer.cli.layers import flag_values
-from transfer.cli.recipe import Recipe, task_recipe
-from transfer.core.errors import Stopped, UsageError, errors_together, has_kept, kept, print_safe, shortened
+from transfer.cli.recipe import task_recipe
+from transfer.core.errors import Stopped, UsageError, errors_together, has_kept, kept, print_safe
 from transfer.core.exports import seed_exports
 from transfer.core.process import ranks_from_environment
 
@@ -40,7 +39,7 @@ def _main(argv: list[str]) -> int:
     if argv[0].startswith("-"):
         raise UsageError(f"the task must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = task_recipe(argv[0]), argv[1:]
-    announce(f"run {argv[0]}", arguments, recipe)
+    announce(f"run {argv[0]}", arguments)
     with errors_together():
         from transfer.task import load_task
 
@@ -52,22 +51,10 @@ def _main(argv: list[str]) -> int:
     return carry_out("transfer.run", [recipe.name, *arguments], commands, task)
 
 
-def announce(program: str, argv: list[str], recipe: Recipe) -> None:
-    """Print on stderr what a command is about to do, before anything is imported that takes time.
-
-    Args:
-        program: the words of the command, as "run linear".
-        argv: the arguments after them.
-        recipe: has the dataset where no argument names one.
-    """
-    if {"-h", "--help", "--help-all", "--dry-run"} & {*argv} or not ranks_from_environment().first:
-        return
-    values = {name: flag_values(argv, f"--{name}") for name in ("backbone", "dataset", "config")}
-    if not values["dataset"] and not values["config"]:
-        smoke = recipe.smoke_values() if "--smoke" in argv and recipe.smoke.is_file() else {}
-        values["dataset"] = smoke.get("dataset") or recipe.values().get("dataset") or []
-    said = ", ".join(f"{name} {shortened(words, 3)}" for name, words in values.items() if words)
-    print_safe(f"{program}: {said or 'checking its options'}", file=sys.stderr, flush=True)
+def announce(program: str, argv: list[str]) -> None:
+    """Print on stderr that a command, such as "run linear", begins, before anything is imported that takes time."""
+    if ranks_from_environment().first and {"-h", "--help", "--help-all", "--dry-run"}.isdisjoint(argv):
+        print_safe(f"{program}: checking the command", file=sys.stderr, flush=True)
 
 
 def carry_out(module: str, words: list[str], commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> int:
@@ -79,9 +66,9 @@ def carry_out(module: str, words: list[str], commands: "list[tuple[Command, Reso
     """
     command = commands[0][0]
     if command.submitted:
-        from transfer.launch.single_job import launch
+        from transfer.launch.slurm import run_as_job
 
-        return launch(module, words, command)
+        return run_as_job(module, words, command)
     from transfer.evaluation.weights_export import publish_export
     from transfer.records.store import write_result
 
@@ -112,12 +99,12 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "li
     with errors_together(join=True):
         check_dataset_names(command, task)
         commands = each_weights(command, task.from_scratch)
-        inputs = [_checked_inputs(one, task) for one in commands]
+        inputs = [_inputs_of(each, task) for each in commands]
     if say and ranks_from_environment().first:
         lines = commands[0].choices(inputs[0].spec, task.from_scratch)
         if len(commands) > 1:
             pairs = [
-                f"{one.backbone.weights[0]} with task seed {' '.join(map(str, one.run.seeds))}" for one in commands
+                f"{each.backbone.weights[0]} with task seed {' '.join(map(str, each.run.seeds))}" for each in commands
             ]
             lines.append(f"{len(commands)} weights: {', '.join(pairs)}")
         for line in lines:
@@ -125,7 +112,7 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "li
     return list(zip(commands, inputs, strict=True))
 
 
-def _checked_inputs(command: "Command", task: "Task") -> "ResolvedInputs":
+def _inputs_of(command: "Command", task: "Task") -> "ResolvedInputs":
     from transfer.evaluation.preflight import ResolvedInputs, find_inputs
 
     spec = command.resolved(task.from_scratch)
@@ -151,7 +138,7 @@ def execute(commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> "
         from transfer.evaluation.preflight import find_inputs
 
         print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
-        commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
+        commands = [(each, find_inputs(each, task, inputs.spec)) for each, inputs in commands]
     from transfer.evaluation.evaluate import evaluate_each
     from transfer.report.tables.text import run_table
 
@@ -174,15 +161,18 @@ def each_weights(command: Command, from_scratch: bool) -> list[Command]:
 
     As many seeds as weights are paired in order; any other number of seeds is used with each of the weights.
     """
-    named, seeds = command.backbone.weights, command.run.seeds
-    if named == ("config",) and not from_scratch and seed_exports(default := command.resolved(False).weights):
-        named = (default,)
-    weights = [one for name in named for one in seed_exports(name) or [name]]
-    paired = [(seed,) for seed in seeds] if len(seeds) == len(weights) else [seeds] * len(weights)
-    return [
-        replace(command, backbone=replace(command.backbone, weights=(one,)), run=replace(command.run, seeds=own))
-        for one, own in zip(weights, paired, strict=True)
-    ]
+    names, seeds = command.backbone.weights, command.run.seeds
+    if names == ("config",) and not from_scratch and seed_exports(default := command.resolved(False).weights):
+        names = (default,)
+    weights = list[str]()
+    for name in names:
+        weights += seed_exports(name) or [name]
+    commands = []
+    for number, name in enumerate(weights):
+        its_seeds = (seeds[number],) if len(seeds) == len(weights) else seeds
+        backbone, run = replace(command.backbone, weights=(name,)), replace(command.run, seeds=its_seeds)
+        commands.append(replace(command, backbone=backbone, run=run))
+    return commands
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Runs processes as job arrays of a Slurm cluster through submitit; they are requeued when preempted or out of time.
 
-States of jobs are read from `squeue`, so that no accounting is needed.
+States of jobs are read from `squeue`, so that no accounting is needed. A single command runs as one job, whose log it
+follows. Imports no torch.
 """
 
 import contextlib
+import hashlib
 import importlib.util
 import io
 import os
@@ -16,14 +18,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from transfer.cli.options import RESOURCES
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
 from transfer.core.machine_errors import install_command
+from transfer.core.process import INTERRUPTED
 from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import STOPPED, Child, sbatch_parameters
+from transfer.records.record import Record
+from transfer.records.store import RECORD, Store, read_result
 
-LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
+if TYPE_CHECKING:
+    from transfer.cli.command import Command
+
+QUEUE_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
 TIMEOUT_SECONDS = 60
 ENDED = re.compile("BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT")
 NEVER = re.compile("BadConstraints|PartitionConfig|Partition(Node|Time)Limit|InvalidAccount|InvalidQOS")
@@ -45,12 +55,12 @@ class Queue:
     """The state of each job id (`12`, or `12_3` in an array) and, for a waiting job, why it waits."""
     silent: str = ""
     """The error message of `squeue` when it does not answer."""
-    looked: float = -LOOK_SECONDS
+    looked: float = -QUEUE_SECONDS
     """When `squeue` was last called, in monotonic seconds."""
 
     def look(self, now: bool = False) -> None:
         """Call `squeue` again, unless that was done a moment ago."""
-        if not now and time.monotonic() < self.looked + LOOK_SECONDS:
+        if not now and time.monotonic() < self.looked + QUEUE_SECONDS:
             return
         user = str(os.getuid())
         command = ["squeue", "--noheader", "--array", "--states", "all", "--user", user, "--format", "%i|%T|%r"]
@@ -236,8 +246,11 @@ class SlurmLauncher:
 
         resources = processes[0].resources
         parameters = sbatch_parameters(resources, self.array_parallelism or len(processes))
-        given = {"folder": Path.cwd(), "tables": self.tables, "grace": parameters["signal_delay_s"] * 0.75}
-        functions = [Child(replace(process, log=process.log.absolute()), **given) for process in processes]
+        grace = parameters["signal_delay_s"] * 0.75
+        functions = [
+            Child(replace(process, log=process.log.absolute()), Path.cwd(), tables=self.tables, grace=grace)
+            for process in processes
+        ]
         check_writable(self.folder, "--out")
         executor = SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
         executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)
@@ -253,3 +266,83 @@ class SlurmLauncher:
         for job in jobs:
             job.result_file.unlink(missing_ok=True)  # left by an older job, if Slurm's numbering was reset
         return jobs
+
+
+FOLLOW_SECONDS = 0.5  # between two looks at the log of a single job
+TAIL = 4096  # bytes of the log that are shown when the job was submitted by an earlier command
+
+
+def run_as_job(program: str, arguments: list[str], command: "Command") -> int:
+    """Run `python -m PROGRAM ARGUMENTS` as a Slurm job, or follow the job that an earlier command submitted.
+
+    Returns:
+        The exit status of the command itself, not that of torchrun; 130 after Ctrl-C, after which the job continues.
+
+    Raises:
+        UserError: Slurm is missing or rejects the job.
+    """
+    folder = command.run.out / ".slurm"
+    launcher = SlurmLauncher(folder, tables=False)
+    command_line = (program, *without_launch(arguments), "--launcher", "local")
+    digest = hashlib.sha256("\0".join(command_line).encode()).hexdigest()[:12]
+    result_file = (command.run.result_file or folder / f"{digest}.json").absolute()
+    process = ProcessSpec(
+        (*command_line, "--result-file", str(result_file)), folder / f"{digest}.log", command.launch.resources()
+    )
+    result_file.unlink(missing_ok=True)
+    (job,) = launcher.start([process])
+    try:
+        status = _follow(job)
+    except KeyboardInterrupt:
+        print_safe(f"\nSlurm job {job.id} continues; rerun the command to follow it, or stop it by `scancel {job.id}`, "
+              "its checkpoint saved", file=sys.stderr)  # fmt: skip
+        return INTERRUPTED
+    return _end(result_file, command.run.out, job, status)
+
+
+def without_launch(arguments: list[str]) -> list[str]:
+    """Return the arguments without those that say where the command runs."""
+    others, is_value = list[str](), False
+    for argument in arguments:
+        name, sign, _ = argument.partition("=")
+        launches = name.startswith("--") and name[2:].replace("-", "_") in ("launcher", *RESOURCES)
+        if not (is_value or launches):
+            others.append(argument)
+        is_value = launches and not sign
+    return others
+
+
+def _follow(job: SlurmJob) -> int:
+    """Print the job's state and log to stderr until it ends; return its exit status."""
+    size = job.log.stat().st_size if job.log.exists() else 0
+    position, state = max(0, size - TAIL) if job.adopted else size, ""
+    while True:
+        status = job.poll()
+        if job.state() not in (state, "ended"):
+            state = job.state()
+            print_safe(f"Slurm job {job.id}: {state}", file=sys.stderr)
+        if job.log.exists():
+            with job.log.open("rb") as file:
+                file.seek(position)
+                text = file.read()
+            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.flush()
+            position += len(text)
+        if status is not None:
+            return status
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _end(result_file: Path, out: Path, job: SlurmJob, status: int) -> int:
+    """Print the table of the runs that the job made or reused; return the exit status of its command."""
+    result = read_result(result_file)
+    if result is None:
+        if status < 0:
+            raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
+        return status
+    from transfer.report.tables.text import run_table
+
+    records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
+    if records:
+        print_safe(run_table(records, out))
+    return result.status

@@ -126,9 +126,10 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     with errors_together():
         variants = (attempt(read_variants, parts, options.against) if parts else None) or []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
-    given = {} if options.gpus is None else {"gpus": options.gpus}
-    resourced = {key: replace(step, resources=step.resources | given) for key, step in sweep.steps.items()}
-    sweep = replace(sweep, steps=resourced)
+    if options.gpus is not None:
+        gpus = {"gpus": options.gpus}
+        steps = {step.name: replace(step, resources=step.resources | gpus) for step in sweep.steps.values()}
+        sweep = replace(sweep, steps=steps)
     if sweep.vary is None and (parts or options.against or options.equal):
         flag = next(iter(parts), "against" if options.against else "equal")
         raise UsageError(f"--{flag}: sweep {name} has no variants to compare; use bench, or --set STEP.KEY=VALUE")
@@ -175,7 +176,10 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
 def _not_run(jobs: "Sequence[SweepJob]", missing: Mapping[str, Sequence[str]]) -> str:
     """Return a line for each thing that is missing, with the jobs that lack it; see `missing_inputs`."""
-    lacking = values_by_key((text, job.title) for job in jobs for text in missing.get(job.name, ()))
+    lacking = dict[str, list[str]]()
+    for job in jobs:
+        for text in missing.get(job.name, ()):
+            lacking.setdefault(text, []).append(job.title)
     return "\n".join(f"not run: {shortened(titles, 2)}: {text}" for text, titles in lacking.items())
 
 
@@ -259,17 +263,14 @@ def _extra(options: SweepOptions) -> tuple[str, ...]:
 
 def _run(sweeper: "Sweeper") -> bool:
     """Run the jobs; return False when a signal stopped them, with their checkpoints saved."""
-    # a closed terminal stops the sweep as well, unless it was started with nohup
-    signals = [signal.SIGTERM, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else [])]
-    previous = {number: signal.signal(number, signal.default_int_handler) for number in signals}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # a closed terminal stops the sweep, unless it runs by nohup
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         sweeper.run()
         return True
     except KeyboardInterrupt:
         return False
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios") -> int:
@@ -279,7 +280,7 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None",
     print_safe(report.text(), flush=True)  # before anything is written: the disk may be full
     print_safe(f"page: {report.write_page()}", file=sys.stderr)
     failures = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
-    failed = values_by_key((one.reason.partition("; see ")[0], one.job.title) for one in failures)
+    failed = values_by_key((progress.reason.partition("; see ")[0], progress.job.title) for progress in failures)
     for reason, jobs in failed.items():
         print_safe(f"failed: {shortened(jobs, 2)}: {reason}; see {sweeper.out / 'jobs'}", file=sys.stderr)
     if failed:

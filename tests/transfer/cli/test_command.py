@@ -179,7 +179,7 @@ def test_all_that_is_wrong_with_a_command_is_one_error(here: Path, capfd: pytest
     words = "linear --backbone tiny --dataset cifar11 --lrr 1 --device gpu --seeds a --subset 1 --smoke --epochs x"
     assert main([*words.split(), "--weights", "randm", "--metric", "mine.py:f", "--out", "/proc/x"]) == 2
     first, *lines = capfd.readouterr().err.splitlines()
-    assert first == "run linear: backbone tiny, dataset cifar11"
+    assert first == "run linear: checking the command"
     for line in (
         "unknown dataset 'cifar11'; did you mean 'cifar10'",
         "unknown option --lrr; did you mean '--lr'",

@@ -16,8 +16,7 @@ from tests.runs import assert_equal_runs
 from tests.transfer.test_run_processes import WORDS
 from transfer.core.errors import UserError
 from transfer.launch import ProcessSpec, slurm
-from transfer.launch.single_job import without_launch
-from transfer.launch.slurm import Queue, SlurmJob, SlurmLauncher
+from transfer.launch.slurm import Queue, SlurmJob, SlurmLauncher, without_launch
 from transfer.launch.slurm_child import Child, Process, sbatch_parameters
 from transfer.run import main
 
