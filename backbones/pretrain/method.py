@@ -146,7 +146,7 @@ class PretrainingMethod(Task):
         if context.folder and (epochs := [entry["epoch"] for entry in history(context.folder, "layers")]):
             context.details["tokens_at"] = epochs
         if scores and context.folder and context.ranks.first:
-            log = History(context.folder, kept=None)
+            log = History(context.folder, saved=None)
             log.add({"step": context.outcome.step, "epoch": options.epochs, **context.details.get("held_out", scores)})
             log.flush()
         return scores, outcomes

@@ -29,22 +29,22 @@ class History:
 
     Args:
         folder: of the run; None writes nothing.
-        kept: lines that stay, those that were there when the state was saved; None: all.
+        saved: number of the lines that stay, those that were there when the state was saved; None: all.
 
     Attributes:
         count: number of lines on the disk.
     """
 
-    def __init__(self, folder: Path | None, kept: int | None = 0):
+    def __init__(self, folder: Path | None, saved: int | None = 0):
         self.path = folder / HISTORY if folder else None
         self.lines: list[str] = []
         self.flushed = time.monotonic()
         self.count = 0
         if self.path:
-            before = self.path.read_bytes().splitlines(keepends=True) if kept != 0 and self.path.exists() else []
-            before = [line for line in before[:kept] if line.endswith(b"\n")]
-            write_atomic(self.path, b"".join(before))
-            self.count = len(before)
+            before = self.path.read_bytes().splitlines(keepends=True) if saved != 0 and self.path.exists() else []
+            lines = [line for line in before[:saved] if line.endswith(b"\n")]
+            write_atomic(self.path, b"".join(lines))
+            self.count = len(lines)
 
     def add(self, line: dict[str, Any]) -> None:
         """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`.
@@ -79,10 +79,10 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         return []
     entries = []
     for line in lines:
-        if not key or f'"{key}"' in line:
+        if f'"{key}"' in line or not key:
             with suppress(ValueError):  # a line that a killed process left incomplete
                 entries.append(json.loads(line))
-    return [entry for entry in entries if not key or key in entry]
+    return [entry for entry in entries if key in entry] if key else entries
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

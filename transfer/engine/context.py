@@ -101,15 +101,19 @@ class Context:
         images, lengths, unused = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
         for batches in map(epoch_batches, range(math.ceil(epochs))):
             lengths.append(len(batches))
-            unused.append(images - len({index for batch in batches for index in batch}))
+            unused.append(images - len(set[int]().union(*batches)))
         steps, left = mean(lengths), mean(unused)
         self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
-        in_all = f" on average, {total_steps(lengths, epochs):,} in all" * (min(lengths) < max(lengths))
-        why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
-        if repeats > 1:
-            why = f" (repeated augmentation shows {images - left:.0f} up to {repeats} times; for all use --repeats 1)"
-        rest = f", without {round(left, 1)} of {images} training images{why}" if left else ""
-        self.say(f"steps per epoch: {round(steps, 1)}{in_all}{rest}")
+        text = f"steps per epoch: {round(steps, 1)}"
+        if min(lengths) < max(lengths):
+            text += f" on average, {total_steps(lengths, epochs):,} in all"
+        if left:
+            text += f", without {round(left, 1)} of {images} training images"
+        if left and repeats > 1:
+            text += f" (repeated augmentation shows {images - left:.0f} up to {repeats} times; for all use --repeats 1)"
+        elif 0 < left < max(map(len, batches), default=0):
+            text += " (incomplete batches are dropped)"
+        self.say(text)
         return RunLoader(
             dataset,
             epoch_batches,
@@ -157,7 +161,7 @@ class Context:
             if line := str(backbone.loaded):
                 self.note(line)
         if (channels := backbone.spec.in_chans) != 3:
-            mean, std = (" ".join(map("{:.3g}".format, of)) for of in (backbone.spec.mean, backbone.spec.std))
+            mean, std = (" ".join(map("{:.3g}".format, part)) for part in (backbone.spec.mean, backbone.spec.std))
             self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colors")
 
     def _settle_threads(self, work: float) -> None:
@@ -230,11 +234,13 @@ class Context:
                 raise Stopped
             self.stop_signal = number
 
-        hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
-        said = partial(self.say, "stopping after this step (signal again to stop now)")
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, note) for number in numbers}
+        answer = partial(self.say, "stopping after this step (signal again to stop now)")
         try:
-            with signals_answered(before.keys(), said, Stopped.exit_status):
+            with signals_answered(before.keys(), answer, Stopped.exit_status):
                 yield
         finally:
             for number, handler in before.items():
@@ -247,12 +253,12 @@ def auto_workers(device: torch.device, ranks: Ranks) -> int:
     return min(max(cores, 1), 16) if device.type == "cuda" else cores // 4
 
 
-def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
+def auto_threads(count: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
     """Return torch's threads for a rank: `--threads`, else OMP_NUM_THREADS (its first number), else its share of the
     cores, on a CPU less the loader's processes. See `transfer.core.process`.
     """
-    if given is not None:
-        return Threads(given, "--threads", requested=True)
+    if count is not None:
+        return Threads(count, "--threads", requested=True)
     variable = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     # torchrun sets it to 1 where nobody else has set it
     if variable.isdecimal() and int(variable) > (ranks.world > 1):

@@ -44,9 +44,10 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
         except RuntimeError as error:
             if "no kernel image" not in str(error):
                 raise
-            own, known = "{}{}".format(*torch.cuda.get_device_capability(device)), " ".join(torch.cuda.get_arch_list())
+            major, minor = torch.cuda.get_device_capability(device)
+            known = " ".join(torch.cuda.get_arch_list())
             raise MachineError(
-                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{own}; it has {known}): "
+                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{major}{minor}; it has {known}): "
                 "install a build that has (https://pytorch.org/get-started/previous-versions), or use --device cpu"
             ) from None
     return device
@@ -61,8 +62,7 @@ def why_no_gpu() -> str:
     with warnings.catch_warnings(action="ignore"):  # the line says it
         if torch.cuda.is_available():
             return ""
-    found = driver()
-    built, said = "CPUs alone", ""
+    installed, built, reason = driver(), "CPUs alone", ""
     fix = "install a build of torch for CUDA (https://pytorch.org/get-started/locally)"
     if torch.version.cuda:
         built, fix = f"CUDA {torch.version.cuda}", "install NVIDIA's driver"
@@ -71,18 +71,18 @@ def why_no_gpu() -> str:
         except RuntimeError as error:
             if reported := machine_error(error):
                 raise reported from None
-            said = f" ({first_line(error)})" if found != NO_DRIVER else ""
-    if torch.version.cuda and found != NO_DRIVER:
+            reason = f" ({first_line(error)})" if installed != NO_DRIVER else ""
+    if torch.version.cuda and installed != NO_DRIVER:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         fix = f"see nvidia-smi, and start a container with --gpus all; CUDA_VISIBLE_DEVICES is {hidden!r}"
-    return f"torch {torch.__version__}, built for {built}, sees no GPU{said}, and this machine has {found}: {fix}"
+    return f"torch {torch.__version__}, built for {built}, sees no GPU{reason}, and this machine has {installed}: {fix}"
 
 
 def driver() -> str:
     """Return NVIDIA's driver with its version, or that there is none."""
     text = DRIVER.read_text(encoding="utf-8") if DRIVER.is_file() else ""
-    found = re.search(r"\d+\.[\d.]+", text)
-    return f"driver {found[0]}" if found else NO_DRIVER
+    version = re.search(r"\d+\.[\d.]+", text)
+    return f"driver {version[0]}" if version else NO_DRIVER
 
 
 def device_name(device: torch.device) -> str:
@@ -188,8 +188,8 @@ def tf32_operations(device: torch.device) -> str | None:
 
 def free_bytes(device: torch.device) -> int:
     """Return the memory of a GPU that tensors can take: what is free, and what torch keeps for the next ones."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + cached
 
 
 def on_device(features: Sequence[Tensor], device: torch.device, *, copies: int) -> list[Tensor]:

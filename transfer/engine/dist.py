@@ -162,11 +162,12 @@ class Draws:
 
     def replace_layers(self, model: nn.Module) -> None:
         """Make every `DropPath` in a model draw from here."""
-        children = [(parent, *child) for parent in model.modules() for child in parent.named_children()]
-        places = [(parent, name) for parent, name, child in children if type(child) in (DropPath, SampleDropPath)]
-        for number, place in enumerate(places):
-            setattr(*place, SampleDropPath(getattr(*place), self, number))
-        layers = [getattr(*place) for place in places]
+        layers = list[SampleDropPath]()
+        for parent in [*model.modules()]:
+            for name, child in parent.named_children():
+                if type(child) in (DropPath, SampleDropPath):
+                    layers.append(SampleDropPath(cast(DropPath, child), self, len(layers)))
+                    setattr(parent, name, layers[-1])
         self.keys = self.keys.new_zeros(len(layers))
         # of each layer: from which number on a sample is kept, and what its values are divided by, [M, 1]
         self.least = self.keys.new_tensor([[int(layer.drop_prob * LARGEST)] for layer in layers])
@@ -195,8 +196,8 @@ class Draws:
             # the key and the number of crops, as local and global ones pass one after the other
             keys = self.keys[:, None] + rows // self.samples * 0x9E3779B9 & LARGEST
             wide = torch.promote_types(x.dtype, torch.float32)
-            kept = (_hash(place ^ keys) >= self.least).to(wide) / self.shares.to(wide)
-            self.drawn[form] = kept.to(x.dtype).view(-1, rows, *[1] * (x.ndim - 1))
+            factors = (_hash(place ^ keys) >= self.least).to(wide) / self.shares.to(wide)
+            self.drawn[form] = factors.to(x.dtype).view(-1, rows, *[1] * (x.ndim - 1))
         return self.drawn[form][layer]
 
 

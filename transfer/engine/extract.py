@@ -119,8 +119,8 @@ def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
 def raise_if_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
     """Raise NotFinite where any of `broken` [M] is set; see `check_finite`."""
     if broken.any():
-        first, count = str(names[int(broken.int().argmax())]), int(broken.sum())
-        others = f" and {count - 1} more of {len(names)} images" * (count > 1)
+        first, number = str(names[int(broken.int().argmax())]), int(broken.sum())
+        others = f" and {number - 1} more of {len(names)} images" if number > 1 else ""
         raise NotFinite(f"{what}: not finite for {first}{others}")
 
 

@@ -42,7 +42,8 @@ class Learner(nn.Module):
         """Return a batch as `parts` micro-batches, cut along the first dimension."""
         if isinstance(batch, Tensor):
             return list(batch.chunk(parts))
-        return [type(batch)(pieces) for pieces in zip(*(self.split(part, parts) for part in batch))]
+        split = [self.split(part, parts) for part in batch]
+        return [type(batch)(pieces) for pieces in zip(*split)]
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples in a batch."""

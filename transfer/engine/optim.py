@@ -25,7 +25,8 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
         if not fnmatch.filter(trained, pattern):
-            near = did_you_mean(pattern, [*trained, *(f"*{word}*" for name in trained for word in name.split("."))])
+            words = ".".join(trained).split(".")
+            near = did_you_mean(pattern, [*trained, *(f"*{word}*" for word in words)])
             parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
             fix = f"use patterns of its components: {' '.join(parts)}"
             raise UsageError(f"--trainable {pattern!r} matches no trainable parameter{near or ';'} {fix}")
@@ -90,8 +91,10 @@ def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, i
     is_vector = parameter.ndim <= 1 or name.endswith(".bias")
     if "1d" in options.no_decay and is_vector and not (is_norm and options.decay_norm):
         return True
-    norms = [pattern.removeprefix(NORM) for pattern in options.no_decay if is_norm and pattern.startswith(NORM)]
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*options.no_decay, *norms))
+    patterns = options.no_decay
+    if is_norm:
+        patterns = tuple(pattern.removeprefix(NORM) for pattern in patterns)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def build_optimizer(
@@ -103,11 +106,13 @@ def build_optimizer(
         scaled: an fp16 scaler drives the steps. The fused form has to skip overflows itself then, which it does on GPUs
             alone; elsewhere torch chooses the form.
     """
-    on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
-    fused = True if on_gpu or not scaled else None
+    parameters = list[nn.Parameter]()
+    for group in groups:
+        parameters += group["params"]
+    fused = True if all(parameter.is_cuda for parameter in parameters) or not scaled else None
     if options.optimizer == "sgd":
         optimizer = torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=fused)
-        for parameter in (parameter for group in groups for parameter in group["params"] if options.momentum):
+        for parameter in parameters if options.momentum else ():
             # a first step that is left out would leave torch's fused form with uninitialised memory
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer
@@ -129,7 +134,7 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
     views = FlatViews(moved)
-    kept = views.values()
+    before = views.values()
     with torch.no_grad():
         steps = [weight.grad for weight in moved if weight.grad is not None]
         sizes = tuple(torch._foreach_abs(moved)) if adaptive else ()
@@ -145,7 +150,7 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
     try:
         yield norm
     finally:
-        views.restore(kept)
+        views.restore(before)
 
 
 class FlatViews:
@@ -160,10 +165,10 @@ class FlatViews:
         """Return the values as they are now, by type."""
         return {kind: torch.cat(same) for kind, same in self.views.items()}
 
-    def restore(self, kept: dict[torch.dtype, Tensor], flag: Tensor | None = None) -> None:
+    def restore(self, before: dict[torch.dtype, Tensor], flag: Tensor | None = None) -> None:
         """Copy what `values` returned into the tensors; with a flag [] on their device, if it is set."""
         for kind, same in self.views.items():
-            values = kept[kind] if flag is None else torch.where(flag, kept[kind], torch.cat(same))
+            values = before[kind] if flag is None else torch.where(flag, before[kind], torch.cat(same))
             torch._foreach_copy_(same, values.split([tensor.numel() for tensor in same]))
 
 
@@ -171,9 +176,11 @@ def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
     """Return the norm of the change of tensors over their norm before. Those that are equal, as frozen ones, are left
     out, and those that were 0, to which any change is large.
     """
-    moved = [(before[name].float(), now.detach().cpu().float()) for name, now in after.items()]
-    pairs = [(then, now) for then, now in moved if then.any() and not torch.equal(then, now)]
-    if not pairs:
-        return 0.0
-    change = nn.utils.get_total_norm([now - then for then, now in pairs])
-    return float(change / nn.utils.get_total_norm([then for then, _ in pairs]))
+    starts, changes = list[Tensor](), list[Tensor]()
+    for name, tensor in after.items():
+        start = before[name].float()
+        change = tensor.detach().cpu().float() - start
+        if start.any() and change.any():
+            starts.append(start)
+            changes.append(change)
+    return float(nn.utils.get_total_norm(changes) / nn.utils.get_total_norm(starts)) if changes else 0.0

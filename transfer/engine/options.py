@@ -131,9 +131,10 @@ class FitOptions(Checked):
         offset = offset if self.schedule == "epoch" else 0
         if warm + max(cool, -offset if warm else 0) >= self.epochs:
             spans = {"--warmup-epochs": warm, "--cooldown-epochs": cool, "--schedule-offset": offset}
-            told = ", ".join(f"{flag} {value:g}" for flag, value in spans.items() if value)
-            never = f"the peak learning rate is never reached in --epochs {self.epochs}"
-            reject(f"{told}: {never}; lower it or raise --epochs")
+            text = ", ".join(f"{flag} {value:g}" for flag, value in spans.items() if value)
+            reject(
+                f"{text}: the peak learning rate is never reached in --epochs {self.epochs}; lower it or raise --epochs"
+            )
         if self.warmup_inclusive and self.schedule != "step":
             reject("--warmup-inclusive counts steps: it needs --schedule step")
         falls = self.milestones or ()
@@ -153,8 +154,6 @@ class FitOptions(Checked):
             reject("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
         if self.decay_scale == "schedule" and self.bias_lr_factor == 0:
             reject("--decay-scale schedule divides by the peak rate: --bias-lr-factor must be positive")
-        if self.sam != "none" and self.sam_rho == 0:
-            reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
 
 
 Precision = Literal["bf16", "fp16", "fp32"]
@@ -185,11 +184,11 @@ def settled_without_torch(options: Any, device: str) -> tuple[Precision, Precisi
         options: of a task or method.
         device: the option `--device`.
     """
-    named = named_precisions(options)
-    if (device == "auto" and _may_have_gpu()) or (device == "cuda" and not {*named} <= {"fp32", "fp16"}):
+    names = named_precisions(options)
+    if (device == "auto" and _may_have_gpu()) or (device == "cuda" and not {*names} <= {"fp32", "fp16"}):
         return None
     auto = "bf16" if cpu_has_bf16() else "fp32"
-    training, scoring = (cast(Precision, auto if name == "auto" else name) for name in named)
+    training, scoring = (cast(Precision, auto if name == "auto" else name) for name in names)
     return training, scoring, "cuda" if device == "cuda" else "cpu"
 
 

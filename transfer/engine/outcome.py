@@ -140,14 +140,15 @@ def judge(
         score: the last one that `signs.validation` names.
         errors: standard errors that a mean must be away from its level.
     """
-    made, rates = len(columns.get("loss", ())), columns.get("lr", ())
+    steps, rates = len(columns.get("loss", ())), columns.get("lr", ())
     windows = {}
-    if made >= FEWEST:
-        seen = ("loss", signs.statistic, "spread", "accuracy", *signs.bounds)
-        measured = {name: columns[name] for name in seen if len(columns.get(name, ())) == made}
-        steps = window_steps(made)
-        windows = {name: (_window(column[:steps]), _window(column[-steps:])) for name, column in measured.items()}
-    status, reason = _verdict(made, windows, signs, score, errors)
+    if steps >= FEWEST:
+        length = window_steps(steps)
+        for name in ("loss", signs.statistic, "spread", "accuracy", *signs.bounds):
+            column = columns.get(name, ())
+            if len(column) == steps:
+                windows[name] = _window(column[:length]), _window(column[-length:])
+    status, reason = _verdict(steps, windows, signs, score, errors)
     if status == "at_chance" and signs.chance is not None and not signs.moving_targets:
         begun, ended = columns[signs.statistic][0], windows[signs.statistic][1].mean
         if ended > RISEN * max(begun, signs.chance):
@@ -159,12 +160,12 @@ def judge(
     return Outcome(status, reason, step, RULE, asdict(signs), means, max(rates, default=None))
 
 
-def _verdict(made: int, windows: _Windows, signs: Signs, score: float | None, errors: float) -> tuple[Status, str]:
+def _verdict(steps: int, windows: _Windows, signs: Signs, score: float | None, errors: float) -> tuple[Status, str]:
     name, level = signs.statistic, signs.chance
-    if not made:
+    if not steps:
         return "not_judged", "nothing was trained"
-    if made < FEWEST:
-        return "not_judged", f"{made} steps, at least {FEWEST} are needed; train longer or use a smaller --batch-size"
+    if steps < FEWEST:
+        return "not_judged", f"{steps} steps, at least {FEWEST} are needed; train longer or use a smaller --batch-size"
     if level is not None and level <= 0:
         return "not_judged", "one class, so that a constant prediction makes no error"
     if name not in windows:
@@ -181,11 +182,11 @@ def _verdict(made: int, windows: _Windows, signs: Signs, score: float | None, er
         return "collapsed", why
     if left or (level is None and signs.moving_targets):
         return "completed", ""
-    text = f"{name} {last.mean:.4g} over the last {window_steps(made)} steps"
+    text = f"{name} {last.mean:.4g} over the last {window_steps(steps)} steps"
     if level is None and not signs.moving_targets and last.mean > first.mean + margin:
         return "diverged", f"{text}, which was {first.mean:.4g} over the first"
-    of = "over the first" if level is None else "of a constant prediction"
-    return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
+    level_name = "over the first" if level is None else "of a constant prediction"
+    return "at_chance", f"{text} is not below the {start.mean:.4g} {level_name} by {margin:.2g}"
 
 
 def _above_chance(windows: _Windows, signs: Signs, score: float | None, errors: float) -> bool:
@@ -280,9 +281,9 @@ class OutcomeMonitor:
         then, now = (int(10 * time / self.options.epochs + 1e-9) for time in (before, self.time))
         if now == then or self.time <= self.options.warmup_epochs:
             return None
-        found = self.final(step, errors=0.0)
-        self.failing = self.failing + 1 if found.training_failed else 0
-        return found if self.failing == TENTHS else None
+        outcome = self.final(step, errors=0.0)
+        self.failing = self.failing + 1 if outcome.training_failed else 0
+        return outcome if self.failing == TENTHS else None
 
     @property
     def loss(self) -> float:
@@ -295,8 +296,8 @@ class OutcomeMonitor:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("options", "signs", "columns")}
-        return {**kept, "columns": {name: [*column] for name, column in self.columns.items()}}
+        state = {name: value for name, value in vars(self).items() if name not in ("options", "signs")}
+        return state | {"columns": {name: [*column] for name, column in self.columns.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that `state` returned."""

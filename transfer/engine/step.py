@@ -32,18 +32,17 @@ def frozen_batch_norms(module: nn.Module, averages: Iterable[Pair] = ()) -> dict
         averages: parts that do not train but follow others, each with the one that it follows. A norm in there is
             frozen where its counterpart is: a teacher's normalises by its batch as long as its student's does.
     """
-    frozen = {
-        name: part
-        for name, part in module.named_modules()
-        if isinstance(part, _BatchNorm) and part.running_mean is not None and not _trains(module, name)
-    }
-    kept = {id(part) for part in frozen.values()}
+    norms = dict[str, _BatchNorm]()
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and part.running_mean is not None and not _trains(module, name):
+            norms[name] = part
+    frozen = {id(part) for part in norms.values()}
     for average, followed in averages:
         counterparts = dict(followed.named_modules())
         for name, part in average.named_modules():
-            if id(counterparts[name]) not in kept:
-                kept.discard(id(part))
-    return {name: part for name, part in frozen.items() if id(part) in kept}
+            if id(counterparts[name]) not in frozen:
+                frozen.discard(id(part))
+    return {name: part for name, part in norms.items() if id(part) in frozen}
 
 
 def _trains(module: nn.Module, name: str) -> bool:
@@ -121,11 +120,13 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=context.precision == "fp16")
         scaled = self.scaler.is_enabled()
         self.optimizer = build_optimizer(learner.parameter_groups(options), options, scaled=scaled)
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.parameters = list[nn.Parameter]()
+        for group in self.optimizer.param_groups:
+            self.parameters += group["params"]
         self.schedule = Schedule(options)
-        moves = type(learner).after_step is not Learner.after_step
+        untrained = [part for part in learner.parameters() if not part.requires_grad]
         # found here, as it takes time in every step
-        self.followers = FlatViews(part for part in learner.parameters() if moves and not part.requires_grad)
+        self.followers = FlatViews(untrained if type(learner).after_step is not Learner.after_step else ())
         self.buffers = FlatViews(learner.buffers())
         self.broken = torch.zeros((), dtype=torch.bool, device=context.device)
         self.watch = context.watch(learner) if context.watch else None
@@ -162,7 +163,7 @@ class Stepper:
         """
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
-        kept = self.buffers.values() if self.undoes else {}  # a forward pass moves them
+        before = self.buffers.values() if self.undoes else {}  # a forward pass moves them
         watch = self.watch if number == 1 or number % self.options.watch_every == 0 else None
         with watch.forward_passes() if watch and not self.options.compile else nullcontext():
             stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
@@ -178,7 +179,7 @@ class Stepper:
         left_out = self._left_out(means[1:])
         self._update(number, stats["grad_norm"], left_out)
         if self.undoes:
-            self.buffers.restore(kept, left_out)
+            self.buffers.restore(before, left_out)
         scale = [self.scaler.scale(torch.ones_like(asked))] if scaled else []
         numbers = torch.stack([means[0], left_out.float(), *means[1:], *scale, *watched.values()])
         return Taken([*stats, *["scale"] * scaled], numbers, rate, scaled, [*watched])
@@ -196,11 +197,11 @@ class Stepper:
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
-        kept = self.buffers.values()  # as the first pass leaves them
+        after_first = self.buffers.values()
         with perturbed(self.parameters, options.sam_rho, adaptive=options.sam == "asam") as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
             self._backward(number, parts, weight=1 + 0 * norm)
-        self.buffers.restore(kept)
+        self.buffers.restore(after_first)
         return {**stats, "sam_norm": norm}
 
     def _backward(
@@ -211,8 +212,12 @@ class Stepper:
             # All chance within a step comes from this key, so resuming needs no generator states.
             seed_torch(self.context.seed, number, index, self.context.ranks.data.rank)
             self.draws.begin(self.learner.batch_size(part), self.context.seed, number, index)
-            own = not (over_ranks and index == len(parts) - 1)  # each rank keeps its gradients
-            with self.model.no_sync() if own and isinstance(self.model, DistributedDataParallel) else nullcontext():
+            shares = over_ranks and index == len(parts) - 1  # else each rank keeps its gradients
+            with (
+                self.model.no_sync()
+                if isinstance(self.model, DistributedDataParallel) and not shares
+                else nullcontext()
+            ):
                 with self.context.autocast():
                     result = self.model(part, number)
                 loss = result["loss"] / len(parts)
@@ -229,7 +234,7 @@ class Stepper:
         broken = ~values.isfinite().all()
         if self.scaler.is_enabled():
             overflows = self.scaler._found_inf_per_device(self.optimizer).values()
-            return torch.stack([broken, *(found > 0 for found in overflows)]).any()
+            return torch.stack([broken, *(overflow > 0 for overflow in overflows)]).any()
         self.broken = self.broken | broken  # what the host does not know yet holds for the next step, too
         return self.broken
 
@@ -247,9 +252,9 @@ class Stepper:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if self.undoes:
-            kept = self.followers.values()
+            before = self.followers.values()
             self.learner.after_step(number)
-            self.followers.restore(kept, left_out)
+            self.followers.restore(before, left_out)
         elif not left_out:
             self.learner.after_step(number)
 

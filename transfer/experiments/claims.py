@@ -130,8 +130,7 @@ class Claims:
 
 CLAIM_KEYS, NEEDED_KEYS = tuple(item.name for item in fields(Claim)), ("id", "claim", "where")
 CHOSEN = ("kind", "expect")
-TEXT_KEYS = [item.name for item in fields(Claim) if item.type in (str, tuple[str, ...])]
-"""Keys whose values are texts, or lists of them; `CHOSEN` have a choice of texts."""
+"""Keys that have a choice of texts."""
 
 
 def read_claims(name: str) -> Claims:
@@ -180,17 +179,18 @@ def _check_inner(value: Any, where: str, needed: tuple[str, ...], others: tuple[
 
 def _faults(claim: Claim) -> Iterator[str]:
     """Yield everything that is wrong with the values of a row."""
-    for key in ("margin", "detectable", "hours", "seeds", "needs"):
-        value, least = getattr(claim, key), int(key in ("seeds", "needs"))
-        kind = int if least else int | float
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf):
-            yield f"`{key}` must be a {'whole ' if least else ''}number from {least} on, not {value!r}"
-    for key in (name for name in TEXT_KEYS if name not in CHOSEN):
-        for text in as_list(getattr(claim, key)):
-            if not isinstance(text, str) or (key in NEEDED_KEYS and not text.strip()):
-                yield f"`{key}` must be text, not {text!r}"
-    if not isinstance(claim.own, bool):
-        yield f"`own` must be true or false, not {claim.own!r}"
+    for item in fields(claim):
+        key, value = item.name, getattr(claim, item.name)
+        if item.type is bool and not isinstance(value, bool):
+            yield f"`{key}` must be true or false, not {value!r}"
+        elif item.type is int and (type(value) is not int or value < 1):
+            yield f"`{key}` must be a whole number from 1 on, not {value!r}"
+        elif item.type == float | None and not (value is None or (type(value) in (int, float) and 0 <= value < inf)):
+            yield f"`{key}` must be a number from 0 on, not {value!r}"
+        elif item.type in (str, tuple[str, ...]) and key not in CHOSEN:
+            for text in as_list(value):
+                if not isinstance(text, str) or (key in NEEDED_KEYS and not text.strip()):
+                    yield f"`{key}` must be text, not {text!r}"
     if not isinstance(value := claim.floor.get("value", 0), int | float):
         yield f"`value` of `floor` must be a number, not {value!r}"
     if claim.not_run:

@@ -14,6 +14,7 @@ the epoch after which it was measured, if not after the last:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from transfer.core.errors import UsageError
@@ -154,8 +155,8 @@ def _table(paper: str, name: str, content: dict[str, Any]) -> PublishedTable:
 
 def _row(content: dict[str, Any]) -> Row:
     steps = {key: value for key, value in content.items() if key not in ("label", "values", "reference")}
-    values = tuple(value for entry in content["values"] for value in _values(**entry))
-    return Row(content["label"], steps, values, content.get("reference", ""))
+    values = chain.from_iterable(_values(**entry) for entry in content["values"])
+    return Row(content["label"], steps, tuple(values), content.get("reference", ""))
 
 
 def _values(step: str, dataset: str, epoch: int | None = None, **scores: Any) -> Iterator[Value]:

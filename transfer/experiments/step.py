@@ -129,8 +129,8 @@ def source_of(kind: str, recipe: str) -> Recipe:
 def step_options(kind: str, recipe: str) -> set[str]:
     """Return the names of all options of a step's command."""
     source = source_of(kind, recipe)
-    groups = (PretrainRunOptions, _task_of(kind, source).options)
-    return {*source.values(), *BACKBONE_OPTIONS, *(item.name for group in groups for item in fields(group))}
+    items = (*fields(PretrainRunOptions), *fields(_task_of(kind, source).options))
+    return {*source.values(), *BACKBONE_OPTIONS, *(item.name for item in items)}
 
 
 def _task_of(kind: str, recipe: Recipe) -> "Task":

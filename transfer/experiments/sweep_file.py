@@ -77,7 +77,7 @@ class SweepFile:
         step, parts = self.steps[self.vary], set(chain.from_iterable(variants))
         backbone = resolve(step.backbone[0])
         usual = {part: str(getattr(backbone, part)) for part in VARIED_PARTS if part in parts}
-        whole = [{part: variant.get(part) or usual[part] for part in usual} for variant in variants]
+        whole = [usual | {part: value for part, value in variant.items() if value} for variant in variants]
         if whole[0] in whole[1:]:
             raise UsageError(f"--against: {selector(whole[0])} is what it is compared with; name another variant")
         both: dict[str, Any] = {}

@@ -42,8 +42,9 @@ def preloaded_for(arguments: tuple[str, ...], gpus: bool) -> tuple[str, ...]:
     """
     if gpus:
         return PRELOADED
-    own = [f"tasks.{name}.preloaded" for name in arguments[1:2] if (ROOT / "tasks" / name / "preloaded.py").is_file()]
-    return (*PRELOADED, *own)
+    task = arguments[1] if arguments[1:] else ""
+    has_own = (ROOT / "tasks" / task / "preloaded.py").is_file()
+    return (*PRELOADED, f"tasks.{task}.preloaded") if has_own else PRELOADED
 
 
 def in_own_session(command: list[str], log: BinaryIO, added: dict[str, str], files: Sequence[int] = ()) -> Popen[bytes]:

@@ -103,7 +103,8 @@ class LocalLauncher:
     def _free_gpus(self) -> list[str]:
         """Return the GPUs with a free place, those with the most first."""
         free = Counter(self.gpus)
-        free.subtract(gpu for _, gpus in self._running() for gpu in gpus)
+        for _, gpus in self._running():
+            free.subtract(gpus)
         return [gpu for gpu, places in free.most_common() if places]
 
     def _wanted_gpus(self, process: ProcessSpec) -> int:

@@ -220,19 +220,15 @@ def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
     """Return the devices that jobs will run on. In a dry run, GPUs that are named or that a job needs count as here."""
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Devices, measured_speed, requested_gpus
+    from transfer.sweep.cost_estimate import Devices, measured_speed
 
-    wanted = [requested_gpus(job) for job in jobs]
-    local, slots, most = options.launcher == "local", options.workers or len(jobs), max(wanted)
-    gpus = len(visible_gpus()) if local else min(sum(wanted), slots * most)
-    if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core
-        gpus = max(gpus, most)
-    if options.device == "cpu" or options.gpus == 0:
-        gpus = 0
+    gpus, most = 0, max(int(job.step.resources.get("gpus", 1)) for job in jobs)
+    if options.device != "cpu" and options.gpus != 0:
+        gpus = len(visible_gpus()) if options.launcher == "local" else most * (options.workers or len(jobs))
+        if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core
+            gpus = max(gpus, most)
     speed, source = (options.speed, "--speed") if options.speed else measured_speed(gpu=gpus > 0)
-    shared_by = options.per_gpu if gpus and local else 1
-    cores = usable_cores() if local else slots
-    return Devices("GPU" if gpus else "core", gpus or cores, speed, source, slots, shared_by)
+    return Devices("GPU" if gpus else "core", gpus or usable_cores(), speed, source)
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":

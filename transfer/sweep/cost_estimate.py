@@ -92,46 +92,16 @@ def command(job: SweepJob, out: Path, extra: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices that a sweep runs on.
-
-    Args:
-        kind: GPU or core.
-        count: the number of devices.
-        speed: TFLOP/s that each sustains.
-        source: where the speed is from.
-        slots: the number of jobs that run at once.
-        shared_by: the number of jobs on a device at once.
-    """
+    """The devices that a sweep runs on."""
 
     kind: str
+    """GPU or core."""
     count: int
+    """The number of devices."""
     speed: float
+    """TFLOP/s that each sustains."""
     source: str
-    slots: int
-    shared_by: int = 1
-
-    def taken_by(self, job: SweepJob) -> int:
-        """Return the number of devices that a job takes."""
-        return max(1, min(requested_gpus(job), self.count)) if self.kind == "GPU" else 1
-
-    def wall_seconds(self, jobs: Sequence[SweepJob], seconds: Mapping[str, float]) -> float:
-        """Return the seconds in which all jobs end: those of all devices at work, or of the longest chain of jobs.
-
-        Args:
-            jobs: the jobs, each after the one from whose weights it starts.
-            seconds: those of each job on its devices, by its name.
-        """
-        busy = sum(seconds[job.name] * self.taken_by(job) for job in jobs) / self.shared_by / self.count
-        ends = dict[str, float]()
-        for job in jobs:
-            begin = ends.get(job.parent.name, 0.0) if job.parent else 0.0
-            ends[job.name] = begin + seconds[job.name]
-        return max(busy, sum(seconds[job.name] for job in jobs) / self.slots, *ends.values())
-
-
-def requested_gpus(job: SweepJob) -> int:
-    """Return the number of GPUs that a job asks for, on all of its nodes."""
-    return int(job.step.resources.get("gpus", 1)) * int(job.step.resources.get("nodes", 1))
+    """Where the speed is from."""
 
 
 class WorkEstimate:
@@ -174,37 +144,35 @@ class WorkEstimate:
         return "\n".join(f"{reason} ({shortened(titles, 2)})" for reason, titles in self.failed.items())
 
     def text(self, devices: Devices, times: Mapping[str, int]) -> str:
-        """Return the expected time of all jobs, of devices and by the clock, and that of each step and variant.
+        """Return the expected time of devices for all jobs, and for each step and variant.
 
         Args:
             devices: the devices that the jobs run on.
             times: how often a job counts, by its name, if not once.
         """
-        jobs = [job for job in self.jobs if job.name in self.work]
         lacks = f"\n  It lacks {shortened(self.uncounted)}: no `counts` of the data." if self.uncounted else ""
-        if not jobs:
+        if not self.work:
             return f"expected time: unknown{lacks}"
-        seconds, spent = dict[str, float](), dict[str, float]()
-        for job in jobs:
-            operations, steps = self.work[job.name]
-            computing = operations * devices.shared_by / devices.speed / devices.taken_by(job) / 1e12
-            seconds[job.name] = (computing + START_SECONDS + STEP_SECONDS * steps) * times.get(job.name, 1)
-            spent[job.name] = seconds[job.name] * devices.taken_by(job) / devices.shared_by
+        jobs, kind = [job for job in self.jobs if job.name in self.work], devices.kind
+        seconds = dict[str, float]()
+        for name, (operations, steps) in self.work.items():
+            computing = operations / devices.speed / 1e12
+            seconds[name] = (computing + START_SECONDS + STEP_SECONDS * steps) * times.get(name, 1)
+        total = sum(seconds.values())
+        about = f"{'at least' if lacks else 'about'} {duration(total)} of {kind} time"
+        wall = f"{duration(total / devices.count)} with {count(devices.count, kind)} always busy"
+        lines = [f"expected time: {about}, {wall} at {devices.speed:.3g} TFLOP/s each ({devices.source})"]
         rows = []
         for label in (_step, _variant):
             parts = grouped_by(jobs, label)
             if 1 < len(parts) <= MOST_ROWS:
                 for part, its_jobs in parts.items():
-                    of_part = sum(spent[job.name] for job in its_jobs)
-                    rows.append({"part": part, f"{devices.kind} time": duration(of_part)})
-        wall = duration(devices.wall_seconds(jobs, seconds))
-        spent_in_all = f"{'at least' if lacks else 'about'} {duration(sum(spent.values()))} of {devices.kind} time"
-        rate = f"{count(devices.count, devices.kind)} at {devices.speed:.3g} TFLOP/s each ({devices.source})"
-        lines = [
-            f"expected time: {spent_in_all}, {wall} of wall time with {rate}",
-            *([markdown(Table.from_rows(rows))] if rows else []),
-            "  This counts process starts, steps and backbones, not detectors and the decoding of large images.",
-        ]
+                    rows.append({"part": part, f"{kind} time": duration(sum(seconds[job.name] for job in its_jobs))})
+        if rows:
+            lines.append(markdown(Table.from_rows(rows)))
+        lines.append(
+            "  This counts process starts, steps and backbones, not detectors and the decoding of large images."
+        )
         return "\n".join(lines) + lacks
 
 

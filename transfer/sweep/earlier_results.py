@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from transfer.core import exports
@@ -32,7 +33,8 @@ def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
     spec = resolve_dataset(dataset)
     if "generator" in spec.options:
         return  # generated images are in a folder of the cache that is never written again
-    folders = [folder for group in candidate_folders(spec, data, itself=False) for folder in group if folder.is_dir()]
+    candidates = chain.from_iterable(candidate_folders(spec, data, itself=False))
+    folders = [folder for folder in candidates if folder.is_dir()]
     yield from folders or candidate_folders(spec, data, itself=True)[0]
     for value in spec.options.values():
         if isinstance(value, str) and Path(value).is_absolute():

@@ -25,29 +25,32 @@ def with_equal_flops(sweep: SweepFile) -> SweepFile:
     step = sweep.steps[sweep.vary]
     if step.kind != "pretrain":
         raise UsageError(f"--equal: step {step.name} of {sweep.name} is not a pretraining; tasks keep their epochs")
-    found = [_pretraining(sweep, row) for row in sweep.rows]
-    budget, options = found[1]
+    pretrainings = [_pretraining(sweep, row) for row in sweep.rows]
+    budget, options = pretrainings[1]
     names = ["epochs", *(name for name in noted(step.task.options, Span) if options[name])]
-    changes = [scaled_spans(step.task.options, options, budget / operations, names) for operations, _ in found]
+    changes = [scaled_spans(step.task.options, options, budget / operations, names) for operations, _ in pretrainings]
     held = {"schedule": "step"} if any("schedule" in change for change in changes) else {}
     rows = []
     for row, change in zip(sweep.rows, changes, strict=True):
         new = {name: [value] for name, value in (change | held).items() if value != options[name]}
         rows.append(row | {step.name: row[step.name] | new})
     variants = [sweep.report["compare"][0][0], *(other for _, other in sweep.report["compare"])]
-    told = {variant: change["epochs"] for variant, change in zip(variants, changes, strict=True)}
+    epochs = {variant: change["epochs"] for variant, change in zip(variants, changes, strict=True)}
     about = f"{sweep.about}; in pretraining the same FLOPs in place of the same epochs"
-    return replace(sweep, about=about, rows=tuple(rows), epochs=told)
+    return replace(sweep, about=about, rows=tuple(rows), epochs=epochs)
 
 
 def _pretraining(sweep: SweepFile, row: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     """Return the operations on a training image of a row's pretraining, and its options. Raises UsageError."""
     jobs = [job for job in expand(replace(sweep, rows=(row,))) if job.step.name == sweep.vary]
-    found = [(_operations(job), plain(parsed_command(job).options)) for job in jobs]
     names = ("epochs", "schedule", *noted(jobs[0].step.task.options, Span))
-    if len({repr((operations, *(options[name] for name in names))) for operations, options in found}) > 1:
+    pretrainings = dict[str, tuple[float, dict[str, Any]]]()
+    for job in jobs:
+        operations, options = _operations(job), plain(parsed_command(job).options)
+        pretrainings.setdefault(repr([operations, [options[name] for name in names]]), (operations, options))
+    if len(pretrainings) > 1:
         raise UsageError(f"--equal: step {sweep.vary} must have one backbone, size and schedule, of equal epochs")
-    return found[0]
+    return next(iter(pretrainings.values()))
 
 
 def _operations(job: SweepJob) -> float:

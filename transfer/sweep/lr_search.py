@@ -14,10 +14,10 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from transfer.core.errors import UsageError, errors_naming
+from transfer.core.errors import UsageError
 from transfer.core.user_code import VARIED_PARTS
 from transfer.experiments.grid import SweepJob, expand
-from transfer.experiments.step import check_options, parse_seeds
+from transfer.experiments.step import parse_seeds
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import Evidence, chance, ending
 from transfer.records.record import Record
@@ -83,18 +83,22 @@ class Search:
         The median limit lies between the median of the lower ends and the median of the upper ends, so a seed whose
         bracket is open on one side still contributes by its other side.
         """
-        low, high = (median(ends) for ends in zip(*((b.low, b.high) for b in self.brackets), strict=True))
+        low = median(bracket.low for bracket in self.brackets)
+        high = median(bracket.high for bracket in self.brackets)
         return math.sqrt(low * high) if low > 0 and high < math.inf else math.nan
 
     @property
     def violations(self) -> list[str]:
         """A sentence for each stable rate above one that failed with the same seed."""
-        failed = [one for one in self.probes if not one.stable]
-        least = {seed: min((one.rate for one in failed if one.seed == seed), default=math.inf) for seed in self.seeds}
+        least = dict.fromkeys(self.seeds, math.inf)
+        for rate, seed, stable in self.probes:
+            if not stable:
+                least[seed] = min(rate, least[seed])
+        stable_probes = [probe for probe in self.probes if probe.stable]
         return [
-            f"seed {one.seed}: {one.rate:g} is stable, but training failed at the smaller {least[one.seed]:g}"
-            for one in self.probes
-            if one.stable and one.rate > least[one.seed]
+            f"seed {seed}: {rate:g} is stable, but training failed at the smaller {least[seed]:g}"
+            for rate, seed, _ in stable_probes
+            if rate > least[seed]
         ]
 
     def plan(self) -> Generator[tuple[float, int], bool, None]:
@@ -117,7 +121,7 @@ class Search:
         downwards = self.budget - self.budget // 3
         step = self.ratio**2 if near else math.inf
         while len(self.probes) < share or (
-            len(self.probes) < self.budget and (searches_gaps or not any(one.stable for one in self.probes[:share]))
+            len(self.probes) < self.budget and (searches_gaps or not any(probe.stable for probe in self.probes[:share]))
         ):
             probes = self.probes[first:]
             stable, failed = _limits(probes)
@@ -202,7 +206,7 @@ class Searches:
     def __post_init__(self) -> None:
         settings, where = self.sweep.search or {}, f"sweep {self.sweep.name}: search"
         self.option, seeds = str(settings.get("option", "lr")), parse_seeds(settings.get("seeds", [0, 1, 2]), where)
-        low, high, ratio = (settings.get(name, 1.5) for name in ("low", "high", "ratio"))
+        low, high, ratio = settings["low"], settings["high"], settings.get("ratio", 1.5)
         self.budget = budget = settings.get("budget", 12)
         step = str(settings.get("step", list(self.sweep.steps)[-1]))
         numbers = all(isinstance(value, int | float) for value in (low, high, ratio, budget))
@@ -214,16 +218,12 @@ class Searches:
             )
         if later := [other.name for other in self.sweep.steps.values() if other.after == step]:
             raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
-        with errors_naming(where):
-            found = self.sweep.steps[step]
-            check_options([self.option], found.kind, found.recipe)
-            value = found.source.values().get(self.option)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
-        jobs = expand(self.sweep)
-        self.prerequisites = [job for job in jobs if job.step.name != step]
+        self.prerequisites = list[SweepJob]()
         searched: dict[str, SweepJob] = {}  # the jobs of a search differ in nothing but the seed and the rate
-        for job in (job for job in jobs if job.step.name == step):
+        for job in expand(self.sweep):
+            if job.step.name != step:
+                self.prerequisites.append(job)
+                continue
             options = {name: value for name, value in job.options.items() if name != self.option}
             searched.setdefault(repr((job.backbone, job.dataset, job.parent and job.parent.name, options)), job)
         self.groups = [SearchJobs(job, Search(low, high, seeds, budget, ratio)) for job in searched.values()]
@@ -252,7 +252,7 @@ class Searches:
             return ()
 
     def table(self) -> Table:
-        """Return one row per search: largest stable value, its range over the seeds, number of runs, contradictions."""
+        """Return one row per search: largest stable value, that of each seed, number of runs, contradictions."""
         columns = [Column(f"{name} {self.option}", significant_digits=3) for name in ("largest stable", "half-score")]
         return Table.from_rows((self._row(group) for group in self.groups), columns)
 
@@ -263,18 +263,16 @@ class Searches:
         row |= {"dataset": job.dataset, "options": options}
         if not group.ended:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(search.probes)}
-        missing = search.seeds[len(search.brackets) :]
-        more = f"use --set search.budget={search.budget + 2 * len(missing)}"
-        lacking = f"no runs were left for seed {', '.join(map(str, missing))}; {more}"
-        at_chance = sum(ending(record).endswith("at_chance") for _, record in group.records)
-        chances = f"{at_chance} ended at chance level, as also happens where {self.option} is too small"
-        notes = [lacking] * bool(missing) + [chances] * bool(at_chance) + search.violations
-        low, high = min(one.low for one in search.brackets), max(one.high for one in search.brackets)
+        notes = search.violations
+        if at_chance := sum(ending(record).endswith("at_chance") for _, record in group.records):
+            notes.insert(0, f"{at_chance} ended at chance level, as also happens where {self.option} is too small")
+        if missing := search.seeds[len(search.brackets) :]:
+            more = f"use --set search.budget={search.budget + 2 * len(missing)}"
+            notes.insert(0, f"no runs were left for seed {', '.join(map(str, missing))}; {more}")
         return row | {
             f"largest stable {self.option}": search.estimate,
-            "range over seeds": f"{low:.3g} to {high:.3g}",
             f"half-score {self.option}": group.half_score(),
-            "each seed": tuple(f"seed {one.seed}: {one.low:.3g} to {one.high:.3g}" for one in search.brackets),
+            "each seed": tuple(f"seed {seed}: {low:.3g} to {high:.3g}" for seed, low, high in search.brackets),
             "runs": len(search.probes),
             "note": tuple(notes),
         }

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,9 @@ class SweepReport:
     def requested(self) -> list[tuple[dict[str, Any], list[Section]]]:
         """The requests of the sweep's YAML that can be met, with their sections; `missing` says why others cannot."""
         met = []
-        for named in _requests(self.sweep):
+        for options in _requests(self.sweep):
             try:
-                met.append((named, sections(self.runs, ReportRequest(**named, ratios=self.ratios, brief=True))))
+                met.append((options, sections(self.runs, ReportRequest(**options, ratios=self.ratios, brief=True))))
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         return met
@@ -73,15 +74,16 @@ class SweepReport:
         Of variants that the command compares these are the verdict and the cost of each comparison, the means, and how
         to add seeds; of other sweeps the sections that their YAML names, or else the means.
         """
-        parts = [part for _, of_request in self.requested for part in of_request]
+        parts = list(chain.from_iterable(shown for _, shown in self.requested))
         compares = self.sweep.vary is not None
         tables = pivot_tables(self.runs, cost=compares) if len(self.runs) else []
         means = [Section(title="Means", table=table) for table in tables]
         if not compares:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
             return "\n\n".join([as_text(shown, "terminal"), *self.missing])
-        told = [part.note.splitlines() for part in parts if part.lead]
-        sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost:")]
+        sentences = list[str]()
+        for first, *others in (part.note.splitlines() for part in parts if part.lead):
+            sentences += [first, *(line for line in others if line.startswith("Cost:"))]
         equal = EQUAL_FLOPS.format(self.sweep.told_epochs) if self.sweep.epochs else EQUAL
         lines = [f"{self.of_jobs[0].note}. {equal}", *sentences, *self.missing]
         lines += [*map(terminal, tables), self.more_seeds]
@@ -97,10 +99,10 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        named: dict[str, Any] = {"compare": ()}
-        for one, _ in self.requested:
-            named |= one | {"compare": (*named["compare"], *one.get("compare", ()))}
-        request = ReportRequest(**named, everything=True, pictures=True, ratios=self.ratios)
+        options: dict[str, Any] = {"compare": ()}
+        for of_request, _ in self.requested:
+            options |= of_request | {"compare": (*options["compare"], *of_request.get("compare", ()))}
+        request = ReportRequest(**options, everything=True, pictures=True, ratios=self.ratios)
         parts = sections(self.runs, request) if len(self.runs) else []
         if self.more_seeds and parts:
             parts[0] = replace(parts[0], reading="\n".join([parts[0].reading, self.more_seeds]))
@@ -117,12 +119,15 @@ class SweepReport:
 def _requests(sweep: SweepFile) -> list[dict[str, Any]]:
     """Return the fields of a `ReportRequest` for each section that the sweep's YAML names."""
     options: dict[str, Any] = sweep.report
-    named: list[dict[str, Any]] = [dict(zip(("paper", "table"), sweep.paper, strict=True))] if sweep.paper else []
-    named += [{"compare": (str(a), str(b))} for a, b in options.get("compare", ())]
-    named += [{"interaction": tuple(options["interaction"])}] if "interaction" in options else []
+    requests: list[dict[str, Any]] = [dict(zip(("paper", "table"), sweep.paper, strict=True))] if sweep.paper else []
+    requests += [{"compare": (str(a), str(b))} for a, b in options.get("compare", ())]
+    if "interaction" in options:
+        requests.append({"interaction": tuple(options["interaction"])})
     if "heatmap" in options:
-        named.append({"heatmap": tuple(options["heatmap"]), "by": tuple(options.get("by", ()))})
-    return named + ([{"cost": True}] if options.get("cost") else [])
+        requests.append({"heatmap": tuple(options["heatmap"]), "by": tuple(options.get("by", ()))})
+    if options.get("cost"):
+        requests.append({"cost": True})
+    return requests
 
 
 def _jobs(sweeper: Sweeper) -> Section:

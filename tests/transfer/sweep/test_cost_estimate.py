@@ -1,10 +1,8 @@
 """Whether the jobs of a sweep can run, how long they take, and epochs of equal FLOPs, against counts by hand."""
 
 import re
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -91,57 +89,28 @@ def test_what_cannot_be_built_is_reported_once_with_its_jobs(
     assert main([*detecting, "--attention", "mine.py:scaled", "--against", "relu"]) == 0
 
 
-def expected_time(hours: list[float], *, gpus: int, times: int = 1, of_first: int = 1, **options: int) -> str:
-    """Return the text on jobs that take these hours on a GPU: a pretraining and a task, and those of a variant.
-
-    Args:
-        times: how often the first job counts.
-        of_first: the GPUs of the first job.
-    """
-    jobs = jobs_of(read_sweep("bench", "smoke", tasks=["reid"]))
-    wide = replace(jobs[0], step=replace(jobs[0].step, resources={"gpus": of_first}))
-    estimate, steps = WorkEstimate([]), 1000
-    estimate.jobs = [wide, *jobs[1:]]
-    for job, of_job in zip(jobs, hours, strict=True):
-        estimate.work[job.name] = ((of_job * 3600 - START_SECONDS - steps * STEP_SECONDS) * 1e12, steps)
-    devices = Devices("GPU", gpus, 1.0, "--speed", options.pop("slots", len(hours)), **options)
-    return estimate.text(devices, {jobs[0].name: times})
-
-
-@pytest.mark.parametrize(
-    ("gpus", "options", "gpu_time", "wall_time"),
-    [
-        (1, {}, "14.0 h", "14.0 h"),
-        (2, {}, "14.0 h", "9.0 h"),  # 2 + 3 h beside 4 + 5 h
-        (8, {}, "14.0 h", "9.0 h"),  # a task waits for its pretraining
-        (8, {"slots": 1}, "14.0 h", "14.0 h"),
-        (8, {"times": 6}, "24.0 h", "15.0 h"),  # the first job is of a search, whose jobs follow each other
-        (8, {"times": 6, "of_first": 4}, "24.1 h", "9.0 h"),  # of a start all four are kept
-        (1, {"shared_by": 2, "hours": [2, 2, 2, 2]}, "8.0 h", "8.0 h"),  # no more of it than one after the other
-    ],
-)
-def test_the_expected_time_is_that_of_devices_and_by_the_clock(
-    gpus: int, options: dict[str, Any], gpu_time: str, wall_time: str
-) -> None:
-    with_gpus = f"with {gpus} GPU{'s' * (gpus > 1)} at 1 TFLOP/s each (--speed)\n"
-    expected = f"expected time: about {gpu_time} of GPU time, {wall_time} of wall time {with_gpus}"
-    assert expected_time(**{"hours": [2, 3, 4, 5], "gpus": gpus, **options}).startswith(expected)
-
-
 def test_the_expected_time_of_steps_and_of_variants_adds_up() -> None:
-    text = expected_time([2, 3, 4, 5], gpus=8)
-    rows = re.findall(r"^\| (step|variant) (.+?) +\| (.+?) +\|$", text, re.MULTILINE)
-    assert rows == [
+    estimate, steps = WorkEstimate([]), 1000
+    estimate.jobs = jobs_of(read_sweep("bench", "smoke", tasks=["reid"]))
+    for job, hours in zip(estimate.jobs, [2, 3, 4, 5], strict=True):
+        estimate.work[job.name] = ((hours * 3600 - START_SECONDS - steps * STEP_SECONDS) * 1e12, steps)
+    devices = Devices("GPU", 8, 1.0, "--speed")
+    text = estimate.text(devices, {})
+    said = "expected time: about 14.0 h of GPU time, 1.8 h with 8 GPUs always busy at 1 TFLOP/s each (--speed)\n"
+    assert text.startswith(said)
+    assert re.findall(r"^\| (step|variant) (.+?) +\| (.+?) +\|$", text, re.MULTILINE) == [
         ("step", "pretrain", "6.0 h"),
         ("step", "reid", "8.0 h"),
         ("variant", "tiny, relu, qk_norm", "5.0 h"),
         ("variant", "tiny, softmax, qk_norm", "9.0 h"),
     ]
+    searched = estimate.text(devices, {estimate.jobs[0].name: 6})
+    assert searched.startswith("expected time: about 24.0 h ")
 
 
 def test_jobs_on_data_of_unknown_size_are_named() -> None:
     estimate = WorkEstimate(jobs_of(read_sweep("claims_dino_large", None)))
-    text = estimate.text(Devices("core", 2, 1.0, "--speed", 1), {})
+    text = estimate.text(Devices("core", 2, 1.0, "--speed"), {})
     assert text == "expected time: unknown\n  It lacks dino on cifar10_heldout: no `counts` of the data."
 
 
@@ -151,17 +120,16 @@ def test_a_dry_run_plans_for_the_gpus_that_are_named_and_says_the_rate(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing was measured
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = ["bench", "--tier", "smoke", "--attention", "relu", "--tasks", "reid", "--dry-run"]
-    form, said = r"expected time: (?:about|at least) (.+) of (?:GPU|core) time, (.+) of wall time with (.+) at (.+)", []
+    form, said = r"expected time: (?:about|at least) .+ of (GPU|core) time, .+ with (.+) always busy at (.+)", []
     for more in (["--gpus", "1"], ["--gpus", "8"], [], ["--gpus", "8", "--speed", "2"]):
         assert main([*command, *more]) == 0
         said += re.findall(form, capsys.readouterr().out)
     one, eight, here, given = said
-    assert one[0] == one[1]
-    assert eight[0] != eight[1]
-    assert (one[2], eight[2], here[2].split()[1].rstrip("s")) == ("1 GPU", "8 GPUs", "core")
-    assert eight[3].startswith("50 TFLOP/s each (assumed; ")
-    assert here[3].startswith("0.02 TFLOP/s each (assumed; `python -m transfer.doctor speed ")
-    assert given[3] == "2 TFLOP/s each (--speed)"
+    assert [devices[0] for devices in said] == ["GPU", "GPU", "core", "GPU"]
+    assert (one[1], eight[1]) == ("1 GPU", "8 GPUs")
+    assert eight[2].startswith("50 TFLOP/s each (assumed; ")
+    assert here[2].startswith("0.02 TFLOP/s each (assumed; `python -m transfer.doctor speed ")
+    assert given[2] == "2 TFLOP/s each (--speed)"
 
 
 def test_a_measured_processor_is_shared_by_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
