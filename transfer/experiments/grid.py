@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from backbones.spec import BackboneSpec
 from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
+from transfer.core.settings import as_flags
 from transfer.core.user_code import VARIED_PARTS, file_digest, or_its_imports
 from transfer.experiments.step import Step, options_of
 from transfer.experiments.sweep_file import SweepFile
@@ -140,7 +141,7 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     for name, step in sweep.steps.items():
         if name in needed:
             parents = jobs[step.after] if step.after else [None]
-            jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
+            jobs[name] = list(chain.from_iterable(_step_jobs(step, row, parent) for parent in parents))
             yield from jobs[name]
 
 
@@ -153,7 +154,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
     axes = {**step.grid, **row.get(step.name, {})}
-    varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
+    varied = tuple(dict.fromkeys(chain.from_iterable(map(options_of, axes))))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
         for values in product(*axes.values()):
@@ -186,12 +187,9 @@ def _flags(options: dict[str, Any]) -> list[str]:
     """Return options as command-line arguments."""
     arguments: list[str] = []
     for name, value in options.items():
-        flag = name.replace("_", "-")
         # options of the backbone take a value, because they may also be unset
         if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
-            arguments.append(f"--{'' if value else 'no-'}{flag}")
-        elif isinstance(value, list | tuple):
-            arguments += [f"--{flag}", *map(str, value)]
+            arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
         else:
-            arguments += [f"--{flag}", str(value)]
+            arguments += as_flags({name: value})
     return arguments

@@ -48,7 +48,7 @@ class Step:
     @property
     def varied(self) -> tuple[str, ...]:
         """Names of the options that the step's grid varies."""
-        return tuple(option for axis in self.grid for option in options_of(axis))
+        return tuple(chain.from_iterable(map(options_of, self.grid)))
 
     @property
     def source(self) -> Recipe:
