@@ -89,7 +89,7 @@ class SweepOptions(Checked):
     """TFLOP/s that a GPU, or a core without GPUs, sustains, for the expected time. By default as measured by
     `transfer.doctor speed`, or assumed."""
     list: bool = False
-    """Print how to reproduce the published numbers of NAME, and which of them are, in --out [sweeps/NAME_*]."""
+    """Print the published numbers of NAME that can be reproduced, and which are, in --out [sweeps/NAME_*]."""
 
 
 def main(argv: list[str] | None = None) -> int:

