@@ -24,7 +24,7 @@ from transfer.launch import fork_server
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
 """Of a process that `subprocess` starts: no rank of a job that runs the tests."""
-PRELOADED = [*fork_server.PRELOADED, "transfer.run"]
+PRELOADED = [*fork_server.JOB_MODULES, "transfer.run"]
 assert all(map(importlib.util.find_spec, PRELOADED)), "the server would leave out what it cannot import, and be slow"
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(PRELOADED)

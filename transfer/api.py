@@ -152,11 +152,11 @@ def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any],
 def _execute(command: Command, task: Task, progress: bool) -> RunSet:
     from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
-    from transfer.run import checked_inputs
+    from transfer.run import commands_with_inputs
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
-    commands = checked_inputs(command, task, say=progress)
+    commands = commands_with_inputs(command, task, say=progress)
     try:
         evaluation = evaluate_each(commands, task, progress=progress)
     except Stopped:

@@ -34,7 +34,7 @@ def _main(argv: list[str]) -> int:
     from transfer.cli.options import PretrainRunOptions
     from transfer.cli.recipe import method_of, pretraining_recipe
     from transfer.core.user_code import is_in_file
-    from transfer.run import announce, carry_out, checked_inputs
+    from transfer.run import announce, carry_out, commands_with_inputs
 
     if argv[0].startswith("-"):
         raise UsageError(f"the recipe must come first, before {argv[0]}\n{USAGE}")
@@ -48,7 +48,7 @@ def _main(argv: list[str]) -> int:
         method = load_task(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         task = pretraining_task(command, method, recipe.name)
-        commands = checked_inputs(command, task)
+        commands = commands_with_inputs(command, task)
     recipe_name = recipe.name if is_in_file(recipe.name) else str(recipe.path)
     return carry_out("transfer.pretrain", [recipe_name, *arguments], commands, task)
 

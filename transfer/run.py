@@ -47,7 +47,7 @@ def _main(argv: list[str]) -> int:
         if task.from_scratch:
             raise UsageError(f"{recipe.name}: is a pretraining method; run it by `python -m transfer.pretrain`")
         command = read_command(recipe, task.options, arguments)
-        commands = checked_inputs(command, task)
+        commands = commands_with_inputs(command, task)
     return carry_out("transfer.run", [recipe.name, *arguments], commands, task)
 
 
@@ -62,7 +62,7 @@ def carry_out(module: str, words: list[str], commands: "list[tuple[Command, Reso
 
     Args:
         module, words: the command as it was given, for a job.
-        commands: of `checked_inputs`.
+        commands: of `commands_with_inputs`.
     """
     command = commands[0][0]
     if command.submitted:
@@ -81,7 +81,9 @@ def carry_out(module: str, words: list[str], commands: "list[tuple[Command, Reso
     return status
 
 
-def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "list[tuple[Command, ResolvedInputs]]":
+def commands_with_inputs(
+    command: "Command", task: "Task", *, say: bool = True
+) -> "list[tuple[Command, ResolvedInputs]]":
     """Return the command for each of its weights, with what it needs besides its data, after all checks that need
     neither torch nor the content of data.
 
@@ -128,7 +130,7 @@ def execute(commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> "
     """Execute commands and print the table of their records, or with `--dry-run` how they differ from the recipe.
 
     Args:
-        commands: of `checked_inputs`.
+        commands: of `commands_with_inputs`.
 
     Returns:
         The exit status, and the records, which only the first rank has.

@@ -51,15 +51,6 @@ def test_outcomes_are_enough_for_the_scores_to_the_bit(run: Path) -> None:
     assert len(outcomes["sample"]) == len(outcomes["cluster"]) == len(data.query)
 
 
-def test_a_finished_run_is_reused_and_its_options_repeat_it(run: Path, tmp_path: Path) -> None:
-    (path,) = run.glob("*/record.json")
-    before = path.stat().st_mtime_ns
-    options = str(path.parent / "options.yaml")
-    assert main(["reid", "--config", options, "--out", str(run)]) == 0
-    assert path.stat().st_mtime_ns == before
-    assert len(list(run.iterdir())) == 1
-
-
 def test_the_record_has_the_size_that_images_were_resized_to(tmp_path: Path) -> None:
     words = ["knn", "--backbone", "tiny", "--weights", "random", "--dataset", "toy_digits", "--subset", "4"]
     out = ["--out", str(tmp_path), "--threads", "1", "--workers", "0"]

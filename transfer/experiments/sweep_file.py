@@ -57,7 +57,7 @@ class SweepFile:
     """The epochs of variants that pretrain with equal FLOPs, by their selectors; empty if all have the same epochs."""
 
     @property
-    def told_epochs(self) -> str:
+    def epochs_text(self) -> str:
         """The epochs of variants: "stem=conv 28.5, stem=patchify 30"."""
         return ", ".join(f"{variant} {epochs:g}" for variant, epochs in self.epochs.items())
 

@@ -26,7 +26,7 @@ from transfer.core.process import is_alive
 from transfer.evaluation.environment import source_state
 from transfer.launch import python_command
 
-PRELOADED = (
+JOB_MODULES = (
     "transfer.evaluation.evaluate",
     "transfer.report.tables.text",
     "tasks.reid.training",
@@ -41,10 +41,10 @@ def preloaded_for(arguments: tuple[str, ...], gpus: bool) -> tuple[str, ...]:
     It may ask for GPUs, as mmdetection does, after which no fork could use one.
     """
     if gpus:
-        return PRELOADED
+        return JOB_MODULES
     task = arguments[1] if arguments[1:] else ""
     has_own = (ROOT / "tasks" / task / "preloaded.py").is_file()
-    return (*PRELOADED, f"tasks.{task}.preloaded") if has_own else PRELOADED
+    return (*JOB_MODULES, f"tasks.{task}.preloaded") if has_own else JOB_MODULES
 
 
 def in_own_session(command: list[str], log: BinaryIO, added: dict[str, str], files: Sequence[int] = ()) -> Popen[bytes]:

@@ -78,7 +78,7 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
             runs = f"{len(step_jobs)} x {step.recipe} on {shortened(datasets, 8)}"
             lines.append(f"  {step.name}: {runs}, {noun} {' '.join(seeds)}")
     if sweep.epochs:
-        lines.append(f"  epochs of equal FLOPs in pretraining: {sweep.told_epochs}")
+        lines.append(f"  epochs of equal FLOPs in pretraining: {sweep.epochs_text}")
     if runs_per_search:
         lines.append(f"  each search adds up to {runs_per_search - 1} more jobs")
     return "\n".join(lines)

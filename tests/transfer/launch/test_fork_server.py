@@ -15,7 +15,7 @@ from tests.runs import differences
 from tests.transfer.sweep.test_runner import QUICK, STEM, jobs_of, swept
 from transfer.core.process import is_alive
 from transfer.launch import ProcessSpec, python_command
-from transfer.launch.fork_server import PRELOADED, ForkServer, in_own_session
+from transfer.launch.fork_server import JOB_MODULES, ForkServer, in_own_session
 from transfer.launch.local import LocalLauncher
 from transfer.sweep.runner import Sweeper
 
@@ -26,7 +26,7 @@ JOB = "tests.transfer.launch.job"
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLauncher]:
     """One whose server imports little."""
     monkeypatch.setattr("transfer.launch.local.GRACE_SECONDS", 1.0)
-    monkeypatch.setattr("transfer.launch.fork_server.PRELOADED", ())
+    monkeypatch.setattr("transfer.launch.fork_server.JOB_MODULES", ())
     launcher = LocalLauncher(workers=3)
     yield launcher
     launcher.close()
@@ -41,7 +41,7 @@ def status_of(job: Any) -> int:
     return int(job.poll())
 
 
-@pytest.mark.parametrize("modules", [(), pytest.param(PRELOADED, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("modules", [(), pytest.param(JOB_MODULES, marks=pytest.mark.nightly)])
 def test_a_fork_finds_what_a_process_of_its_own_finds(modules: tuple[str, ...], tmp_path: Path) -> None:
     """Arguments, variables, files, signals, threads, streams, warnings, and the memory that its record counts."""
     logs, words = [tmp_path / name for name in ("alone.log", "fork.log", "other.log")], (JOB, "facts", *modules)
