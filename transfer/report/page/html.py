@@ -25,6 +25,7 @@ from transfer.records.store import StoredRun
 from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
+from transfer.verify.bundle import PLACE_OPTIONS
 
 FIRST_ROWS = 50
 """Number of rows of a table that are laid out at once; a click shows the others."""
@@ -34,8 +35,6 @@ WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
 LONGEST_VALUE = 2000
 """Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
-# folders of one machine have no effect on a score
-PATHS = ("data", "out", "feature_cache", "config", "export_dir")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +234,7 @@ def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str,
         | {"untrained": ", ".join(map(str, record.untrained))},
         "dataset": record.dataset,
         "backbone": record.backbone,
-        "options": {name: value for name, value in record.options.items() if name not in PATHS},
+        "options": {name: value for name, value in record.options.items() if name not in PLACE_OPTIONS},
         "cost": record.cost,
         "environment": record.environment,
         "details": record.details,

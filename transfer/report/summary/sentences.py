@@ -5,7 +5,6 @@ compares when nobody names them, and their names in sentences, headings and figu
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
@@ -16,7 +15,7 @@ from transfer.comparison.selection import fields_of
 from transfer.core.errors import count, shortened
 from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.records.evidence import is_seeded, is_untrained
-from transfer.records.fields import BASELINE, NAMED_BY_VALUE, differing, parts_label, value_label, value_of
+from transfer.records.fields import BASELINE, NAMED_BY_VALUE, parts_label, value_label, value_of
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
@@ -327,41 +326,20 @@ def why_no_arms(runs: StoredRuns) -> str:
 def compared_names(comparison: Comparison, runs: StoredRuns) -> list[str]:
     """Return the names of the variants of a comparison: those that tables of the runs have, if each has one there.
 
-    Where selectors differ in more than parts of the backbone, or a variant has several names, selectors are the names.
+    If selectors name more than parts of the backbone, these are the names: "conv + lr 0.1".
     """
-    texts, of_runs = [variant.text for variant in comparison.variants], names_of_runs(runs)
+    selectors, of_runs = [fields_of(variant.text) for variant in comparison.variants], names_of_runs(runs)
     single = dict[str, None]()
     for place, variant in enumerate(comparison.variants):
         compared = list(chain.from_iterable(match.matched.variants[place] for match in comparison.matches))
         names = {of_runs.get(run.record.run_id, "") for run in compared or variant.runs}
         single |= dict.fromkeys(names) if len(names) == 1 else {}
-    by_parts = {*chain.from_iterable(_differing(texts))} <= {*NAMED_BY_VALUE}
-    return list(single) if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
-
-
-def names_of(selectors: list[str]) -> list[str]:
-    """Return names of selectors: "conv" and "LapStem + lr 0.1", without equal fields, folders and hashes.
-
-    Equally named parts of different files get the first digits of their files' digests.
-    """
-    differing_fields = zip(_differing(selectors), selectors, strict=True)
-    names = [parts_label(fields or fields_of(text), " + ") for fields, text in differing_fields]
-    if len({*names}) == len(names):
-        return names
-    digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
-    return [f"{name} ({' '.join(starts)})" if starts else name for name, starts in zip(names, digests, strict=True)]
+    by_parts = {*chain.from_iterable(selectors)} <= {*NAMED_BY_VALUE}
+    if by_parts and len(single) == len(selectors) and all(single):
+        return list(single)
+    return [parts_label(fields, " + ") for fields in selectors]
 
 
 def versus(comparison: Comparison, runs: StoredRuns) -> str:
-    """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
-    names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
-    in_names = {*_differing(texts)[0], *(NAMED_BY_VALUE if names != names_of(texts) else ())}
-    shared = {name: value for name, value in fields_of(texts[0]).items() if name not in in_names}
-    return " vs. ".join(names) + (f" ({parts_label(shared, ' + ')})" if shared else "")
-
-
-def _differing(selectors: list[str]) -> list[dict[str, str]]:
-    """Return the fields of each selector in which it differs from another one."""
-    known = [fields_of(text) for text in selectors]
-    names = differing(known)
-    return [{name: fields[name] for name in fields if name in names} for fields in known]
+    """Return the heading of a comparison: "conv vs. patchify"."""
+    return " vs. ".join(compared_names(comparison, runs))

@@ -19,7 +19,7 @@ from transfer.report.summary.sentences import (
     answer,
     arms_to_compare,
     interval_text,
-    names_of,
+    versus,
     why_no_arms,
 )
 from transfer.statistics.verdicts import CORRECTED
@@ -153,18 +153,13 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     assert re.search(r"^- .*, not significant after correction for 1 tests$", told, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("selectors", "names"),
-    [
-        (["stem=conv,lr=0.1", "stem=patchify,lr=0.1"], ["conv", "patchify"]),
-        (["stem=3Conv@2,1,1,2,pretraining.lr=0.1", "stem=conv"], ["3Conv@2,1,1,2 + pretraining.lr 0.1", "conv"]),
-        (["stem=/home/me/my_stem.py:LapStem", "tiny"], ["LapStem", "tiny"]),
-        ([f"stem=sha256:{'ab' * 32}:LapStem", "stem=conv"], ["LapStem", "conv"]),
-        ([f"stem=sha256:{two * 32}:Lap" for two in ("ab", "cd")], ["Lap (abababab)", "Lap (cdcdcdcd)"]),
-    ],
-)
-def test_variants_are_named_by_what_differs(selectors: list[str], names: list[str]) -> None:
-    assert names_of(selectors) == names
+def test_variants_are_named_by_their_selectors_where_these_name_more_than_parts(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, lr=lr) for stem in ("conv", "patchify") for lr in (0.1, 0.2)]
+    shown = StoredRuns.of(runs)
+    assert versus(compared(runs, "stem=conv", "stem=patchify"), shown) == HEAD
+    assert versus(compared(runs, "conv_softmax", "patchify_softmax"), shown) == HEAD
+    rates = compared(runs, "stem=conv,lr=0.1", "stem=patchify,lr=0.1")
+    assert versus(rates, shown) == "conv + lr 0.1 vs. patchify + lr 0.1"
 
 
 def set_of(*given: dict[str, Any]) -> StoredRuns:
