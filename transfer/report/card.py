@@ -50,6 +50,7 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
     scored.sort(key=lambda other: (other.task, other.dataset["name"], other.seed))
     groups = grouped_by(scored, lambda other: (other.config_digest, processes(other)))
     datasets = dict.fromkeys(str(training.dataset["name"]) for training in (record, *pretrainings))
+    known = dataset_names()
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
     name = weights if released else "FOLDER"
     flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
@@ -63,17 +64,12 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
         model=_model(record, weights),
         pretrainings=list(map(_pretraining, pretrainings)),
         scores=list(chain.from_iterable(map(_scores, groups.values()))),
-        licences=[(_in_code(name), _licence(name)) for name in datasets],
+        licences=[(_in_code(name), resolve_dataset(name).license if name in known else "") for name in datasets],
         can_load=".py:" not in arch and not (released and arch in ARCHS),
         is_ours=arch in ARCHS,
         source=json.dumps(_in_code(weights.removeprefix("timm:") if released else "local-dir:FOLDER")),
         flags=_in_code(flags),
     )
-
-
-def _licence(dataset: str) -> str:
-    """Return the licence of a dataset of the suite; empty for any other."""
-    return resolve_dataset(dataset).license if dataset in dataset_names() else ""
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:

@@ -12,7 +12,7 @@ from transfer.core.files import csv_text
 from transfer.records.run_set import StoredRuns
 from transfer.report.page.html import Section, page
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
-from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, notes_of_row, terminal, without_tags
+from transfer.report.tables.text import WIDTH, broken_lines, latex, markdown, note_texts, terminal, without_tags
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,8 @@ def data_frame(parts: Sequence[Section]) -> "pd.DataFrame":
         table = with_numbers(part.table) if part.table else Table([], [])
         for place, row in enumerate(table.rows):
             cells = {name: plain_value(name, value) for name, value in row.items()}
-            notes = "; ".join([*notes_of_row(table, place), *part.paragraphs])
+            of_row = note_texts(note for note in table.notes if not note.rows or place in note.rows)
+            notes = "; ".join([*of_row, *part.paragraphs])
             rows.append({"table": part.title, **cells, "notes": notes})
     names = [name for name in dict.fromkeys(chain.from_iterable(rows)) if name != "notes"]
     frame = pd.DataFrame(rows, columns=[*names, "notes"], dtype=object)

@@ -158,7 +158,9 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
         papers=[result for result in results if not result.claim.own],
         own=[result for result in results if result.claim.own],
         table=lambda shown: _verdicts(table, results, shown),
-        comparisons=_comparisons,
+        comparisons=lambda result: markdown(
+            findings_table([finding for finding in result.findings if finding.effect]).without(RUN)
+        ),
         brief=_brief,
         missing=_missing,
     )
@@ -167,11 +169,6 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
     for path, content in contents.items():
         write_atomic(path, content, flag="--document")
     return [*contents]
-
-
-def _comparisons(result: ClaimResult) -> str:
-    """Return the table of the comparisons of a claim that have an effect."""
-    return markdown(findings_table([finding for finding in result.findings if finding.effect]).without(RUN))
 
 
 def _missing(result: ClaimResult) -> str:

@@ -21,8 +21,8 @@ from transfer.engine.checkpoint import history
 from transfer.records.fields import order, value_label
 from transfer.records.run_set import StoredRuns
 from transfer.report.figures import svg
-from transfer.report.summary.sentences import compared_names, interval_text, primary_rows, row_name
-from transfer.report.tables.comparison import comparison_table, verdict_in_short
+from transfer.report.summary.sentences import compared_names, interval_text, row_name
+from transfer.report.tables.comparison import comparison_table
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
@@ -45,7 +45,8 @@ def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, st
         runs: among which they were compared.
         names: the variant of each run of the report, by its id, for the colors.
     """
-    drawn = [row for row in primary_rows(comparison) if any((row.estimate, row.breakdowns))]
+    primary = [row for row in comparison.rows if row.primary]
+    drawn = [row for row in primary if row.estimate or row.breakdowns]
     if not any(row.estimate is not None for row in drawn):
         return None
     in_percent, in_units = ([row for row in drawn if row.percent == percent] for percent in (True, False))
@@ -84,7 +85,7 @@ def _draw_rows(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, s
         axes.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
         filled = color if row.verdict.kind in DECIDED else "white"
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
-        about = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
+        about = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {cell_text(row.verdict)}"
         look = {"s": 44, "marker": "s", "zorder": 3, "gid": svg.mark(about, row.matched.first.run_id)}
         axes.scatter([sign * row.scale * estimate.estimate], [place], color=filled, edgecolors=color, **look)
     axes.set_ylim(len(rows) - 0.5, -0.5)

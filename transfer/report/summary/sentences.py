@@ -7,7 +7,6 @@ compares when nobody names them, and their names in sentences, headings and figu
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from statistics import fmean
 from typing import Any
 
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family
@@ -19,7 +18,7 @@ from transfer.records.fields import BASELINE, NAMED_BY_VALUE, parts_label, value
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
-from transfer.records.store import StoredRun
+from transfer.report.tables.columns import mean_cost
 from transfer.report.tables.comparison import verdict_number
 from transfer.report.tables.pivot import names_of_runs
 from transfer.report.tables.stability_map import StabilityMap, largest_stable
@@ -71,7 +70,7 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     """
     excluded = count(len(comparison.exclusions), "group")
     limits = [f"{excluded} of runs not compared: see the notes below the table."] if comparison.exclusions else []
-    primary = primary_rows(comparison)
+    primary = [row for row in comparison.rows if row.primary]
     rows = [row for row in primary if row.family is Family.PRIMARY]
     a, b = compared_names(comparison, runs)
     if not rows:
@@ -96,12 +95,6 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
         counted += f"; not counted: {others}"
     return [headline, *caveats, *effects, *_cost(primary, a, b, ratios or CostRatios()), f"{counted}.", *limits]
-
-
-def primary_rows(comparison: Comparison) -> list[ComparedScore]:
-    """Return the rows of a comparison of two variants with the tasks' primary scores."""
-    differences = (row for row in comparison.rows if row.effect is None)
-    return [row for row in differences if row.primary]
 
 
 def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[ComparedScore]) -> str:
@@ -216,8 +209,8 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     for name, unit, shown in COMPARED_COSTS:
         pairs = list[tuple[float, float]]()
         for matched in matches:
-            cost_a, cost_b = (_mean_cost(variant, name) for variant in matched.variants)
-            pairs += [(cost_a, cost_b)] if cost_a and cost_b else []
+            cost_a, cost_b = (mean_cost(name, [run.record for run in variant]) for variant in matched.variants)
+            pairs += [(cost_a, cost_b)] if cost_a > 0 and cost_b > 0 else []
         if pairs:
             ranges = (dict.fromkeys(map(shown, (min(of_variant), max(of_variant)))) for of_variant in zip(*pairs))
             change = f" ({_change([cost_a / cost_b for cost_a, cost_b in pairs])})" if name == "gflops" else ""
@@ -237,12 +230,6 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
         times.append(f"{_times([ratio.forward for ratio in measured])} for a forward pass")
         lines.append(f"{measured[0].clock}, {a} / {b}, measured alternately: {', '.join(times)}.")
     return lines
-
-
-def _mean_cost(runs: Sequence[StoredRun], name: str) -> float | None:
-    """Return the mean of a cost over the runs that have it; None where none has."""
-    costs = [cost for run in runs if (cost := run.record.cost.get(name))]
-    return fmean(costs) if costs else None
 
 
 def _times(ratios: Sequence[Ratio]) -> str:
@@ -337,7 +324,8 @@ def compared_names(comparison: Comparison, runs: StoredRuns) -> list[str]:
     by_parts = {*chain.from_iterable(selectors)} <= {*NAMED_BY_VALUE}
     if by_parts and len(single) == len(selectors) and all(single):
         return list(single)
-    return [parts_label(fields, " + ") for fields in selectors]
+    labels = [parts_label(fields, " + ") for fields in selectors]
+    return labels if len({*labels}) == len(labels) else [variant.text for variant in comparison.variants]
 
 
 def versus(comparison: Comparison, runs: StoredRuns) -> str:

@@ -13,6 +13,7 @@ from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
+from transfer.statistics.intervals import mean_and_deviation
 from transfer.task import FAILED_SCORES, Outcomes
 
 FAILED_NOTES = 5
@@ -102,6 +103,11 @@ def looked_for(record: Record) -> list[str]:
 def _detail(name: str, primary: str) -> int:
     """Return how early a narrow terminal does without a score: the primary one last."""
     return -1 if name == primary else 1 if name in ("mask_AP", "rank1") else 4
+
+
+def mean_cost(name: str, records: Iterable[Record]) -> float:
+    """Return the mean of a cost over the records that have it; nan if none has."""
+    return mean_and_deviation([float(cost) for record in records if (cost := record.cost.get(name))])[0]
 
 
 def significant(names: Iterable[str]) -> list[Column]:

@@ -249,7 +249,7 @@ _FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
 @cell_text.register
 def verdict_text(verdict: Verdict) -> str:
     """Return the sentence of a verdict on a difference."""
-    sentence = _conclusion(verdict) + _caveats(verdict)
+    sentence = _conclusion(verdict) + (f" ({', '.join(verdict.caveats)})" if verdict.caveats else "")
     if not verdict.breakdowns:
         return sentence
     failed = [variant for variant in verdict.breakdowns if variant.broken]
@@ -260,15 +260,6 @@ def verdict_text(verdict: Verdict) -> str:
     scale = PERCENT if verdict.percent else 1.0
     estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
     return f"{sentence}; failed runs counted at chance level, or at 0 where it is not known: {estimate} [{low}, {high}]"
-
-
-def verdict_in_short(verdict: Verdict) -> str:
-    """Return a verdict without its numbers."""
-    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "") + _caveats(verdict)
-
-
-def _caveats(verdict: Verdict) -> str:
-    return f" ({', '.join(verdict.caveats)})" if verdict.caveats else ""
 
 
 def _conclusion(verdict: Verdict) -> str:

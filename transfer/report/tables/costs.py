@@ -16,7 +16,7 @@ from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
-from transfer.report.tables.columns import group_cells, run_ids, significant
+from transfer.report.tables.columns import group_cells, mean_cost, run_ids, significant
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -75,7 +75,7 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
 def mean_costs(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
     """Return the columns of `cost_table` from `gflops` to `hours_of`, as means over the completed runs among some."""
     done = [record for record in records if not record.training_failed] or records  # failed runs are short
-    gflops, params = (_mean(name, done) for name in ("gflops", "params"))
+    gflops, params = (mean_cost(name, done) for name in ("gflops", "params"))
     return {"gflops": gflops, "params_million": params / 1e6, **_hours(done, evidence)}
 
 
@@ -90,11 +90,6 @@ def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
     if len(kinds) > 1:
         return dict.fromkeys(HOURS, math.nan) | {"hours_of": "mixed"}
     return dict(zip(HOURS, (of_runs, earlier, of_runs + earlier), strict=True)) | {"hours_of": kinds.pop()}
-
-
-def _mean(name: str, records: Sequence[Record]) -> float:
-    """Return the mean of a cost over the records that have it."""
-    return mean_and_deviation([float(record.cost[name]) for record in records if record.cost.get(name) is not None])[0]
 
 
 def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:

@@ -167,8 +167,7 @@ def _row(runs: StoredRuns, group: Group, variant: Arm, scores: Sequence[str], ra
     of_lost = tuple(record.status for record in variant.lost)
     row |= {"seeds": len(variant.units), "statuses": Endings(statuses, of_lost)}
     for name in columns.COST_COLUMNS:
-        costs = (record.cost.get(name) for record in group.records)
-        row[name] = mean_and_deviation([float(cost) for cost in costs if cost])[0]
+        row[name] = columns.mean_cost(name, group.records)
     if rates:
         row["failed"] = Breakdowns("", *variant.breakdowns)
         counted = [*variant.with_breakdowns(first.primary).values()]

@@ -141,10 +141,6 @@ class Note:
     about: str = ""
     rows: tuple[int, ...] = ()
 
-    def is_about(self, row: int) -> bool:
-        """Return whether it belongs to a row."""
-        return not self.rows or row in self.rows
-
 
 @dataclass
 class Table:

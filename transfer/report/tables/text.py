@@ -157,15 +157,11 @@ def run_table(records: Sequence[Record], out: Path) -> str:
     tables = [each_run(runs, intervals=True).without(TRAIN_SECONDS)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
         tables.append(summary(runs).without(RUN, *COST_COLUMNS))
-    tables = [_without_errors(table) for table in tables] + [over_datasets(runs).without(RUN)]
+    errors = {name for table in tables for name in table.names if name.endswith((" sd", " se"))}
+    tables = [table.without(*errors) for table in tables] + [over_datasets(runs).without(RUN)]
     smoke = " --smoke" if any(record.smoke for record in records) else ""
     more = f"python -m transfer.report table {out}{smoke} --per-run --format csv"
     return "\n\n".join(terminal(table, more=more) for table in tables if len(table))
-
-
-def _without_errors(table: Table) -> Table:
-    """Return a table without the columns of standard deviations and errors."""
-    return table.without(*(name for name in table.names if name.endswith((" sd", " se"))))
 
 
 def markdown(table: Table) -> str:
@@ -187,11 +183,6 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
     """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
     subjects = values_by_key(dict.fromkeys((note.text, note.about) for note in notes))
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
-
-
-def notes_of_row(table: Table, row: int) -> list[str]:
-    """Return the sentences of the notes that belong to a row."""
-    return note_texts(note for note in table.notes if note.is_about(row))
 
 
 def values(table: Table, name: str) -> list[Any]:
