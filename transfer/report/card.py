@@ -1,8 +1,8 @@
 """Writes the model card of a run's weights from records. The card calls unknown what no record says."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,17 @@ from typing import Any
 from backbones.archs import ARCHS
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import rendered
-from transfer.core.grouped import grouped_by
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label
-from transfer.records.protocol import by_export, lineage, processes
+from transfer.records.protocol import by_export, lineage
 from transfer.records.record import Record
+from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
-from transfer.report.tables.text import without_tags
-from transfer.statistics.intervals import mean_and_deviation
+from transfer.report.tables.columns import COST_COLUMNS
+from transfer.report.tables.scores import summary
+from transfer.report.tables.table import RUN
+from transfer.report.tables.text import markdown, without_tags
 from transfer.verify.bundle import without_paths
 
 _RECIPE = (
@@ -42,15 +44,16 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
         run: the pretraining that exported the weights, or a run that started from them.
         runs: the runs among which the pretraining of the weights and further scores with them are looked for.
     """
-    others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
+    known = {other.record.run_key: other for other in (*runs, run)}.values()
     weights = run.record.export or run.record.weights_id
-    trainings = ([run.record] if run.record.export else []) + lineage(run.record, by_export(others))
+    before = lineage(run.record, by_export(other.record for other in known))
+    trainings = [run.record, *before] if run.record.export else before
     record, *pretrainings = map(without_paths, (run.record, *trainings))
-    scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
-    scored.sort(key=lambda other: (other.task, other.dataset["name"], other.seed))
-    groups = grouped_by(scored, lambda other: (other.config_digest, processes(other)))
+    scored = [other for other in known if _belongs(other.record, run.record, weights)]
+    shown = StoredRuns.of((replace(other, record=without_paths(other.record)) for other in scored), known)
+    tables = [summary(shown.of_task(task)).without(RUN, *COST_COLUMNS) for task in sorted(shown.tasks)]
+    bundled = dataset_names()
     datasets = dict.fromkeys(str(training.dataset["name"]) for training in (record, *pretrainings))
-    known = dataset_names()
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
     name = weights if released else "FOLDER"
     flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
@@ -63,8 +66,8 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
         marks=list(dict.fromkeys(chain.from_iterable(map(_marks, (record, *pretrainings))))),
         model=_model(record, weights),
         pretrainings=list(map(_pretraining, pretrainings)),
-        scores=list(chain.from_iterable(map(_scores, groups.values()))),
-        licences=[(_in_code(name), resolve_dataset(name).license if name in known else "") for name in datasets],
+        scores="\n\n".join(map(markdown, tables)),
+        licences=[(_in_code(name), resolve_dataset(name).license if name in bundled else "") for name in datasets],
         can_load=".py:" not in arch and not (released and arch in ARCHS),
         is_ours=arch in ARCHS,
         source=json.dumps(_in_code(weights.removeprefix("timm:") if released else "local-dir:FOLDER")),
@@ -105,20 +108,6 @@ def _pretraining(record: Record) -> Rows:
     facts = {"recipe": record.task, "data": dataset_label([record], {}), "images": splits, "seed": record.seed}
     facts |= {"outcome": outcome, **recipe, "started from": record.weights_id, "run": record.run_id}
     return _known(facts)
-
-
-def _scores(group: list[Record]) -> Rows:
-    """Return a row for each score that all runs of a protocol have."""
-    trained = [record for record in group if not record.training_failed]
-    rows: Rows = []
-    first, data = group[0], dataset_label(group[:1], {})
-    ended = ", ".join(f"{count} {status}" for status, count in Counter(record.status for record in group).most_common())
-    for name in trained[0].scores if trained else ():
-        if all(name in record.scores for record in trained):
-            mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
-            percent = f"{mean:.2f} ± {deviation:.2f}" if len(trained) > 1 else f"{mean:.2f}"
-            rows.append((first.task, data, name, percent, [record.seed for record in group], ended))
-    return rows
 
 
 def _in_code(text: str) -> str:
