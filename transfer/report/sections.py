@@ -255,7 +255,7 @@ class _Report:
     def similarity(self) -> Iterator[Section]:
         with_layers = self.runs.where(lambda record: record.details.get("layers"))
         if len(with_layers):
-            yield Section(title="Token similarity by layer", plot=similarity_plot(with_layers, self.names))
+            yield Section(title="Token similarity by layer", plot=similarity_plot(layer_table(with_layers), self.names))
 
     def curves(self) -> Iterator[Section]:
         for task in self.runs.tasks:

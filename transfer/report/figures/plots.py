@@ -24,7 +24,7 @@ from transfer.report.figures import svg
 from transfer.report.summary.sentences import compared_names, interval_text, row_name
 from transfer.report.tables.comparison import comparison_table
 from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import Row, Table, cell_text, is_missing
+from transfer.report.tables.table import RUN, Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind
 
@@ -210,38 +210,30 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), CURVE_POINTS))]
 
 
-def similarity_plot(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
-    """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
-
-    Columns of the CSV: run, backbone, stem, place, kind, similarity, similarity_sd.
+def similarity_plot(table: Table, names: Mapping[str, str]) -> svg.Plot:
+    """Plot the similarity of tokens at every place, a curve for each configuration (arXiv 2109.03810, Figure 1).
 
     Args:
-        runs: the runs.
+        table: `transfer.report.tables.tokens.layer_table` of runs of task `tokens`.
         names: the variant of each run of the report, by its id.
     """
-    rows = list[Row]()
-    for record in runs.records:
-        facts = {"run": record.run_id, "backbone": record.backbone.get("name"), "stem": record.backbone.get("stem")}
-        for layer in record.details.get("layers", []):
-            rows.append(facts | {name: layer.get(name) for name in ("place", "kind", "similarity", "similarity_sd")})
-    curves: dict[str, dict[str, float]] = {}
-    for row in rows:
-        curves.setdefault(row["run"], {})[row["place"]] = row["similarity"]
-    # of the deepest run first, which has the places of the others
+    curves = grouped_by(table.rows, lambda row: row[RUN][0])
+    # of the deepest network first, which has the places of the others
     deepest_first = sorted(curves.values(), key=len, reverse=True)
-    places = list(dict.fromkeys(chain.from_iterable(deepest_first)))
+    places = list(dict.fromkeys(row["place"] for row in chain.from_iterable(deepest_first)))
     with svg.canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
         for run, look in svg.looks(dict.fromkeys(curves, ""), names).items():
-            curve = [(places.index(place), value) for place, value in curves[run].items() if value is not None]
-            if curve:
-                about = f"{run}: similarity {curve[-1][1]:.3f} at the end"
-                axes.plot(*zip(*curve), gid=svg.mark(about, run, names[run]), **look, **DOTS)
+            cells = [row for row in curves[run] if not is_missing(row["similarity"])]
+            if cells:
+                about = f"{run}: similarity {cells[-1]['similarity']:.3f} at the end"
+                x, y = [places.index(row["place"]) for row in cells], [row["similarity"] for row in cells]
+                axes.plot(x, y, gid=svg.mark(about, run, names[run]), **look, **DOTS)
         step = -(-len(places) // 14) if svg.is_narrow() else 1
         names_of = [svg.label_text(place, 12 if svg.is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
         svg.finish_figure(figure, [axes])
-        return svg.plot_of(figure, csv(Table.from_rows(rows)))
+        return svg.plot_of(figure, csv(replace(table, notes=[])))
 
 
 ENDINGS = {

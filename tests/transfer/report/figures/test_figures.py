@@ -28,6 +28,7 @@ from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs
 from transfer.report.tables.table import Table
+from transfer.report.tables.tokens import layer_table
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -77,7 +78,7 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     cells = [row | {"dataset": name, "metric": name, "run": (name,)} for name in names for row in cost_rows().rows]
     costs = replace(cost_rows(), rows=cells)
     shown, variants = StoredRuns.of(runs), {name: name for name in names}
-    plots = [drawing.heat_map(table), drawing.similarity_plot(shown, variants)]
+    plots = [drawing.heat_map(table), drawing.similarity_plot(layer_table(shown), variants)]
     return [*plots, drawing.training_curves(shown, variants), drawing.cost_plot(costs, variants)]
 
 
@@ -116,13 +117,13 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     assert (long["loss"] == long["step"]).all()
 
 
-def test_similarity_of_every_place_and_run() -> None:
+def test_similarity_of_every_place_and_configuration() -> None:
     layers = [
         {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
     ]
     runs = StoredRuns.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
-    plot = drawing.similarity_plot(runs, names_of_runs(runs))
-    assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
+    plot = drawing.similarity_plot(layer_table(runs), names_of_runs(runs))
+    assert rows(plot)["similarity"].tolist() == [0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
 
 
