@@ -268,7 +268,7 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
     """Return the verdict on the comparable runs of one configuration, compared with a published cell.
 
     With one seed the interval is over samples only. If the runs start from one pretraining, only the seeds of the later
-    training count.
+    training count. `_own_text` counts the failed ones.
 
     Args:
         value: published cell, neither a reference nor in doubt.
@@ -277,7 +277,6 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         margin: margin of agreement.
     """
     seeds, details = 0, list[str]()
-    here, some = f"failed in {counts.broken} of {counts.runs} here", 0 < counts.broken < counts.runs
     if counts.broken == counts.runs:
         verdict = Verdict(Kind.BOTH_FAILED if value.crash else Kind.A_FAILED)
     elif value.crash:
@@ -289,10 +288,12 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         if verdict.kind is Kind.INCONCLUSIVE:
             most = value.rounding + max(gap.high, -gap.low)
             details.append(f"differences up to {most:.1f} percentage points not excluded")
-    head = here if value.crash and some else PAPER_WORDS.get(verdict.kind, verdict.kind.value)
+    head = PAPER_WORDS.get(verdict.kind, verdict.kind.value)
     if verdict.within:
         head += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
-    if counts.runs > counts.broken and (counts.broken or counts.lost) and head != here:
+    if value.crash and 0 < counts.broken < counts.runs:
+        head = f"failed in {counts.broken} of {counts.runs} here"
+    elif counts.runs > counts.broken and (counts.broken or counts.lost):
         head += ", completed runs only"
     if seeds == 1:
         head += ", of these models (1 seed)"
@@ -300,8 +301,4 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
         head += f", of one pretraining ({seeds} seeds after it)"
     if counts.not_judged:
         details.append(f"{counts.not_judged} of {counts.runs} not judged")
-    if counts.lost:
-        details.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
-    if some and not value.crash:
-        details.append(here)
     return f"{head}: {'; '.join(details)}" if details else head
