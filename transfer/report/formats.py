@@ -78,8 +78,7 @@ def data_frame(parts: Sequence[Section]) -> "pd.DataFrame":
         table = with_numbers(part.table) if part.table else Table([], [])
         for place, row in enumerate(table.rows):
             cells = {name: plain_value(name, value) for name, value in row.items()}
-            of_row = note_texts(note for note in table.notes if not note.rows or place in note.rows)
-            notes = "; ".join([*of_row, *part.paragraphs])
+            notes = "; ".join([*note_texts(table.take([place]).notes), *part.paragraphs])
             rows.append({"table": part.title, **cells, "notes": notes})
     names = [name for name in dict.fromkeys(chain.from_iterable(rows)) if name != "notes"]
     frame = pd.DataFrame(rows, columns=[*names, "notes"], dtype=object)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError
 from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.records import per_sample
 from transfer.records.run_set import StoredRuns
@@ -85,15 +85,10 @@ def picture_sections(runs: Sequence[StoredRun], *, pictures: bool) -> Iterator[S
                 chosen.setdefault(run.record.config_digest, run)
         complete = [run for run in chosen.values() if (run.folder / needed).exists()]
         shown: list[Exhibit] = []
-        damaged = []
         for run in complete[:RUNS] if pictures or task == "reid" else ():
-            try:
-                shown += galleries(run, pictures=pictures) if task == "reid" else drawn(run)
-            except UserError:
-                damaged.append(run.record.run_id)
+            shown += galleries(run, pictures=pictures) if task == "reid" else drawn(run)
         lines = [NOTES[task]]
         lines += [f"{len(complete)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
-        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] if damaged else []
         if not any(exhibit.address for exhibit in shown):
             lines.append(f"For pictures, rerun a run's command with --save-pictures {count}, and this with --pictures.")
         if chosen:

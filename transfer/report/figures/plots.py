@@ -46,7 +46,7 @@ def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, st
         names: the variant of each run of the report, by its id, for the colors.
     """
     primary = [row for row in comparison.rows if row.primary]
-    drawn = [row for row in primary if row.estimate or row.breakdowns]
+    drawn = [row for row in primary if any((row.estimate, row.breakdowns))]
     if not any(row.estimate is not None for row in drawn):
         return None
     in_percent, in_units = ([row for row in drawn if row.percent == percent] for percent in (True, False))

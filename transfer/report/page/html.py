@@ -220,15 +220,11 @@ def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield ((group, name), value) of everything in a record except paths."""
-    percent = {name for name, metric in record.metrics.items() if metric.get("unit") == "fraction"}
-    scores = {
-        name: f"{100 * score:.2f} %  ({score!r})" if name in percent else score for name, score in record.scores.items()
-    }
     origin = {"weights": record.weights_id, "pretraining": exports.get(record.weights_id), "exported as": record.export}
     origin |= {f"pretraining {name}": value for name, value in record.origin.items()}
     ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "config_digest", "run_key", "schema")
     for group, facts in {
-        "scores": scores,
+        "scores": record.scores,
         "outcome": {**record.outcome, "notes": "\n".join(map(str, record.notes))},
         "origin": {name: value for name, value in origin.items() if value is not None}
         | {"untrained": ", ".join(map(str, record.untrained))},

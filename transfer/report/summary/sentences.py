@@ -215,14 +215,10 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
             ranges = (dict.fromkeys(map(shown, (min(of_variant), max(of_variant)))) for of_variant in zip(*pairs))
             change = f" ({_change([cost_a / cost_b for cost_a, cost_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{' vs. '.join(map(' to '.join, ranges))} {unit}{change}")
-    measured, reasons = list[CostRatio](), list[str]()
-    for _, ratio in ratios.of_matches(matches):
-        if isinstance(ratio, CostRatio):
-            measured.append(ratio)
-        else:
-            reasons.append(ratio)
-    advice = UNMEASURED.replace("time", "the other times") if measured else UNMEASURED
-    lines = [f"Cost: {', '.join(parts)}{advice if UNMEASURED in reasons else ''}."] if parts else []
+    known = [ratio for _, ratio in ratios.of_matches(matches)]
+    measured = [ratio for ratio in known if isinstance(ratio, CostRatio)]
+    reasons = [ratio for ratio in known if isinstance(ratio, str)]
+    lines = [f"Cost: {', '.join(parts)}{UNMEASURED if UNMEASURED in reasons else ''}."] if parts else []
     lines += [f"Cost not measured: {reason}." for reason in reasons if reason != UNMEASURED]
     if measured:
         training = [ratio.training for ratio in measured if ratio.training]

@@ -88,7 +88,7 @@ def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
     assert "/home/me" not in text
     facts = facts_of(block(text), run.record.run_id)
     assert (facts["options", "lr"], facts["options", "size"]) == ("0.2", "[64, 32]")
-    assert (facts["scores", "mAP"], facts["scores", "rank1"]) == ("50.00 %  (0.5)", "0.75"), "a unit is not known"
+    assert (facts["scores", "mAP"], facts["scores", "rank1"]) == ("0.5", "0.75")
     assert (facts["identity", "seed"], facts["outcome", "notes"]) == ("2", "a note\nanother")
     facts = facts_of(block(text), child.record.run_id)
     assert (facts["origin", "pretraining"], facts["backbone", "parts stem"]) == (pretraining.record.run_id, "conv")
