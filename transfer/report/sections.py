@@ -22,7 +22,7 @@ from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import class_table, each_run, over_datasets, summary
 from transfer.report.tables.stability_map import AXES, largest_stable, stability_map
-from transfer.report.tables.table import Note, is_missing
+from transfer.report.tables.table import is_missing
 from transfer.report.tables.text import note_texts
 from transfer.report.tables.tokens import layer_table, norm_table
 
@@ -227,8 +227,6 @@ class _Report:
     def stability(self, runs: StoredRuns, axes: tuple[str, str], title: str) -> Iterator[Section]:
         rows = stability_map(runs, *axes, self.request.by if self.request.heatmap else ())
         plot, sentence = heat_map(rows), map_sentence(rows)
-        if not sentence:
-            rows.notes.append(Note(f"no largest stable {axes[0]}, which is not a number in every run"))
         yield Section(title=title, table=rows.without_empty(), plot=plot, note=sentence, reading=READING["map"])
         if sentence:
             yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())

@@ -67,16 +67,17 @@ def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
     notes += excluded
     selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
     settings = dict.fromkeys(chain.from_iterable(row.matched.setting for row in rows))
-    cells = list[Row]()
+    cells, records = list[Row](), dict[str, Record]()
     for compared_match in comparison.matches:
         places = tuple(range(len(cells), len(cells) + len(compared_match.rows)))
         if (differing := compared_match.matched.differing) and (crossed or not selected.issuperset(differing)):
             text = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
             notes.append(Note(text, compared_match.matched.label, places))
         notes += [Note(text, compared_match.matched.label, places) for text in notes_of(compared_match)]
+        records |= {record.run_id: record for record in compared_match.matched.records}
         head, ids = _head(compared_match.matched, runs, settings), run_ids(compared_match.matched.records)
         cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in compared_match.rows]
-    notes = [*without_common_rows(notes, len(rows)), *unjudged_notes(rows), *adjustment_notes(comparison)]
+    notes = [*without_common_rows(notes, len(rows)), *unjudged_note([*records.values()]), *adjustment_notes(comparison)]
     return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
 
 
@@ -207,15 +208,6 @@ def _method(estimate: Estimate, scale: float) -> str:
         return estimate.method
     low, high = (scale * end for end in estimate.of_models)
     return f"{estimate.method}, {few}; these models [{low:.2f}, {high:.2f}]"
-
-
-def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
-    """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
-    records, places = dict[str, Record](), list[int]()
-    for place, row in enumerate(rows):
-        records |= {record.run_id: record for record in row.matched.records}
-        places += [place] if any(record.not_judged for record in row.matched.records) else []
-    return [replace(note, rows=tuple(places)) for note in unjudged_note([*records.values()])]
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:

@@ -5,7 +5,7 @@ Scores of a class have the intervals of the configuration's score: over resample
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from statistics import fmean
@@ -122,19 +122,15 @@ def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
     rows: dict[tuple[str, str], dict[int, None]] = {}
     for row, records in enumerate(records_of_rows):
         for record in records:
-            for note in _few_images(record):
-                rows.setdefault(note, {})[row] = None
-    return [Note(text, about, tuple(places)) for (about, text), places in rows.items()]
-
-
-def _few_images(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield which score has fewer images in some classes than shots, and in how many classes."""
-    support = record.details.get("support")
-    fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
-    for shots, classes in (fewer or {}).items():
-        if classes:
-            text = f"{count(classes, 'class', 'es')} with fewer than {shots} training images, all of them used"
-            yield f"accuracy_{shots}shot on {record.dataset.get('name')}", text
+            support = record.details.get("support")  # of a user's task it may be anything
+            fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
+            for shots, classes in (fewer or {}).items():
+                if not classes:
+                    continue
+                about = f"accuracy_{shots}shot on {record.dataset.get('name')}"
+                text = f"{count(classes, 'class', 'es')} with fewer than {shots} training images, all of them used"
+                rows.setdefault((text, about), {})[row] = None
+    return [Note(text, about, tuple(places)) for (text, about), places in rows.items()]
 
 
 def summary(runs: StoredRuns) -> Table:
