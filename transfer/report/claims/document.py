@@ -49,8 +49,8 @@ def claim_table(results: Sequence[ClaimResult], runs: StoredRuns) -> Table:
         `detectable`: difference that such runs show four times in five; `registered`: as the row predicted it;
         `predicted hours`: as the row predicted them.
     """
-    rows: list[dict[str, Any]] = []
-    for result in results:
+    rows, notes = list[dict[str, Any]](), [Note(RULE_NOTE)]
+    for place, result in enumerate(results):
         claim, shown, comparisons = result.claim, result.shown, len(result.findings)
         rows.append(
             {
@@ -74,15 +74,11 @@ def claim_table(results: Sequence[ClaimResult], runs: StoredRuns) -> Table:
                 RUN: tuple(sorted(result.records)),
             }
         )
-    remarks, fixes, changes = list[Note](), list[Note](), list[Note]()
-    for place, result in enumerate(results):
-        claim = result.claim
-        remarks += [Note(text, claim.id, (place,)) for text in result.remarks]
+        texts = [*result.remarks, *map(_described, claim.changed)]
         if claim.commands and result.verdict not in (SUPPORT, NO_EFFECT, CONTRADICTION):
-            commands = ", then ".join(f"`{command}`" for command in claim.commands)
-            fixes.append(Note(f"to settle it: {commands}", claim.id, (place,)))
-        changes += [Note(_described(change), claim.id, (place,)) for change in claim.changed]
-    return _table(rows, [Note(RULE_NOTE), *remarks, *fixes, *changes])
+            texts.append(f"to settle it: {', then '.join(f'`{command}`' for command in claim.commands)}")
+        notes += [Note(text, claim.id, (place,)) for text in texts]
+    return _table(rows, notes)
 
 
 def _table(rows: Sequence[dict[str, Any]], notes: Sequence[Note] = ()) -> Table:

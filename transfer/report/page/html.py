@@ -210,20 +210,21 @@ def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """
     records = [run.record for run in runs]
     exports = {record.export: record.run_id for record in records if record.export}
-    facts_of_runs = [dict(_facts(record, exports)) for record in records]
-    facts = []
-    for name in dict.fromkeys(chain.from_iterable(facts_of_runs)):
-        column = [facts_of_run.get(name) for facts_of_run in facts_of_runs]
-        facts.append((*name, column if len({*column}) > 1 else column[:1]))
+    columns: dict[tuple[str, str], list[str | None]] = {}
+    for place, record in enumerate(records):
+        for group, values_of_group in _facts(record, exports).items():
+            for name, text in _flat(values_of_group):
+                columns.setdefault((group, name), [None] * len(records))[place] = text
+    facts = [(*name, column if len({*column}) > 1 else column[:1]) for name, column in columns.items()]
     return {"runs": [record.run_id for record in records], "marks": list(map(marks_of, records)), "facts": facts}
 
 
-def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield ((group, name), value) of everything in a record except paths."""
+def _facts(record: Record, exports: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return everything in a record except paths, in groups."""
     origin = {"weights": record.weights_id, "pretraining": exports.get(record.weights_id), "exported as": record.export}
     origin |= {f"pretraining {name}": value for name, value in record.origin.items()}
     ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "config_digest", "run_key", "schema")
-    for group, facts in {
+    return {
         "scores": record.scores,
         "outcome": {**record.outcome, "notes": "\n".join(map(str, record.notes))},
         "origin": {name: value for name, value in origin.items() if value is not None}
@@ -235,9 +236,7 @@ def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str,
         "environment": record.environment,
         "details": record.details,
         "identity": {name: getattr(record, name) for name in ids},
-    }.items():
-        for name, value in _flat(facts):
-            yield (group, name), value
+    }
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

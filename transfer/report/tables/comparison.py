@@ -5,6 +5,7 @@ no torch.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -222,11 +223,8 @@ def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
 
 def adjustment_notes(comparison: Comparison) -> list[Note]:
     """Return the note on the families of tests over which p values are adjusted; a single test has none."""
-    families = []
-    for family in Family:
-        tests = sum(row.estimate is not None and row.family is family for row in comparison.rows)
-        kind = "scores that are not primary" if family is Family.OTHER else f"{family} scores"
-        families += [f"{tests} {kind}"] if tests > 1 else []
+    tests = Counter(row.family for row in comparison.rows if row.estimate is not None)
+    families = [f"{tests[family]} {family} scores" for family in Family if tests[family] > 1]
     if not families:
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"

@@ -183,7 +183,7 @@ def test_p_values_are_adjusted_in_two_families(tmp_path: Path) -> None:
     top1 = sorted((line for line in table.rows if line["score"] == "top1"), key=lambda line: line["p"])
     adjusted = [line["adjusted p"] for line in top1]
     assert adjusted == pytest.approx([2 * top1[0]["p"], top1[1]["p"]], abs=1e-12)
-    assert "(Holm 1979) among 2 primary scores and among 2 scores that are not primary" in notes(table)
+    assert "(Holm 1979) among 2 primary scores and among 2 other scores" in notes(table)
 
 
 def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
