@@ -20,11 +20,10 @@ from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
 from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
-from transfer.report.tables.scores import class_table, each_run, over_datasets, summary
+from transfer.report.tables.scores import class_table, each_run, layer_table, norm_table, over_datasets, summary
 from transfer.report.tables.stability_map import AXES, largest_stable, stability_map
 from transfer.report.tables.table import is_missing
 from transfer.report.tables.text import note_texts
-from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 NO_COSTS = "report cost: none of these runs has a score"

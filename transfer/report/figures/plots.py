@@ -214,7 +214,7 @@ def similarity_plot(table: Table, names: Mapping[str, str]) -> svg.Plot:
     """Plot the similarity of tokens at every place, a curve for each configuration (arXiv 2109.03810, Figure 1).
 
     Args:
-        table: `transfer.report.tables.tokens.layer_table` of runs of task `tokens`.
+        table: `transfer.report.tables.scores.layer_table` of runs of task `tokens`.
         names: the variant of each run of the report, by its id.
     """
     curves = grouped_by(table.rows, lambda row: row[RUN][0])

@@ -27,8 +27,8 @@ from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs
+from transfer.report.tables.scores import layer_table
 from transfer.report.tables.table import Table
-from transfer.report.tables.tokens import layer_table
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.runs import ended
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import run_set
-from tests.transfer.report.tables.test_comparison import both, compare, compared, made
+from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.summary.sentences import (
@@ -114,9 +114,6 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     assert f"Counted: {COUNTED[0]}; not counted: {excluded}." in told
     named = answer(compared(runs, *(run.record.backbone["name"] for run in runs[::4])), shown)
     assert [line for line in named if line[:2] == "- "] == [line for line in told if line[:2] == "- "]
-    named_data = [str(row["dataset"]) for row in compare(runs, "stem=conv", "stem=patchify").rows]
-    marked = {name.partition(" ")[0] for name in named_data if "dataset of the pretraining" in name}
-    assert marked == {"renamed", "toy_digits"}
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
     only = answer(compared(alone, "stem=conv", "stem=patchify"), StoredRuns.of(alone, runs))
     assert "1 score of 1 task" in only[0]

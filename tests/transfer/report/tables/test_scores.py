@@ -24,10 +24,9 @@ from transfer.report.formats import data_frame, file_content
 from transfer.report.page.html import Section
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.columns import protocol_tables
-from transfer.report.tables.scores import each_run, over_datasets, summary
+from transfer.report.tables.scores import each_run, layer_table, norm_table, over_datasets, summary
 from transfer.report.tables.table import Column, Endings, Note, Table, cell_text
 from transfer.report.tables.text import markdown, note_texts, run_table
-from transfer.report.tables.tokens import layer_table, norm_table
 from transfer.task import load_task
 
 FAILED = "with failed runs: failed runs counted at chance level, or at 0 where it is not known"
