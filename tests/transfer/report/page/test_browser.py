@@ -94,6 +94,6 @@ def test_a_click_on_a_run_shows_its_record_and_closes_it(text: str, tmp_path: Pa
     child, parent, closed = in_browser(tmp_path, text, HELP + script)
     assert (child[0], parent[0], closed[0]) == (True, True, False)
     assert child[1].endswith("reid-toy-tiny-000000000003")
-    assert all(text in child[2] for text in ("a word of caution", "random"))
+    assert all(text in child[2] for text in ("a word of caution", "rank1"))
     assert child[3] == "Close"
     assert parent[1].endswith("pretrain-dino-toy-000000000000")
