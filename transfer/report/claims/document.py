@@ -35,7 +35,7 @@ DOCUMENT_COLUMNS = ("id", "claim", "effect", "unit", "verdict", "n", "hours")
 """Columns of the table of claims in the document; the file of its data has all."""
 ROW_INCHES = 0.27
 """Height of a row in inches."""
-LOOKS = {SUPPORT: svg.PALETTE[2], CONTRADICTION: svg.PALETTE[1]}
+LOOKS = {SUPPORT: svg.OKABE_ITO[2], CONTRADICTION: svg.OKABE_ITO[1]}
 """Color of an effect by its verdict; of any other it is gray."""
 
 
@@ -233,7 +233,7 @@ def claim_plot(result: ClaimResult) -> svg.Plot | None:
 def _scatter(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     for place, (variant, members) in enumerate(grouped_by(points, lambda point: point.variant).items()):
         x, y = [point.x for point in members], [point.y for point in members]
-        axes.scatter(x, y, s=18, color=svg.PALETTE[place % len(svg.PALETTE)], label=svg.label_text(variant))
+        axes.scatter(x, y, s=18, color=svg.OKABE_ITO[place % len(svg.OKABE_ITO)], label=svg.label_text(variant))
     claim = result.claim
     axes.set_xlabel(claim.over or claim.metric)
     axes.set_ylabel(claim.metric if claim.over else claim.against)
@@ -250,7 +250,7 @@ def _values(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     settings = list(dict.fromkeys(point.setting for point in points))
     for point in points:
         y = variants.index(point.variant) + (settings.index(point.setting) + 0.5) / len(settings) / 2 - 0.25
-        axes.plot(point.x, y, "o", markersize=4.5, color=svg.PALETTE[0])
+        axes.plot(point.x, y, "o", markersize=4.5, color=svg.OKABE_ITO[0])
     _name_rows(axes, variants, "failed runs in %" if result.claim.kind == kinds.FAILURES else result.claim.metric)
 
 
@@ -261,7 +261,7 @@ def _effects(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:
     for end, style in ((-margin, ":"), (margin, ":"), (0, "-")):
         axes.axvline(end, color=svg.INK, linewidth=1, linestyle=style)
     for row, (finding, effect) in enumerate(drawn):
-        color = LOOKS.get(finding.verdict, svg.PALETTE[7])
+        color = LOOKS.get(finding.verdict, svg.OKABE_ITO[7])
         axes.plot([effect.low, effect.high], [row, row], color=color, linewidth=2)
         axes.plot(effect.mean, row, "s", color=color, markersize=5)
     label = "interaction" if result.claim.kind == kinds.INTERACTION else "a less b"

@@ -149,7 +149,7 @@ def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> 
     for row in points:
         name = names[row["run"][0]]
         number, color = svg.number_of(name, names), svg.color_of(name, names)
-        shape = SHAPES[(number + number // len(svg.PALETTE)) % len(SHAPES)]
+        shape = SHAPES[(number + number // len(svg.OKABE_ITO)) % len(SHAPES)]
         spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
         score = f"{row['score']:.2f} ± {spread:.2f}" if spread else f"{row['score']:.2f}"
         about = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"

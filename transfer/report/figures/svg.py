@@ -30,7 +30,7 @@ SMALL_TEXT = 8.5
 """Size of the text of legends and remarks, in points."""
 EM = 0.6
 """Width of a character of DejaVu Sans, in font sizes: more than the mean."""
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
+OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
 SETTINGS: Any = {
@@ -203,7 +203,7 @@ def color_of(name: str, names: Mapping[str, str]) -> str:
         name: of the variant.
         names: the variant of each run of the report, by its id.
     """
-    return PALETTE[number_of(name, names) % len(PALETTE)]
+    return OKABE_ITO[number_of(name, names) % len(OKABE_ITO)]
 
 
 def number_of(name: str, names: Mapping[str, str]) -> int:

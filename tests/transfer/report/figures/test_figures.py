@@ -22,7 +22,7 @@ from transfer.core.errors import UserError
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.figures import plots as drawing
-from transfer.report.figures.svg import INK, PALETTE, Plot, label_text, write_figures
+from transfer.report.figures.svg import INK, OKABE_ITO, Plot, label_text, write_figures
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.costs import cost_table
@@ -137,7 +137,7 @@ def drawn(runs: list[StoredRun]) -> tuple[str, list[dict[str, Any]]]:
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     runs = both(tmp_path)
     svg, (shown,) = drawn(runs)
-    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", PALETTE[0]):
+    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points", OKABE_ITO[0]):
         assert text in svg
     assert "top5" not in svg
     (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
@@ -157,7 +157,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     svg, _ = drawn([*runs, made(tmp_path, "patchify", seed=7, broke=True)])
     assert drawing.UNDECIDED in svg
-    assert PALETTE[0] not in svg
+    assert OKABE_ITO[0] not in svg
     assert "✗ patchify failed in 1 of 3" in svg
     assert drawn([runs[0], made(tmp_path, "patchify", broke=True)]) == ("", []), "nothing to draw"
 
@@ -167,7 +167,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     svg, (shown,) = drawn(
         [made(tmp_path, stem, seed=n, metrics=metrics) for stem in ("conv", "patchify") for n in (0, 1)]
     )
-    assert PALETTE[1] in svg, "the second variant is better"
+    assert OKABE_ITO[1] in svg, "the second variant is better"
     assert shown["difference"] > 0, "the CSV keeps the table's sign"
     assert shown["verdict"] == "b better (random weights)"
 
