@@ -261,9 +261,10 @@ def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = 
         UsageError: no run has the field, or one of the values.
         UserError: nothing can be compared; the message says why.
     """
-    from transfer.report.tables.comparison import compared, comparison_table
+    from transfer.report.tables.comparison import compare_variants, comparison_table
 
-    return comparison_table(compared(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", margin), runs)
+    comparison = compare_variants(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", margin)
+    return comparison_table(comparison, runs)
 
 
 def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":

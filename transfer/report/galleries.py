@@ -66,7 +66,7 @@ def _gallery(run: StoredRun, lists: RankedLists, row: int, drawn: bool) -> Exhib
     return Exhibit(about=named("query", row), run_id=run.record.run_id, ranked=ranked, address=address)
 
 
-def drawn(run: StoredRun) -> list[Exhibit]:
+def run_pictures(run: StoredRun) -> list[Exhibit]:
     """Return the pictures in the folder of a detection run."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
     return [Exhibit(about=path.stem, run_id=run.record.run_id, address=_data_url(path)) for path in files[:IMAGES]]
@@ -86,7 +86,7 @@ def picture_sections(runs: Sequence[StoredRun], *, pictures: bool) -> Iterator[S
         complete = [run for run in chosen.values() if (run.folder / needed).exists()]
         shown: list[Exhibit] = []
         for run in complete[:RUNS] if pictures or task == "reid" else ():
-            shown += galleries(run, pictures=pictures) if task == "reid" else drawn(run)
+            shown += galleries(run, pictures=pictures) if task == "reid" else run_pictures(run)
         lines = [NOTES[task]]
         lines += [f"{len(complete)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
         if not any(exhibit.address for exhibit in shown):

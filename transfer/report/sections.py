@@ -17,7 +17,7 @@ from transfer.report.page.html import Section
 from transfer.report.published.table import paper_table
 from transfer.report.summary.sentences import answer, arms_to_compare, map_sentence, versus, why_no_arms
 from transfer.report.tables.columns import protocol_tables
-from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief
+from transfer.report.tables.comparison import compare_corners, compare_variants, comparison_table, in_brief
 from transfer.report.tables.costs import cost_table
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.scores import class_table, each_run, layer_table, norm_table, over_datasets, summary
@@ -107,7 +107,7 @@ class _Report:
         parts += _asked(True, self.classes(), NO_CLASSES) if request.per_class else []
         parts += [*self.paper()]
         for a, b in request.pairs:
-            comparison = compared(self.runs, a, b, request.margin)
+            comparison = compare_variants(self.runs, a, b, request.margin)
             note = "\n".join(answer(comparison, self.runs, request.ratios))
             parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=note, lead=True))
             parts += self.differences(comparison)
@@ -124,10 +124,10 @@ class _Report:
         The summary with costs, the scores, the comparisons, stability, published results; then everything else.
         """
         request = self.request
-        comparisons = [compared(self.runs, a, b, request.margin) for a, b in request.pairs]
+        comparisons = [compare_variants(self.runs, a, b, request.margin) for a, b in request.pairs]
         for a, b in () if request.compare else arms_to_compare(self.runs):
             with suppress(UserError):  # nobody asked for this one
-                comparisons.append(compared(self.runs, a, b, request.margin))
+                comparisons.append(compare_variants(self.runs, a, b, request.margin))
         costs = _asked(request.cost, self.cost(), NO_COSTS)
         first = [*self.comparisons(comparisons)] if comparisons else []
         head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)
@@ -200,7 +200,7 @@ class _Report:
 
     def interaction(self) -> Iterator[Section]:
         if fields := self.request.interaction:
-            comparison = crossed(self.runs, *fields, self.request.margin)
+            comparison = compare_corners(self.runs, *fields, self.request.margin)
             table = comparison_table(comparison, self.runs).without_empty()
             table = in_brief(comparison, table) if self.request.brief else table
             yield Section(title=f"Interaction of {' and '.join(fields)}", table=table)

@@ -9,7 +9,7 @@ from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
-from transfer.report.galleries import EACH_WAY, differing_samples, drawn, galleries, picture_sections
+from transfer.report.galleries import EACH_WAY, differing_samples, galleries, picture_sections, run_pictures
 from transfer.report.page.html import page
 
 
@@ -42,7 +42,7 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
     for name in ("b", "a"):
         Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{name}.png")
     (tmp_path / "pictures" / "notes.txt").write_text("no picture")
-    assert [picture.about for picture in drawn(run)] == ["a", "b"]
+    assert [picture.about for picture in run_pictures(run)] == ["a", "b"]
     for pictures, count in ((True, 2), (False, 0)):
         text = page("t", [*picture_sections([run], pictures=pictures)], StoredRuns.of([run]))
         assert text.count('src="data:image/png;base64,') == count

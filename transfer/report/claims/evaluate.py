@@ -25,13 +25,13 @@ from transfer.records.store import StoredRun
 from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
 from transfer.report.claims.variants import (
     Grid,
-    chosen,
+    choose_value,
     equal_grids,
     measure,
     metric_values,
     only_match,
     scale_of,
-    selected,
+    select_variants,
 )
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
@@ -103,7 +103,7 @@ def _contrast(
     """
     matched_runs, notes = only_match(claim, texts, runs), list[str]()
     if claim.choose:
-        matched_runs, notes = chosen(claim, matched_runs, texts, runs)
+        matched_runs, notes = choose_value(claim, matched_runs, texts, runs)
     compared = compared_arms(matched_runs, runs.evidence, texts, {name: scale})
     for arm, text in zip(compared.units, texts, strict=True):
         if not arm.runs:
@@ -273,7 +273,7 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding
 
 def _count(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
-    variants = [] if claim.metric == COLLECTIVES else selected(claim, arms, runs)
+    variants = [] if claim.metric == COLLECTIVES else select_variants(claim, arms, runs)
     values = [{*metric_values(variant.runs, claim.metric)} for variant in variants]
     values = values or [{_collectives(text)} for text in arms]
     if max(map(len, values)) > 1:

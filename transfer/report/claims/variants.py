@@ -21,7 +21,7 @@ Grid = dict[Any, list[StoredRun]]
 """The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
 
 
-def selected(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
+def select_variants(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
     """Return the runs of each variant, at the values of the claim's grid.
 
     Raises:
@@ -50,7 +50,7 @@ def only_match(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedR
     Raises:
         UserError: their runs have different protocols, or some cannot be compared.
     """
-    variants = selected(claim, texts, runs)
+    variants = select_variants(claim, texts, runs)
     apart = (claim.varied, "weights", "seed", "run")  # the last three differ from seed to seed
     fields = dict.fromkeys(chain.from_iterable(variant.fields for variant in variants))
     for name in (field for field in fields if field not in apart):
@@ -94,7 +94,7 @@ def _with_seeds(grid: Grid, seeds: Collection[int]) -> Grid:
     return {value: [run for run in cell if run.record.seed in seeds] for value, cell in grid.items()}
 
 
-def chosen(
+def choose_value(
     claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns
 ) -> tuple[MatchedRuns, list[str]]:
     """Return the runs of each variant at the value of `choose` with the best validation metric, and the choices.

@@ -83,7 +83,7 @@ def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
-def compared(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> Comparison:
+def compare_variants(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> Comparison:
     """Return the comparison of two variants as values; without rows where nothing can be compared.
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones.
@@ -108,7 +108,7 @@ def compared(runs: StoredRuns, a: str, b: str, margin: float | None = None) -> C
     return comparison
 
 
-def crossed(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Comparison:
+def compare_corners(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Comparison:
     """Return the comparison of the four corners of two fields; without rows where no task has all four.
 
     Args:

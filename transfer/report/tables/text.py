@@ -265,11 +265,14 @@ def latex(table: Table) -> str:
 def _cells(table: Table, column: Column, narrow: bool) -> list[str]:
     """Return the heading of a column, one word below the other, and its cells."""
     words = _PIECES.findall(column.name) if narrow else re.split("(?<! on) ", column.name)
-    cells = [_stack([*map(escaped, words)], "r")]
+    cells = [_stack([*map(latex_of, words)], "r")]
     for text, value in zip(texts_of(table, column), table[column.name], strict=True):
-        lines = [escaped(line) for line in (textwrap.wrap(text, 22) if narrow else [text])]
+        lines = [latex_of(line) for line in (textwrap.wrap(text, 22) if narrow else [text])]
         if isinstance(value, MeanInterval):
-            lines = [escaped(value.texts[0]), *(rf"{{\scriptsize {escaped(end)}}}" for end in value.texts[1:] if end)]
+            lines = [
+                latex_of(value.texts[0]),
+                *(rf"{{\scriptsize {latex_of(end)}}}" for end in value.texts[1:] if end),
+            ]
         cells.append(_stack(lines, "r" if isinstance(value, MeanInterval) else "l"))
     return cells
 
@@ -280,6 +283,6 @@ def _stack(lines: list[str], side: str) -> str:
     return rf"\shortstack[{side}]{{{text}}}" if len(lines) > 1 else text
 
 
-def escaped(text: str) -> str:
+def latex_of(text: str) -> str:
     """Return the LaTeX that prints a text."""
     return visible(text).translate(_SPECIAL)

@@ -58,16 +58,16 @@ def both(root: Path, seeds: int = 3, **given) -> list[StoredRun]:
 
 def compare(runs: Sequence[StoredRun], a: str, b: str, known: Sequence[StoredRun] | None = None, **how: Any) -> Table:
     shown_runs = StoredRuns.of(runs, known)
-    return comparison.comparison_table(comparison.compared(shown_runs, a, b, **how), shown_runs)
+    return comparison.comparison_table(comparison.compare_variants(shown_runs, a, b, **how), shown_runs)
 
 
 def compared(runs: Sequence[StoredRun], a: str, b: str, **how: Any) -> Comparison:
-    return comparison.compared(StoredRuns.of(runs), a, b, **how)
+    return comparison.compare_variants(StoredRuns.of(runs), a, b, **how)
 
 
 def interaction(runs: Sequence[StoredRun], f: str, g: str, **how: Any) -> Table:
     shown_runs = StoredRuns.of(runs)
-    return comparison.comparison_table(comparison.crossed(shown_runs, f, g, **how), shown_runs)
+    return comparison.comparison_table(comparison.compare_corners(shown_runs, f, g, **how), shown_runs)
 
 
 def notes(table: Table) -> str:
@@ -215,7 +215,7 @@ def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
         given: dict[str, Any] = {"dataset": counts, "options": options, "outcome": ended(status, 9)}
         runs = [made(tmp_path / status, stem, attention, level=level, **given) for stem, attention, level in corners]
         rows = compared(runs, "stem=conv", "stem=patchify").rows
-        rows += comparison.crossed(StoredRuns.of(runs), "stem", "attention").rows
+        rows += comparison.compare_corners(StoredRuns.of(runs), "stem", "attention").rows
         assert {row.verdict.kind for row in rows} == {Kind.AT_CHANCE}
         assert all(row.estimate for row in rows), "the numbers are shown all the same"
 
