@@ -18,7 +18,7 @@ from transfer.core.errors import UserError
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import Store, StoredRun
 from transfer.report.claims.evaluate import evaluate_claim
-from transfer.report.claims.findings import NO_VERDICT, ClaimResult, Finding, hours_of
+from transfer.report.claims.findings import NO_VERDICT, ClaimResult, Finding
 from transfer.report.claims.variants import metric_values
 
 BASE = ROW | {"b": "stem=patchify", "seeds": 3, "needs": 3}
@@ -295,16 +295,3 @@ def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
         parents.append(made(tmp_path / "before", stem, seed=seed, export=weights, weights_id="random"))
         runs.append(made(tmp_path, stem, seed=0, weights_id=weights, wrong=range(9 + seed)))
     assert judged(tmp_path, runs, [*parents, *runs]).shown.seeds == 3
-
-
-def test_hours_count_each_run_and_its_pretraining_once_by_kind_of_device(tmp_path: Path) -> None:
-    cost = {"device_hours": 0.5}
-    parents = [made(tmp_path, "conv", seed=seed, export=f"sha256:{seed}", cost=cost) for seed in range(2)]
-    settings = [{"lr": lr, "weights_id": f"sha256:{k}"} for k in range(2) for lr in (0.1, 0.2)]
-    runs = [made(tmp_path, "conv", seed=5, cost=cost, **one) for one in settings]
-    result = judged(tmp_path, [*parents, *runs], a="stem=conv,lr=0.2,seed=5", b="stem=conv,lr=0.1,seed=5", needs=2)
-    records = result.records
-    assert hours_of(records, StoredRuns.of([*parents, *runs])) == "3 core"
-    first = next(iter(records))
-    records |= {first: replace(records[first], environment={"device_type": "cuda"})}
-    assert hours_of(records, StoredRuns.of([*parents, *runs])) in ("0.5 GPU + 2.5 core", "2.5 core + 0.5 GPU")
