@@ -214,7 +214,7 @@ def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:
     for place, record in enumerate(records):
         for group, values_of_group in _facts(record, exports).items():
             for name, text in _flat(values_of_group):
-                columns.setdefault((group, name), [None] * len(records))[place] = text
+                columns.setdefault((group, name), [None for _ in records])[place] = text
     facts = [(*name, column if len({*column}) > 1 else column[:1]) for name, column in columns.items()]
     return {"runs": [record.run_id for record in records], "marks": list(map(marks_of, records)), "facts": facts}
 
