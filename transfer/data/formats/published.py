@@ -26,7 +26,7 @@ from transfer.data.formats.users_reader import Listed, layout_from_lists, listed
 from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec, find_root
 from transfer.data.splits.manifest import CONTENT_BYTES
-from transfer.data.splits.split import Pixels, pixel_digest
+from transfer.data.splits.split import pixel_digest
 
 LABELLED = "cars_test_annos_withlabels.mat"
 
@@ -113,7 +113,7 @@ class PixelSplit(SourceSplit):
 
     def __post_init__(self) -> None:
         if self.channels == 3:
-            self.pixels = Pixels(self.images.reshape(-1), np.tile(self.images.shape[1:3], (len(self), 1)))
+            self.pixels = self.images
 
     def encoded(self, index: int) -> bytes:
         """Return a PNG of the image."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ class PackedNames(Sequence[str]):
         names = cls([])
         names._block, names._ends = block, ends
         return names
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether these are the same names in the same order, packed as well."""
+        return isinstance(other, PackedNames) and all(map(np.array_equal, self.arrays(), other.arrays()))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -194,29 +198,22 @@ class OpenedData:
             manifest.check()
 
 
-class KnownFiles(NamedTuple):
-    """Files of one folder, as in `Manifest`."""
-
-    names: PackedNames
-    stamps: NDArray[Any]
-    contents: NDArray[Any]
-
-
-def _known_files(folder: Path) -> KnownFiles:
+def _known_files(folder: Path) -> Manifest:
     """Return what is known of the files of a folder."""
     index = load_index(folder, CONTENTS_VERSION, "")
     if index is None:
-        return KnownFiles(PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
+        return Manifest(folder, [], np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
     arrays = index.arrays
-    names = PackedNames.from_arrays(arrays["names"], arrays["ends"])
-    return KnownFiles(names, arrays["stamps"], arrays["contents"])
+    return Manifest(
+        folder, PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"]
+    )
 
 
-def _find(earlier: KnownFiles, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _find(earlier: Manifest, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the contents of files, and whether each is known, bool [M]."""
     contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
     if len(earlier.names):
-        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), earlier.names.arrays())):
+        if names == earlier.names:
             rows: NDArray[Any] = np.arange(len(names))
         else:
             places = {name: row for row, name in enumerate(earlier.names)}
@@ -226,7 +223,7 @@ def _find(earlier: KnownFiles, names: Sequence[str], stamps: NDArray[Any]) -> tu
     return contents, known
 
 
-def _keep(earlier: KnownFiles, files: Manifest) -> None:
+def _keep(earlier: Manifest, files: Manifest) -> None:
     """Write both for later commands, of the new files those old enough for a change to show in a stamp."""
     # a file that is rewritten within a step of the file system's clock keeps its times
     rows = np.flatnonzero(files.stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)

@@ -58,42 +58,6 @@ PRELOAD_BYTES = 512 * 2**20
 PROBES = 32
 
 
-class Pixels:
-    """M images of one number of channels, uint8, one after the other, with their sizes."""
-
-    def __init__(self, block: NDArray[Any], shapes: NDArray[Any]) -> None:
-        """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
-        self._block, self._shapes = block, shapes
-        channels = len(block) // shapes.prod(axis=1).sum()
-        self._tail = () if channels == 1 else (channels,)
-        self._ends = np.concatenate([[0], np.cumsum(channels * shapes.prod(axis=1))])
-
-    def __getitem__(self, index: int) -> Image.Image:
-        """Return a copy of image `index`."""
-        start, stop = self._ends[index], self._ends[index + 1]
-        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], *self._tail))
-
-    @classmethod
-    def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
-        """Decode images 0..count-1 in threads.
-
-        Args:
-            limit: in bytes. None is returned when a few images spread over the split say that they take more.
-            name: the name of the split, for the progress bar.
-
-        Raises:
-            UserError: an image cannot be read.
-        """
-        probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean([np.asarray(read(index)).size for index in probes]) * count > limit:
-            return None
-        parts, shapes = [], []
-        for image in in_threads(lambda index: np.asarray(read(index)), range(count), f"decoding {name}"):
-            parts.append(image.reshape(-1))
-            shapes.append(image.shape[:2])
-        return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
-
-
 Look = list[Any]
 """Orientation, width and height in pixels, and mode of an image as stored, and what a kind of split adds."""
 
@@ -118,7 +82,8 @@ class Split(ABC):
     """What `of_labels` counts."""
     true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
     """int64 [M, L], where images have several: all that are right, `labels` the first of each, -1 for none."""
-    pixels: Pixels | None = field(default=None, init=False, repr=False)
+    pixels: Sequence[NDArray[Any]] | NDArray[Any] | None = field(default=None, init=False, repr=False)
+    """The decoded images, uint8 [H, W, C] or [H, W], where they are kept in memory."""
     manifest: Manifest | None = field(default=None, init=False, repr=False)
     """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
 
@@ -158,7 +123,7 @@ class Split(ABC):
 
     def read(self, index: int) -> Image.Image:
         """Return the image. Raises UserError that names it when it is missing or corrupt."""
-        return self.pixels[index] if self.pixels else self.decoded(index)
+        return self.decoded(index) if self.pixels is None else Image.fromarray(self.pixels[index])
 
     def decoded(self, index: int) -> Image.Image:
         """Return the same image as `read`, always from where it is stored."""
@@ -169,8 +134,8 @@ class Split(ABC):
         """Return the image as uint8 [C, H, W], decoded by the fast image operations. Raises UserError as `read`."""
         from transfer.data.loading.images import read_pixels, to_pixels
 
-        if self.pixels:
-            return to_pixels(self.pixels[index])
+        if self.pixels is not None:
+            return to_pixels(self.read(index))
         return read_pixels(self.encoded(index), name=self.place(index), mode=self.mode)
 
     def look(self, index: int) -> Look:
@@ -235,9 +200,20 @@ class Split(ABC):
         return {}
 
     def preload(self, limit: int | None) -> None:
-        """Decode all images into memory, unless they take more than `limit` bytes; see `Pixels.load`."""
-        if self.pixels is None and len(self):
-            self.pixels = Pixels.load(self.decoded, len(self), limit, name=self.name)
+        """Keep all images in memory, unless a few spread over the split say that they take more than `limit` bytes.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        if self.pixels is not None or not len(self):
+            return
+        probes = np.unique(np.linspace(0, len(self) - 1, PROBES).astype(int)).tolist()
+        if limit is not None and np.mean([self._array(index).size for index in probes]) * len(self) > limit:
+            return
+        self.pixels = list(in_threads(self._array, range(len(self)), f"decoding {self.name}"))
+
+    def _array(self, index: int) -> NDArray[Any]:
+        return np.array(self.decoded(index))
 
 
 @dataclass(eq=False)

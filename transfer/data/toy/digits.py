@@ -42,9 +42,6 @@ def enlarge(pixels: NDArray[Any]) -> Image.Image:
     return grey.resize((DIGIT_SIDE, DIGIT_SIDE), Image.Resampling.BICUBIC)
 
 
-PHOTO_QUALITY = 85
-
-
 def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
     """Return JPEG files of smooth colors with some noise, with some 0.5 bytes per pixel as those of ImageNet."""
     generator, files = np.random.default_rng(0), []
@@ -53,7 +50,7 @@ def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
         smooth = np.asarray(colors.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
         noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
         stream = io.BytesIO()
-        Image.fromarray(noisy).save(stream, "JPEG", quality=PHOTO_QUALITY)
+        Image.fromarray(noisy).save(stream, "JPEG", quality=85)
         files.append(stream.getvalue())
     return files
 
@@ -111,10 +108,6 @@ def save(image: Image.Image, path: Path, quality: int = 95) -> None:
 
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-HEADER = b"MATLAB 5.0 MAT-file, written by this package"
-HEADER_BYTES = 116
-"""The header of a MATLAB file, into which scipy writes the time; replacing it makes every copy of the file equal."""
-MATLAB_FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
@@ -136,45 +129,35 @@ def _write_cub200(root: Path) -> None:
 
 def _write_cars(root: Path) -> None:
     """Write images numbered from 1 in each folder, classes mixed."""
+    from scipy.io import savemat
+
     everything = list(toy_images("cars"))
     order = np.random.default_rng(1).permutation(len(everything))
-    listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
+    listed: dict[str, list[tuple[int, str]]] = {"train": [], "test": []}
     for image in (everything[place] for place in order):
         part = "train" if image.for_training else "test"
         name = f"{len(listed[part]) + 1:05d}.jpg"
-        listed[part].append((1, 1, 32, 32, image.digit + 1, name))
+        listed[part].append((image.digit + 1, name))
         save(image.image, root / f"cars_{part}" / name)
-    devkit, labelled = root / "devkit", np.dtype([(name, object) for name in MATLAB_FIELDS])
+    devkit, labelled = root / "devkit", np.dtype([("class", object), ("fname", object)])
+    devkit.mkdir()
     for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
-        _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
-    _write_mat(devkit / "cars_meta.mat", "class_names", np.array(DIGIT_NAMES, dtype=object)[None])
-
-
-def _write_mat(path: Path, name: str, value: NDArray[Any]) -> None:
-    from scipy.io import savemat
-
-    stream = io.BytesIO()
-    savemat(stream, {name: value})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(HEADER.ljust(HEADER_BYTES) + stream.getvalue()[HEADER_BYTES:])
+        savemat(path, {"annotations": np.array(listed[part], dtype=labelled)[None]})
+    savemat(devkit / "cars_meta.mat", {"class_names": np.array(DIGIT_NAMES, dtype=object)[None]})
 
 
 def _write_cifar100(root: Path) -> None:
-    """Write the pickles; coarse classes are even and odd digits."""
+    """Write the pickles, without coarse classes."""
     everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
         part = [image for image in everything if image.for_training is trained]
         part = [part[place] for place in np.random.default_rng(1).permutation(len(part))]
         content: dict[str, Any] = {
-            "filenames": [f"{DIGIT_NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
-            "batch_label": f"{file}ing batch 1 of 1",
             "fine_labels": [image.digit for image in part],
-            "coarse_labels": [image.digit % 2 for image in part],
             "data": np.stack([np.asarray(image.image).transpose(2, 0, 1).reshape(-1) for image in part]),
         }
         (root / file).write_bytes(pickle.dumps(content, protocol=2))
-    meta = {"fine_label_names": list(DIGIT_NAMES), "coarse_label_names": ["even", "odd"]}
-    (root / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+    (root / "meta").write_bytes(pickle.dumps({"fine_label_names": list(DIGIT_NAMES)}, protocol=2))
 
 
 def _write_dtd(root: Path) -> None:
@@ -199,15 +182,14 @@ def _write_colorectal(root: Path) -> None:
 
 
 def _write_pets(root: Path) -> None:
-    """Write cats, which are even digits with capitalised names, and dogs, the odd ones."""
+    """Write cats, which are even digits with capitalised names, and dogs, the odd ones, each digit a breed."""
     lists: dict[str, list[str]] = {"trainval": [], "test": []}
-    breeds = [0, 0]
     for image in toy_images("pets"):
         dog = image.digit % 2
-        breeds[dog] += image.number == 0
         name = f"{DIGIT_NAMES[image.digit] if dog else DIGIT_NAMES[image.digit].capitalize()}_{image.number + 1}"
         save(image.image, root / "images" / f"{name}.jpg")
-        lists["trainval" if image.for_training else "test"].append(f"{name} {image.digit + 1} {dog + 1} {breeds[dog]}")
+        part = "trainval" if image.for_training else "test"
+        lists[part].append(f"{name} {image.digit + 1} {dog + 1} {image.digit // 2 + 1}")
     for title, lines in lists.items():
         _write_lines(root / "annotations" / f"{title}.txt", lines)
 
