@@ -22,7 +22,7 @@ from transfer.data.coco.scoring import COCO, REGIONS, SCORING, Scoring, scoring_
 from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
-from transfer.data.layouts import BESIDE, EXPORTED, SPLIT_TITLES
+from transfer.data.layouts import BESIDE, EXPORTED, SPLIT_NAMES, SPLIT_TITLES
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import Images, check_present, overlap_notes, pictures_of
 from transfer.data.splits.manifest import Manifest, OpenedData
@@ -161,7 +161,7 @@ def open_coco(
     for split in splits.values():
         check_present(split.paths(), name=spec.name, listed_in=split.file)
     if subset is not None:
-        splits = _choose_images(splits, subset, skip=drop_corrupt)
+        splits = choose_images(splits, subset, skip=drop_corrupt)
     splits, skipped, notes = check_images(spec.name, splits, skip=drop_corrupt)
     _check_usable(splits)
     remarks += _lacking_classes(splits.get("train") if trained else None, splits.get("val"), [*classes.values()])
@@ -216,11 +216,8 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
             continue
-        usual = Path(file).parent.as_posix() if file and Path(file).name == BESIDE else f"{name}2017"
-        layout[name] = (
-            file or f"annotations/instances_{name}2017.json",
-            dataset_spec.text_option(spec, f"{name}_images") or usual,
-        )
+        images = dataset_spec.text_option(spec, f"{name}_images") or f"{name}2017"
+        layout[name] = (file or f"annotations/instances_{name}2017.json", images)
     sources = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
     files, folders = zip(*((file, f"{folder}/") for file, folder in sources), strict=True)
     trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
@@ -231,10 +228,8 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
             raise MissingInput(f"{spec.name}: no {SPLIT_TITLES[name]} split: {root / layout[name][0]} not found; {fix}")
         return root, layout, []
 
-    def exported(name: str) -> tuple[str, str] | None:
-        return (f"{name}/{BESIDE}", name) if (root / name / BESIDE).is_file() else None
-
-    return root, *choose_splits(spec, root, exported, lambda *_: "", form="{}/")
+    exported = {name: (f"{name}/{BESIDE}", name) for name in SPLIT_NAMES if (root / name / BESIDE).is_file()}
+    return root, *choose_splits(spec, root, exported.get, lambda *_: "", form="{}/")
 
 
 def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
@@ -268,15 +263,6 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
     if merged := [f"{number} is {number_of[name]} ({name})" for number, name in others.items()]:
         notes.append(f"categories with the same name were merged: {shortened(merged)}")
     return splits, classes, notes
-
-
-def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
-    """Return N images of each split, see `choose_images`. Raises UserError if it has fewer."""
-    have = {name: len(split.images) for name, split in splits.items()}
-    if n > min(have.values()):
-        listed = " and ".join(f"{number} {SPLIT_TITLES[name]}" for name, number in have.items())
-        raise UserError(f"subset {n}: the dataset has {listed} images")
-    return {name: choose_images(split, n, skip=skip) for name, split in splits.items()}
 
 
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from PIL import Image
 
 from transfer.core.errors import UserError
 from transfer.core.machine_errors import install_command
+from transfer.data.layouts import SPLIT_TITLES
 from transfer.data.loading.read_image import open_image, orientation, read_image
-from transfer.data.splits.integrity import check_split, content_digests, orientation_notes, unreadable
+from transfer.data.splits.integrity import check_split, content_digests
 from transfer.data.splits.manifest import packed
 from transfer.data.splits.split import JPEG, FileSplit, Look
 
@@ -177,7 +178,8 @@ class CocoSplit:
 
     def files(self) -> FileSplit:
         """Return the images without their objects."""
-        return FileSplit.of(self.name, self.folder, (image.file_name for image in self.images))
+        names = (image.file_name for image in self.images)
+        return FileSplit.of(self.name, self.folder, names, upright=self.upright)
 
     def rows(self, index: int) -> slice:
         """Return the rows of an image's objects."""
@@ -217,14 +219,25 @@ class CocoSplit:
 Splits = dict[str, CocoSplit]
 
 
-def choose_images(split: CocoSplit, n: int, *, skip: bool) -> CocoSplit:
-    """Return N images of a split: first those with objects, ranked by content, then the others."""
-    full, ranked = split.with_objects(), list[int]()
-    for group in (np.flatnonzero(full), np.flatnonzero(~full)):
-        if len(ranked) < n and len(group):
-            digests = dict(zip(group.tolist(), content_digests(split.files(), group, skip=skip)))
-            ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
-    return split.select(np.isin(np.arange(len(full)), ranked[:n]))
+def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
+    """Return N images of each split: first those with objects, ranked by content, then the others.
+
+    Raises:
+        UserError: a split has fewer.
+    """
+    have = {name: len(split.images) for name, split in splits.items()}
+    if n > min(have.values()):
+        listed = " and ".join(f"{number} {SPLIT_TITLES[name]}" for name, number in have.items())
+        raise UserError(f"subset {n}: the dataset has {listed} images")
+    chosen: Splits = {}
+    for name, split in splits.items():
+        full, ranked = split.with_objects(), list[int]()
+        for group in (np.flatnonzero(full), np.flatnonzero(~full)):
+            if len(ranked) < n and len(group):
+                digests = dict(zip(group.tolist(), content_digests(split.files(), group, skip=skip)))
+                ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
+        chosen[name] = split.select(np.isin(np.arange(len(full)), ranked[:n]))
+    return chosen
 
 
 def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
@@ -233,16 +246,15 @@ def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int,
     Raises:
         UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    readable, skipped, turns = {}, 0, list[int]()
+    readable, skipped, notes = {}, 0, list[str]()
     for part, split in splits.items():
-        listing = ["turn and size, or fault", *split.files().stamps(range(len(split.images)))]
-        bad, looks = unreadable(split.look, listing, name=name, skip=skip)
+        bad, looks, turned = check_split(split.files(), name=name, skip=skip, look=split.look)
         readable[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
         _check_sizes(readable[part], looks)
         skipped += len(bad)
-        turns += [turn for turn, *_ in looks]
-    read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return readable, skipped, orientation_notes(turns, read)
+        rule = "" if split.upright else " (`exif: ignore`)"
+        notes += [f"{SPLIT_TITLES[part]}: {note}{rule}" for note in turned]
+    return readable, skipped, notes
 
 
 def _sizes(looks: Iterable[Look], upright: bool) -> list[tuple[int, int]]:

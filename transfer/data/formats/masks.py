@@ -76,8 +76,8 @@ class MaskSplit(FileSplit):
             return Image.fromarray(self.table[_values(file)])
 
     def look(self, index: int) -> Look:
-        """Return what is said of the image, what its mask is (see `faulty`), and for each value v of its n pixels
-        256 n + v, after their colors in the palette, if there is one.
+        """Return what is said of the image, what its mask is (see `faulty`), and each value in it with the number of
+        its pixels and its color in the palette, [] without one.
 
         Raises:
             UserError: the image or its mask cannot be read.
@@ -97,26 +97,26 @@ class MaskSplit(FileSplit):
             kinds.append(OTHER_SIZE.format(*mask.size, *stored))
         elif stored != turned:
             kinds.append(FITS.format("apply" if [*mask.size] == turned else "ignore"))
-        counts = [256 * pixels + value for value, pixels in enumerate(mask.histogram()) if pixels]
-        colors = [int.from_bytes(palette[3 * (count % 256) :][:3]) for count in counts if palette]
-        return [*image_facts, kinds, colors, *counts]
+        counts = [(value, pixels) for value, pixels in enumerate(mask.histogram()) if pixels]
+        histogram = [[value, pixels, [*palette[3 * value :][:3]]] for value, pixels in counts]
+        return [*image_facts, kinds, histogram]
 
-    def values_in(self, index: int) -> set[int]:
+    def mask_values(self, index: int) -> list[int]:
         """Return the values in the mask of an image."""
-        return {count % 256 for count in self.look(index)[6:]}
+        return [value for value, *_ in self.look(index)[-1]]
 
     def keep(self, looks: Sequence[Look]) -> None:
         """Set `values` and `faulty`."""
-        counts = np.fromiter(chain.from_iterable(look[6:] for look in looks), np.int64)
-        self.values, self.faulty = np.bincount(counts % 256, counts // 256, 256).astype(np.int64), {}
-        palette: dict[int, tuple[int, int]] = {}
-        for index, look in enumerate(looks):
-            for kind in look[4]:
+        self.values, self.faulty = np.zeros(256, np.int64), {}
+        palette: dict[int, tuple[list[int], int]] = {}
+        for index, (*_, kinds, histogram) in enumerate(looks):
+            for kind in kinds:
                 self.faulty.setdefault(kind, []).append(index)
-            for count, color in zip(look[6:], look[5]):
-                known, first = palette.setdefault(count % 256, (color, index))
+            for value, pixels, color in histogram:
+                self.values[value] += pixels
+                known, first = palette.setdefault(value, (color, index)) if color else (color, index)
                 if color != known:
-                    self.faulty.setdefault(RECOLORED.format(count % 256, self.masks.path(first)), []).append(index)
+                    self.faulty.setdefault(RECOLORED.format(value, self.masks.path(first)), []).append(index)
 
     def of_labels(self) -> NDArray[Any]:
         """Return the pixels of each class, int64 [C], in all masks that were checked."""
@@ -133,7 +133,7 @@ class MaskSplit(FileSplit):
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return path, size and time of each image and its mask, and the form of what `look` gives."""
         rows = [*indices]
-        return list(map("\0values 2\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
+        return list(map("\0values 3\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"masks": self.masks.select(keep)}
@@ -325,7 +325,7 @@ def _without_class(classes: Sequence[str], splits: Sequence[MaskSplit]) -> str:
     if not (unknown := [value for value in values if splits[0].table[value] == NO_CLASS]):
         return ""
     masks = ((split, index) for split in splits for index in range(len(split)))
-    path = next(split.masks.path(index) for split, index in masks if unknown[0] in split.values_in(index))
+    path = next(split.masks.path(index) for split, index in masks if unknown[0] in split.mask_values(index))
     by_one = "set `first: 1` if classes begin at 1, " if unknown == [len(classes)] else ""
     fault = f"{len(unknown)} of {len(values)} values in the masks have none of the {len(classes)} classes"
     fix = f"{by_one}correct `classes`, map them by `values` or ignore them by `void`"

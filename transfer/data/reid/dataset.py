@@ -185,8 +185,6 @@ def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     """Return the folder and the lists of a dataset that a user's function reads. Raises UserError."""
     root, result = read_by_user(spec, data)
-    if isinstance(result, Splits):
-        return root, result
     rows = rows_by_split(
         spec,
         result,

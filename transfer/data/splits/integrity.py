@@ -42,13 +42,44 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
         raise UserError(f"{name}: {len(missing)} file(s) of the dataset cannot be opened{_list_some(missing)}{hint}")
 
 
-def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[Look], list[str]]:
-    """Return the indices [K] of the images that cannot be read, see `unreadable`, looks at the others, and notes."""
-    stored = replace(split, upright=False) if split.upright else split
-    listing = ["turn, size, mode or fault", *split.stamps(range(len(split)))]
-    bad, looks = unreadable(stored.look, listing, name=name, skip=skip)
+def check_split(
+    split: Split, *, name: str, skip: bool = False, look: Callable[[int], Look] | None = None
+) -> tuple[NDArray[Any], list[Look], list[str]]:
+    """Return the indices [K] of the images that cannot be read, in order, looks at the others, and a note on images
+    that are not stored upright.
+
+    Args:
+        split: the images.
+        name: what messages call them.
+        skip: return the unreadable images instead of raising.
+        look: looks at an image by its index, or raises UserError; None: `split.look`, at images as stored.
+
+    Raises:
+        MissingInput: the disk does not give an image.
+        UserError: there are unreadable images, and `skip` is off.
+    """
+    form = "turn, size, mode or fault" if look is None else "turn and size, or fault"
+    look = look or (replace(split, upright=False) if split.upright else split).look
+
+    def verdict(index: int) -> Look | str:
+        try:
+            return look(index)
+        except MissingInput:  # of a lost disk, which nothing remembers as a corrupt image
+            raise
+        except UserError as error:
+            return str(error).removesuffix(LEAVE_OUT)
+
+    verdicts = read_once(verdict, [form, *split.stamps(range(len(split)))], f"checking {name}")
+    bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
+    if bad and not skip:
+        fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
+        listed = _list_some([*bad.values()])
+        raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
+    looks = [result for result in verdicts if not isinstance(result, str)]
+    turned = sum(turn > 1 for turn, *_ in looks)
     read = "opened upright" if split.upright else "read as stored"
-    return bad, looks, orientation_notes([turn for turn, *_ in looks], read)
+    notes = [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
+    return np.array([*bad], dtype=np.int64), looks, notes
 
 
 def pictures_of(looks: Sequence[Look]) -> dict[str, Any]:
@@ -57,45 +88,6 @@ def pictures_of(looks: Sequence[Look]) -> dict[str, Any]:
     modes = Counter(mode for look in looks for mode in look[3:4])
     ends = {"smallest": [*sizes[0][1:]], "largest": [*sizes[-1][1:]]} if sizes else {}
     return ends | ({"modes": dict(modes.most_common())} if modes else {})
-
-
-def unreadable(
-    look: Callable[[int], Any], listing: Sequence[str], *, name: str, skip: bool
-) -> tuple[NDArray[Any], list[Any]]:
-    """Return the indices [K] of images that cannot be read, in order, and what a look at each other one gives.
-
-    Args:
-        look: gives a plain value, but no text, for an image by its index, or raises UserError.
-        listing: see `read_once`.
-        name: what messages call the images.
-        skip: return the unreadable images instead of raising.
-
-    Raises:
-        MissingInput: the disk does not give an image.
-        UserError: there are such images, and `skip` is off.
-    """
-
-    def verdict(index: int) -> Any:
-        try:
-            return look(index)
-        except MissingInput:  # of a lost disk, which nothing remembers as a corrupt image
-            raise
-        except UserError as error:
-            return str(error).removesuffix(LEAVE_OUT)
-
-    verdicts = read_once(verdict, listing, f"checking {name}")
-    bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
-    if bad and not skip:
-        fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
-        listed = _list_some([*bad.values()])
-        raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
-    return np.array([*bad], dtype=np.int64), [result for result in verdicts if not isinstance(result, str)]
-
-
-def orientation_notes(orientations: Sequence[int], read: str) -> list[str]:
-    """Return a note on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
-    turned = sum(turn > 1 for turn in orientations)
-    return [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
