@@ -3,7 +3,7 @@
 import mmap
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, islice, permutations, product
 from pathlib import Path
@@ -197,19 +197,12 @@ def _share_names(folder: Path, images: Iterable[list[str]], masks: Iterable[str]
     return any(image.with_name(Path(mask).stem + image.suffix).is_file() for image, mask in pairs)
 
 
-def _is_label_map(path: Path, stems: Collection[str]) -> bool:
-    """Return whether an image without loss has few colors and is gray or has a palette, or an image's longer name."""
+def _is_drawn(path: Path) -> tuple[bool, bool]:
+    """Return whether an image is gray or has a palette, and whether it has few colors; of what cannot be read the one,
+    and not the other."""
     with suppress(UserError, ValueError), open_image(str(path)) as file:  # corrupt, or of 16 bits
-        is_usual = file.mode in ("1", "L", "P") or any(path.stem[:end] in stems for end in range(1, len(path.stem)))
-        return is_usual and file.getcolors(COLORS) is not None
-    return False
-
-
-def _is_photograph(path: Path) -> bool:
-    """Return whether an image has colors, and many."""
-    with suppress(UserError, ValueError), open_image(str(path)) as file:
-        return file.mode not in ("1", "L", "P") and file.getcolors(COLORS) is None
-    return False
+        return file.mode in ("1", "L", "P"), file.getcolors(COLORS) is not None
+    return True, False
 
 
 def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
@@ -219,12 +212,15 @@ def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
         images += [below + name for name in files if is_image(name)]
     lossless = [name for name in images if name.lower().endswith(LOSSLESS)]
     looked_at = [lossless[index] for index in evenly_spaced(len(lossless), LOOKED_AT)]
-    stems = {Path(name).stem for name in images}
-    maps = [name for name in looked_at if _is_label_map(folder / name, stems)]
+    stems, maps = {Path(name).stem for name in images}, list[str]()
+    for name in looked_at:
+        stem, (is_plain, has_few_colors) = Path(name).stem, _is_drawn(folder / name)
+        if has_few_colors and (is_plain or any(stem[:end] in stems for end in range(1, len(stem)))):
+            maps.append(name)
     share = len(maps) / max(1, len(looked_at)) * len(lossless) / max(1, len(images))
     lossy = next((name for name in images if not name.lower().endswith(LOSSLESS)), None)
     others = looked_at if lossy is None else [lossy, *looked_at]
-    if share >= MIXED and any(_is_photograph(folder / name) for name in others):
+    if share >= MIXED and any(_is_drawn(folder / name) == (False, False) for name in others):
         fault = f"among its images are label maps, as they have few colors ({shortened(maps, 3)})"
         fix = f"use a YAML file with `format: {kind}`, `root: {folder}`"
         raise UsageError(f"{folder}: {fault}; {COPY}; if they are images as the others, {fix}")

@@ -21,13 +21,14 @@ from transfer.data.layouts import FORMATS, UNDIVIDED, Archive, Format, Trees, is
 from transfer.data.toy import bundled_folder
 
 ADAPTER = "torchreid:"
-KEY_TYPES: dict[str, tuple[Any, str]] = {
-    "root": (str | list, "a folder or a list of folders"),
-    "counts": (dict, "a mapping"),
-    "archives": (list, "a list of mappings"),
-    "held_out": (float, "a share above 0 and below 1"),
+KEY_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "root": (lambda value: isinstance(value, str | list), "a folder or a list of folders"),
+    "counts": (lambda value: isinstance(value, dict), "a mapping"),
+    "archives": (lambda value: isinstance(value, list), "a list of mappings"),
+    "held_out": (lambda value: isinstance(value, float) and 0 < value < 1, "a share above 0 and below 1"),
 }
-"""The types of what is not text in a YAML file."""
+"""What fits a key of a YAML file that is not text, and in words."""
+TEXT = (lambda value: isinstance(value, str), "text (put it in quotes)")
 
 
 class DatasetNotFound(MissingInput):
@@ -124,23 +125,24 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
     if not users:  # a user's function says what it takes when it is called
         check_keys(content, tuple(sorted(common | {*layout.keys})), str(path))
-    facts = {key: content[key] for key in content if key in common} | {"format": kind}
-    facts = {key: value for key, value in facts.items() if value is not None}
-    for key, value in facts.items():
-        wanted, words = KEY_TYPES.get(key, (str, "text (put it in quotes)"))
-        if not isinstance(value, wanted):
+    facts: dict[str, Any] = {"name": path.stem}
+    options = dict[str, Any]()
+    for key, value in content.items():
+        fits, words = KEY_TYPES.get(key, TEXT)
+        if key not in common:
+            options[key] = value
+        elif value is not None and not fits(value):
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
-    if not 0 < facts.get("held_out", 0.5) < 1:
-        raise UsageError(f"{path}: `held_out` is {facts['held_out']}; it must be a share above 0 and below 1")
+        elif value is not None:
+            facts[key] = value
+    facts["format"] = kind
     if "held_out" in facts and kind in UNDIVIDED:
         takers = ", ".join(name for name in FORMATS if name not in UNDIVIDED)
         raise UsageError(f"{path}: format {kind} does not take `held_out`; remove it; it is for {takers}")
-    facts = {"name": path.stem} | facts
     if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
         rule = "folders are named after it: no slash, nor a dot in front"
         raise UsageError(f"{path}: `name` is {facts['name']!r}; {rule}")
     facts["archives"] = read_archives(facts.get("archives", []), path)
-    options = {key: value for key, value in content.items() if key not in common}
     root = facts.get("root", [])
     entries = [with_home(entry) for entry in ([root] if isinstance(root, str) else root)]
     facts["root"] = tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))

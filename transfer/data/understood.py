@@ -33,12 +33,10 @@ def statement(opened: Any) -> list[str]:
             splits.append(f"{split} " + ", ".join(f"{number:,} {unit}" for unit, number in counts.items()))
         elif counts:
             others.append(f"{counts:,} {split}")
-    labels = [f"{split} {_range(**ends)}" for split, ends in facts["labels"].items()]
-    if labels:
-        labels[0] = f"{next(iter(facts['labels'].values()))['of']}: {labels[0]}"
+    labels = list[str]()
+    for split, ends in facts["labels"].items():
+        (rare, fewest), (common, most) = ends["rarest"], ends["commonest"]
+        unit = "" if labels else f"{ends['of']}: "
+        span = f"{most:,} each" if fewest == most else f"{fewest:,} ({rare}) to {most:,} ({common})"
+        labels.append(f"{unit}{split} {span}")
     return ["; ".join(part) for part in (splits, labels, others) if part]
-
-
-def _range(rarest: tuple[str, int], commonest: tuple[str, int], **_: Any) -> str:
-    (rare, fewest), (common, most) = rarest, commonest
-    return f"{most:,} each" if fewest == most else f"{fewest:,} ({rare}) to {most:,} ({common})"

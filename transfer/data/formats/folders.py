@@ -187,18 +187,17 @@ def choose_splits(
     notes: list[str] = []
     for key, usual in SPLITS.items():
         part_name = text_option(spec, key)
-        parts = {name: part for name in ([part_name] if part_name else usual) if (part := find(name)) is not None}
+        found = ((form.format(name), find(name)) for name in ([part_name] if part_name else usual))
+        parts = [(title, part) for title, part in found if part is not None]
         if part_name and not parts:
             raise MissingInput(f"{spec.name}: {place}: {form.format(part_name)} not found (key `{key}`)")
-        while key == "val" and parts and (reason := unlabelled(parts[next(iter(parts))], chosen.get("train"))):
-            notes.append(f"{form.format(next(iter(parts)))} has {reason}")
-            del parts[next(iter(parts))]
+        while key == "val" and parts and (reason := unlabelled(parts[0][1], chosen.get("train"))):
+            notes.append(f"{parts.pop(0)[0]} has {reason}")
         if parts:
-            name, *others = parts
-            chosen[key] = parts[name]
+            (title, chosen[key]), *others = parts
             if key == "val" and not part_name and "generator" not in spec.options:
-                left = f", not {', '.join(map(form.format, others))}" if others else ""
-                notes.append(f"evaluated on {form.format(name)}{left}")
+                left = f", not {', '.join(name for name, _ in others)}" if others else ""
+                notes.append(f"evaluated on {title}{left}")
     if not chosen:
         names = [form.format(name) for name in SPLIT_NAMES]
         reason = f" ({'; '.join(notes)})" if notes else ""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data import default_collate
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2.functional import to_dtype
@@ -142,14 +142,12 @@ def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[floa
 
 
 def collate_boxes(samples: list[Any]) -> Any:
-    """Return the samples as a batch, as torch does by default, with the images of `Boxed` ones in one `Boxed`."""
-    return collate(samples, collate_fn_map={Boxed: _boxed_batch, **default_collate_fn_map})
-
-
-def _boxed_batch(images: list[Boxed], *, collate_fn_map: Any) -> Boxed:
+    """Return samples, each a tuple with its image first, as torch does by default, with `Boxed` images in one `Boxed`."""
+    if not isinstance(samples[0][0], Boxed):
+        return default_collate(samples)
+    images, *others = zip(*samples, strict=True)
     pixels, boxes, noise = zip(*images, strict=True)
-    pixels, boxes = (collate(parts, collate_fn_map=collate_fn_map) for parts in (pixels, boxes))
-    return Boxed(pixels, boxes, torch.cat(noise))
+    return [Boxed(default_collate(pixels), default_collate(boxes), torch.cat(noise)), *map(default_collate, others)]
 
 
 def reid_test_transform(size: tuple[int, int] = (256, 128)) -> Transform:

@@ -39,7 +39,7 @@ def start_server(module: str = "") -> None:
     Args:
         module: of a task, to be imported with the module `preloaded` beside it, if there is one.
     """
-    beside = [module, f"{module.rpartition('.')[0]}.preloaded"] * bool(module)
+    beside = [module, f"{module.rpartition('.')[0]}.preloaded"] if module else []
     multiprocessing.set_forkserver_preload([*PRELOADED, *beside])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
     forkserver.ensure_running()

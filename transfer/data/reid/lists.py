@@ -163,7 +163,12 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         UserError: torchreid is not installed, or it does not find the dataset or parts of it.
         UsageError: torchreid knows no such dataset or split.
     """
-    known = _classes()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
+            from torchreid.reid.data import datasets
+    except ImportError as error:
+        raise MissingInput(f"torchreid cannot be imported ({error}): {install_command('torchreid')}") from None
+    known: dict[str, Any] = vars(datasets)["__image_datasets"]  # includes what users registered there
     from transfer.core.seeding import seeded  # imports torch
 
     name = str(spec.options.get("set"))
@@ -190,15 +195,6 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if count > 1:
         splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}")
     return splits
-
-
-def _classes() -> dict[str, Any]:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
-            from torchreid.reid.data import datasets
-    except ImportError as error:
-        raise MissingInput(f"torchreid cannot be imported ({error}): {install_command('torchreid')}") from None
-    return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
 
 
 @contextlib.contextmanager

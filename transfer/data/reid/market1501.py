@@ -156,7 +156,8 @@ def in_folders(root: Path, spec: DatasetSpec, val: bool) -> Splits:
                 cells.insert(0, normalize("NFC", above.partition("/")[0]))
             if "" in cells:
                 raise UserError(f"{folder}/{name}: {LACKING[spec.format]}")
-            if above and not by_folder and "/" not in pattern.pattern and not _named_after(above, cells[0]):
+            persons = {part.lstrip("0") for part in above.split("/")}
+            if above and not by_folder and "/" not in pattern.pattern and cells[0].lstrip("0") not in persons:
                 raise UserError(
                     f"{folder}/{name}: its name begins with identity {cells[0]}, but its folder is named otherwise. If "
                     "each person has a folder, set `format: reid_folders` in the YAML file; if folders mean something "
@@ -174,10 +175,6 @@ LACKING = {
     "reid_folders": "it lacks the folder of a person (PERSON/IMAGE.jpg), or the camera, the first group of the "
     "`pattern`, or that named (?P<camera>...); `format: market1501` in the YAML file reads identities from file names",
 }
-
-
-def _named_after(folders: str, identity: str) -> bool:
-    return identity.lstrip("0") in [folder.lstrip("0") for folder in folders.split("/")]
 
 
 def _pattern(spec: DatasetSpec, wanted: Sequence[str]) -> tuple[re.Pattern[str], Sequence[str | int]]:
