@@ -270,33 +270,15 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
 def _check_encodings(file: Path, ids: NDArray[Any], segmentations: list[Any], sizes: NDArray[Any]) -> None:
     """Raise UserError for a run-length encoding that does not fit its image, of size (width, height) [M, 2]."""
     rows = [row for row, segmentation in enumerate(segmentations) if isinstance(segmentation, dict)]
-    texts = [counts for row in rows if isinstance(counts := segmentations[row]["counts"], str)]
-    lengths = chain.from_iterable(_lengths(texts[at : at + 64]) for at in range(0, len(texts), 64))  # in cache
     for row, (width, height) in zip(rows, sizes[rows].tolist()):
         size, counts = segmentations[row]["size"], segmentations[row]["counts"]
-        total = sum(counts) if isinstance(counts, list) else next(lengths)
-        if size != [height, width] or total != height * width:
-            stated = f"{total} pixels and of `size` {size!r:.80}, but the image's is {[height, width]}"
-            fault = f"the run-length encoding of annotation {ids[row]} is of {stated}"
-            raise UserError(f"{file}: {fault}; encode the mask again")
-
-
-def _lengths(texts: list[str]) -> NDArray[Any]:
-    """Return of how many pixels compressed run-length encodings are, int64, by pycocotools' `rleFrString`.
-
-    Each number of a text but the first three is a difference from the last but one, so that it counts in every second
-    number from there on.
-    """
-    codes = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.int64) - ord("0")
-    last = np.flatnonzero(codes < 32)
-    sizes = np.diff(last, prepend=-1)
-    shifts = 5 * (np.arange(len(codes)) - np.repeat(last - sizes + 1, sizes))
-    numbers = np.add.reduceat((codes & 31) << shifts, last - sizes + 1) - ((codes[last] & 16) << 1 << shifts[last])
-    ends = np.searchsorted(last, np.cumsum([len(text) for text in texts]))
-    counts = np.diff(ends, prepend=0)
-    times = (np.repeat(ends, counts) - np.arange(len(numbers)) + 1) // 2
-    times[ends - counts] = 1
-    return np.add.reduceat(numbers * times, ends - counts)
+        mask, fix = f"{file}: the run-length encoding of annotation {ids[row]}", "encode the mask again"
+        if isinstance(counts, str):
+            with unusable(f"{mask} is of `size` {size!r:.80}", ValueError, TypeError, fix=fix):
+                counts = mask_library("mask_api_new_cpp").toUncompressedRLE([segmentations[row]])[0]["counts"]
+        if size != [height, width] or sum(counts) != height * width:
+            stated = f"{sum(counts)} pixels and of `size` {size!r:.80}, but the image's is {[height, width]}"
+            raise UserError(f"{mask} is of {stated}; {fix}")
 
 
 def _extents(segmentations: list[Any], crowd: NDArray[Any]) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from transfer.core.errors import UsageError, did_you_mean
 from transfer.core.options import as_items
 from transfer.data.coco.annotations import Classes, fit_boxes, is_finite_number, is_whole
 from transfer.data.coco.split import Splits
-from transfer.data.spec import DatasetSpec
+from transfer.data.spec import DatasetSpec, choice_option
 
 LARGEST_AREA = 1e10
 """Upper end of COCO's ranges without one, in square pixels."""
@@ -123,9 +123,7 @@ def with_regions(
     Raises:
         UsageError: a value or a name is unknown.
     """
-    flag, names = (spec.options.get(key) for key in REGIONS)
-    if flag not in (None, "region"):
-        raise UsageError(f"{spec.name}: `ignore_flag` is {flag!r}; it must be region, or left out")
+    flag, names = choice_option(spec, "ignore_flag", "region"), spec.options.get("ignore_classes")
     names = as_items(names, f"{spec.name}: `ignore_classes`") if names else []
     for name in names:
         if name not in classes.values():

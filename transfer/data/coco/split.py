@@ -85,10 +85,10 @@ def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:
     return mask
 
 
-def mask_library() -> Any:
+def mask_library(module: str = "core.mask") -> Any:
     """Return faster-coco-eval's functions on run-length encodings. Raises UserError when it is not installed."""
     try:
-        return importlib.import_module("faster_coco_eval.core.mask")
+        return importlib.import_module(f"faster_coco_eval.{module}")
     except ImportError as error:
         hint = install_command("detection")
         raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); `{hint}`") from None

@@ -105,16 +105,11 @@ def _relabelled(split: FileSplit, file: Path, classes: int) -> tuple[FileSplit, 
     expected = "a list of labels for each image, which are named ILSVRC2012_val_00000001 and so on"
     with unusable(f"{file}: it must have {expected} in {split.folder}"):
         listed = json.loads(file.read_text(encoding="utf-8"))
-        numbers = [int(Path(name).stem[-8:]) for name in split.names]
-        if not 1 <= min(numbers) <= max(numbers) <= len(listed):
-            raise ValueError(f"{len(listed)} entries for the images {min(numbers)} to {max(numbers)}")
-        rows = [listed[number - 1] for number in numbers]
-        used = {*chain(*rows)}
-        wrong = sorted(used - {*range(classes)})
-        if wrong or not used:
+        rows = [listed[int(Path(name).stem[-8:]) - 1] for name in split.names]
+        if wrong := sorted({*chain(*rows)} - {*range(classes)}):
             raise ValueError(f"labels: {shortened(wrong)}; they must be from 0 to {classes - 1}")
-    labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
-    keep = np.flatnonzero(labels[:, 0] >= 0)
+        labels = np.array([*zip_longest(*rows, fillvalue=-1)], dtype=np.int64).T
+        keep = np.flatnonzero(labels[:, 0] >= 0)
     relabelled = replace(split.select(keep), labels=labels[keep, 0], true_labels=labels[keep])
     return relabelled, f"val: {len(rows) - len(keep)} of {len(rows)} images without a label in {file.name} left out"
 

@@ -142,7 +142,7 @@ def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[floa
 
 
 def collate_boxes(samples: list[Any]) -> Any:
-    """Return samples, each a tuple with its image first, as torch does by default, with `Boxed` images in one `Boxed`."""
+    """Return samples, tuples with the image first, as a batch, as torch does, with `Boxed` images in one `Boxed`."""
     if not isinstance(samples[0][0], Boxed):
         return default_collate(samples)
     images, *others = zip(*samples, strict=True)

@@ -125,10 +125,7 @@ def open_reid(
     _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
-    splits.notes += _check_listed_once(spec.name, parts["train"])
-    splits.notes += _check_repeated(spec.name, parts["train"], trained=trained)
-    if spec.format in ("reid_lists", *layouts.PART_FOLDERS):  # others number the identities of each list from 0
-        splits.notes += _seen(parts["train"], [*parts["query"], *parts["gallery"]])
+    splits.notes += _check_identities(spec, parts, trained=trained)
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
         parts = layouts.choose_identities(parts, subset)
@@ -160,20 +157,22 @@ def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
     """Compare version and counts with those stated, and note what is missing. Raises UserError."""
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
-    listed = {"query": splits.query, "gallery": splits.gallery} | ({"train": splits.train} if splits.train else {})
-    if splits.val is not None:
-        listed |= {"val": splits.val, "train_val": splits.train + splits.val}
-    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
     if not splits.cameras:
         splits.notes.append("no cameras: only the query image itself is excluded from its ranking")
-    if not splits.train:
+    listed = dict(splits.lists)
+    if "val" in listed:
+        listed["train_val"] = listed["train"] + listed["val"]
+    if not listed["train"]:
+        del listed["train"]
         splits.notes.append("no training images: evaluation only")
+    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
     """Return the sorted lists train, query and gallery. Without cameras every file gets a camera of its own."""
-    train = splits.train + (splits.val or [] if val else [])
-    parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
+    parts = {part: splits.lists[part] for part in layouts.LISTS}
+    if val:
+        parts["train"] = parts["train"] + splits.lists.get("val", [])
     if not splits.cameras:
         files = {path: os.path.realpath(path) for path in _paths(parts)}
         camera_of = {file: number for number, file in enumerate(sorted(set(files.values())))}
@@ -206,18 +205,28 @@ def _has_numbers(row: Any) -> bool:
 
 
 def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
-    if not (query and gallery):
-        raise UserError(f"{name}: no {'gallery' if query else 'query'} images")
     if not layouts.matched_queries(query, gallery):
         raise UserError(
-            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
-            "gallery; check the folders and the camera numbers. For a dataset without cameras, set `cameras: none` in "
-            "its YAML file"
+            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) among the "
+            f"{len(gallery)} gallery images; check the folders and the camera numbers. For a dataset without cameras, "
+            "set `cameras: none` in its YAML file"
         )
 
 
-def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> list[str]:
-    """Return a note if most of several persons have one training image. Raises UserError if all have, to train on."""
+def _check_identities(spec: DatasetSpec, parts: dict[str, list[Sample]], *, trained: bool) -> list[str]:
+    """Return notes on training images that are listed twice, on training identities with one image each, if these are
+    most, and on those that are tested, too.
+
+    Raises:
+        UserError: an image is listed under two identities, or all of several identities to train on have one image.
+    """
+    name, train, notes = spec.name, parts["train"], list[str]()
+    person_of: dict[str, int] = {}
+    for sample in train:
+        if person_of.setdefault(sample.path, sample.identity) != sample.identity:
+            raise UserError(f"{name}: {sample.path} is listed under two identities; correct the list")
+    if twice := len(train) - len(person_of):
+        notes.append(f"{twice} training images are listed twice")
     images = grouped_by(train, lambda sample: sample.identity)
     single = [os.path.basename(samples[0].path) for samples in images.values() if len(samples) == 1]  # noqa: PTH119
     note = f"{len(single)} of {len(images)} training identities have one image each: {shortened(single, 3)}"
@@ -226,25 +235,14 @@ def _check_repeated(name: str, train: Sequence[Sample], *, trained: bool) -> lis
             f"{name}: {note}; batches take several of an identity: correct the keys of the YAML file that say where "
             "identities are (`format`, `pattern`, `columns`), or only evaluate, with --epochs 0"
         )
-    return [note] if len(images) > 1 and 2 * len(single) > len(images) else []
-
-
-def _check_listed_once(name: str, train: Sequence[Sample]) -> list[str]:
-    """Return a note on images that a list has twice. Raises UserError if they are of two identities."""
-    person_of: dict[str, int] = {}
-    for sample in train:
-        if person_of.setdefault(sample.path, sample.identity) != sample.identity:
-            raise UserError(f"{name}: {sample.path} is listed under two identities; correct the list")
-    twice = len(train) - len(person_of)
-    return [f"{twice} training images are listed twice"] if twice else []
-
-
-def _seen(train: Sequence[Sample], test: Sequence[Sample]) -> list[str]:
-    """Return a note on training identities that are tested, too."""
-    trained = {sample.identity for sample in train}
-    seen = {sample.identity: os.path.basename(sample.path) for sample in test if sample.identity in trained}  # noqa: PTH119
-    note = f"{len(seen)} of {len(trained)} training identities are also in query or gallery"
-    return [f"{note}: {shortened([*seen.values()], 3)}"] if seen else []
+    if len(images) > 1 and 2 * len(single) > len(images):
+        notes.append(note)
+    test = parts["query"] + parts["gallery"]
+    seen = {sample.identity: os.path.basename(sample.path) for sample in test if sample.identity in images}  # noqa: PTH119
+    if seen and spec.format in ("reid_lists", *layouts.PART_FOLDERS):  # others number each list's identities from 0
+        also = f"{len(seen)} of {len(images)} training identities are also in query or gallery"
+        notes.append(f"{also}: {shortened([*seen.values()], 3)}")
+    return notes
 
 
 def relabel(train: Sequence[Sample]) -> list[Sample]:

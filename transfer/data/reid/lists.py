@@ -71,7 +71,7 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         splits.notes.append(f"{path.name}: {skipped}")
     if spec.options.get("gallery") == ONE_EACH:
         seed = chosen_split(spec, DRAWS)
-        splits.query, splits.gallery = _draw_gallery(splits.query, seed)
+        splits.lists["query"], splits.lists["gallery"] = _draw_gallery(splits.lists["query"], seed)
         which = f"draw {seed} of {DRAWS}; `split` chooses another"
         splits.notes.append(f"the gallery is one image of each identity, drawn at random ({which})")
     return splits
@@ -184,14 +184,14 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         count = len(json.loads(Path(opened.split_path).read_bytes())) if hasattr(opened, "split_path") else 1
         if chosen := chosen_split(spec, count):
             opened = _open(kind, links, root, spec.name, split_id=chosen)
-        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in LISTS)
-    splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
-    if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
-        splits.train = []
-        splits.notes.append("torchreid uses the test images as training images")
+        lists = {part: _samples(getattr(opened, part), links, root, spec.name) for part in LISTS}
+    splits = Splits(lists=lists, distractors=frozenset(kind._junk_pids))
     labels: dict[int, int] = {}
-    for place, sample in enumerate(splits.train):
-        splits.train[place] = replace(sample, identity=labels.setdefault(sample.identity, len(labels)))
+    for place, sample in enumerate(lists["train"]):
+        lists["train"][place] = replace(sample, identity=labels.setdefault(sample.identity, len(labels)))
+    if {sample.path for sample in lists["train"]} <= {sample.path for sample in lists["query"] + lists["gallery"]}:
+        lists["train"] = []
+        splits.notes.append("torchreid uses the test images as training images")
     if count > 1:
         splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}")
     return splits

@@ -37,12 +37,10 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Splits:
-    """Result of a parser. `val` is None when the layout has no list for it, or the list does not exist."""
+    """Result of a parser."""
 
-    train: list[Sample]
-    query: list[Sample]
-    gallery: list[Sample]
-    val: list[Sample] | None = None
+    lists: dict[str, list[Sample]]
+    """Train, query and gallery, and `val` where the layout has such a list and it exists."""
     distractors: frozenset[int] | None = None
     """Identities in the gallery that mark distractors; None: `drop_junk` decides."""
     cameras: bool = True
@@ -88,14 +86,13 @@ def drop_junk(splits: Splits) -> None:
     Identities below 0 (-1) are junk, as in every published protocol; 0 in the gallery are distractors and kept, unless
     0 is a person among the training images or queries.
     """
-    known = [splits.train, splits.val or [], splits.query]
-    lists = [*known, splits.gallery]
-    splits.junk += len({sample for sample in chain(*lists) if sample.identity < 0})
-    for part in lists:
-        part[:] = [sample for sample in part if sample.identity >= 0]
+    splits.junk += len({sample for sample in chain(*splits.lists.values()) if sample.identity < 0})
+    for part, samples in splits.lists.items():
+        splits.lists[part] = [sample for sample in samples if sample.identity >= 0]
     if splits.distractors is None:
         splits.distractors = frozenset((DISTRACTOR,))
-        if any(sample.identity == DISTRACTOR for sample in chain(*known)):
+        known = chain(*(samples for part, samples in splits.lists.items() if part != "gallery"))
+        if any(sample.identity == DISTRACTOR for sample in known):
             splits.distractors = frozenset()
             splits.notes.append("identities start at 0: identity 0 is a person in the training or query images")
 
@@ -109,11 +106,10 @@ def splits_of(rows: dict[str, list[Row]], *, numbers: bool = True) -> Splits:
     """
     people = _numbers({name for _, name, _ in chain(*rows.values())}, numbers)
     cameras = _numbers({camera for *_, camera in chain(*rows.values())})
-    parts: dict[str, list[Sample]] = {}
+    lists: dict[str, list[Sample]] = {part: [] for part in LISTS}
     for part, listed in rows.items():
-        parts[part] = [Sample(file, people[name], cameras[camera]) for file, name, camera in listed]
-    train, query, gallery = (parts.get(part, []) for part in LISTS)
-    return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
+        lists[part] = [Sample(file, people[name], cameras[camera]) for file, name, camera in listed]
+    return Splits(lists=lists)
 
 
 def _numbers(names: set[str], numbers: bool = True) -> dict[str, int]:

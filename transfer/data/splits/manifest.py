@@ -8,8 +8,6 @@ ends, `Manifest.check` says whether a file has changed meanwhile.
 
 import hashlib
 import os
-import stat
-import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from transfer.core.cache import SETTLED, Index, keep_index, load_index
-from transfer.core.errors import Replaced, UserError, print_safe
+from transfer.core.errors import Replaced, UserError
 from transfer.core.process import usable_cores
 
 S = TypeVar("S")
@@ -80,8 +78,6 @@ class PackedNames(Sequence[str]):
 
 
 CONTENT_BYTES = hashlib.sha256().digest_size
-MANY = 100_000
-"""Files from which on the user is told that this happens once."""
 STAMP = 4
 """Numbers of a stamp: size in bytes, times of the last change of content and of anything in ns, inode."""
 CONTENTS_VERSION = "contents 1"
@@ -125,9 +121,6 @@ class Manifest:
         files = cls(folder, names, stamps, contents)
         if not known.all():
             missing = np.flatnonzero(~known)
-            if len(missing) >= MANY:
-                print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by their "
-                     "sizes and times", file=sys.stderr)  # fmt: skip
             paths = [f"{folder}/{names[row]}" for row in missing]
             digests = in_threads(_digest, paths, f"reading {what}", unit=" files")
             for row, digest in zip(missing, digests):
@@ -228,14 +221,15 @@ def _keep(earlier: Manifest, files: Manifest) -> None:
     # a file that is rewritten within a step of the file system's clock keeps its times
     rows = np.flatnonzero(files.stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
     new = [files.names[row] for row in rows]
+    if not new:
+        return
     renewed = set(new)
     others = np.array([row for row, name in enumerate(earlier.names) if name not in renewed], dtype=np.int64)
     block, ends = PackedNames([*(earlier.names[row] for row in others), *new]).arrays()
-    stamps, contents = files.stamps[rows], files.contents[rows]
-    arrays = {"names": block, "ends": ends, "stamps": np.concatenate([earlier.stamps[others], stamps])}
-    if new:
-        index = Index(arrays | {"contents": np.concatenate([earlier.contents[others], contents])}, {})
-        keep_index(files.folder, CONTENTS_VERSION, "", index)
+    stamps = np.concatenate([earlier.stamps[others], files.stamps[rows]])
+    contents = np.concatenate([earlier.contents[others], files.contents[rows]])
+    index = Index({"names": block, "ends": ends, "stamps": stamps, "contents": contents}, {})
+    keep_index(files.folder, CONTENTS_VERSION, "", index)
 
 
 def stamp_of_file(path: str) -> tuple[int, int, int, int]:
@@ -244,8 +238,6 @@ def stamp_of_file(path: str) -> tuple[int, int, int, int]:
         state = os.stat(path)  # noqa: PTH116 (called a million times)
     except OSError as error:
         raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
-    if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
-        raise UserError(f"{path}: not a regular file; remove it from the dataset")
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 

@@ -208,15 +208,16 @@ def test_few_boxes_that_disagree_with_their_polygons_are_noted(tmp_path):
     assert form(tmp_path, one).notes[0].startswith(note)
 
 
-def test_compressed_encodings_are_of_as_many_pixels_as_pycocotools_says():
+def test_compressed_encodings_of_pycocotools_fit_their_images(tmp_path):
     from pycocotools import mask as masks
 
     rng = np.random.default_rng(0)
-    shapes = [(1, 1), (5, 7), (64, 96), (700, 900)]
-    drawn = [rng.random(shape) < share for shape in shapes for share in (0, 0.02, 0.5, 1)]
-    texts = [masks.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"].decode() for mask in drawn]
-    assert annotations._lengths(texts).tolist() == [mask.size for mask in drawn]
-    assert all(map(annotations.RLE.fullmatch, texts))
+    drawn = [np.asfortranarray(rng.random((30, 40)) < share, np.uint8) for share in (0.02, 0.5, 1)]
+    texts = [masks.encode(mask)["counts"].decode() for mask in drawn]
+    encoded = ({"segmentation": CROWD | {"counts": text}, "area": int(mask.sum())} for text, mask in zip(texts, drawn))
+    given = objects(*((101, 2, [0, 0, 40, 30], fields) for fields in encoded))
+    split = opened(written(tmp_path, train=content("train") | {"annotations": given})).train
+    assert [mask["counts"] for mask in split.segmentations] == texts
 
 
 @pytest.fixture(autouse=True)
@@ -263,6 +264,7 @@ def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(tmp
         (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": "not"}), "(id 3): `segmentation` is {'size': [30"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": "5"}), "annotation 3 is of 5 pixels"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": "PPYo0"}), "annotation 3 is of "),
         (changed("annotations", 0, bbox=[9, 9, -4, 5]), "1 of 4 boxes have a negative width or height (annotations 1)")
     ]
 )  # fmt: skip

@@ -93,9 +93,3 @@ def test_files_that_an_option_names_are_those_of_the_first_call(folder):
     assert named_files(folder) is first
     with pytest.raises(Replaced, match=r"cat/0.jpg"):
         first.check()
-
-
-def test_a_pipe_among_the_images_is_not_waited_on(folder):
-    os.mkfifo(folder / "pipe.jpg")
-    with pytest.raises(UserError, match=r"pipe\.jpg: not a regular file"):
-        Manifest.of(folder, ["pipe.jpg"], what="it")
