@@ -16,7 +16,7 @@ from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, is_large
 from transfer.data.listing import folders_below, holds_images, listed
 from transfer.data.loading.read_image import is_image, open_image
 
-Sample = dict[str, tuple[list[str], list[str]]]
+FolderSample = dict[str, tuple[list[str], list[str]]]
 """Names of folders and files by the folder that holds them, as "train/"; some of the names where there are many."""
 LISTED, SAMPLED, CLASSES, LOOKED_AT = 100, 1000, 12, 20
 """Folders within a folder that are looked at, entries of each, the number of folders in a folder above which they are
@@ -124,9 +124,9 @@ def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
     return ("coco", coco) if coco else ("masks", masks) if masks else None
 
 
-def _sample(folder: Path) -> Sample:
+def _sample(folder: Path) -> FolderSample:
     """Return some entries of a folder, of its folders and of theirs, but where there are many folders: classes."""
-    sample: Sample = {}
+    sample: FolderSample = {}
     places = [""]
     for _ in range(3):
         sample |= {place: listed(folder / place, SAMPLED)[:2] for place in islice(places, LISTED)}
@@ -135,12 +135,12 @@ def _sample(folder: Path) -> Sample:
     return sample
 
 
-def _files(sample: Sample) -> list[str]:
+def _files(sample: FolderSample) -> list[str]:
     """Return the paths of the files, by folder."""
     return [place + name for place, (_, names) in sample.items() for name in sorted(names)]
 
 
-def _coco_keys(folder: Path, sample: Sample) -> dict[str, Any]:
+def _coco_keys(folder: Path, sample: FolderSample) -> dict[str, Any]:
     """Return the keys for annotations in COCO's format, and for the folders that hold their first images."""
     files = [file for file in _files(sample) if Path(file).name != BESIDE]
     files = sorted(filter(re.compile("[.]json$").search, files), key=lambda name: ("instances" in name, name))
@@ -172,7 +172,7 @@ def _image_in(file: Path) -> str:
     return re.sub("^https?:.*/", "", text.replace("\\/", "/"))
 
 
-def _mask_keys(folder: Path, sample: Sample) -> dict[str, str]:
+def _mask_keys(folder: Path, sample: FolderSample) -> dict[str, str]:
     """Return the keys for folders of images and of their label maps with usual names.
 
     Raises:

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, default_collate
 
 from transfer.core.process import part_of_rank, usable_cores
 from transfer.data.loading.images import to_floats
-from transfer.data.loading.workers import Collate, load
+from transfer.data.loading.workers import Collate, worker_batches
 from transfer.engine import dist
 from transfer.engine.context import Context
 
@@ -83,7 +83,7 @@ def _loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Contex
     interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
     """
     if context.workers:
-        yield from load(dataset, batches, workers=context.workers, on_gpu=context.on_gpu, collate=collate)
+        yield from worker_batches(dataset, batches, workers=context.workers, on_gpu=context.on_gpu, collate=collate)
         return
     with ThreadPoolExecutor(max(1, usable_cores() // context.ranks.local_world)) as pool:
         for batch in batches:

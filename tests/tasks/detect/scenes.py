@@ -13,7 +13,7 @@ from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import VitMapOptions, make_maps
 from tasks.detect.learner import DetectionLearner
 from tasks.detect.task import resolve_detector
-from transfer.data.coco.annotations import read_split
+from transfer.data.coco.annotations import read_coco_split
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit
 
@@ -55,7 +55,7 @@ def described_split(folder: Path, entries: list[tuple[str, tuple[int, int], list
     categories = [{"id": number, "name": name} for number, name in CATEGORIES.items()]
     file = folder / "instances.json"
     file.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}), encoding="utf-8")
-    return read_split("train", file, folder)[0]
+    return read_coco_split("train", file, folder)[0]
 
 
 def split_of(folder: Path, *scenes: tuple[tuple[int, int], list[Box]]) -> CocoSplit:

@@ -41,7 +41,7 @@ Classes = dict[int, str]
 """Category ids and names, in the order of the ids."""
 
 
-def read_split(
+def read_coco_split(
     name: str, file: Path, folder: Path, content: bytes | None = None, boxes: str | None = None
 ) -> tuple[CocoSplit, Classes, dict[str, int]]:
     """Read a split and its categories, and count the objects and polygons left out of training by reason.

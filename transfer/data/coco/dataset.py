@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from transfer.core.errors import MissingInput, UserError, shortened
 from transfer.data import spec as dataset_spec
-from transfer.data.coco.annotations import Classes, read_split
+from transfer.data.coco.annotations import Classes, read_coco_split
 from transfer.data.coco.scoring import COCO, REGIONS, SCORING, Scoring, scoring_of, with_regions
 from transfer.data.coco.split import CocoSplit, Splits, check_images, choose_images
 from transfer.data.formats.folders import choose_splits
@@ -32,7 +32,7 @@ UNTRAINED_OBJECTS = ", ignored, without area, below a pixel (as shares of the im
 CONTENT_KEYS = {"exif", "boxes", *SCORING, *REGIONS}
 """Keys of the YAML that are not of where the files are."""
 Read = tuple[CocoSplit, Classes, dict[str, int]]
-"""What `read_split` returns."""
+"""What `read_coco_split` returns."""
 NOTED = {
     "ignored": (0, "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools"),
     "computed_area": (0, "have no `area`: it is that of the mask, or of the box without one"),
@@ -145,7 +145,7 @@ def open_coco(
         (root, read), remarks = _by_user(spec, data), list[str]()
     else:
         root, layout, remarks = _layout(spec, data)
-        read = {name: read_split(name, root / at, root / to, boxes=boxes) for name, (at, to) in layout.items()}
+        read = {name: read_coco_split(name, root / at, root / to, boxes=boxes) for name, (at, to) in layout.items()}
     splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=upright) for name, split in splits.items()}
     remarks += notes
@@ -205,7 +205,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
     file, splits = Path(spec.reader.rpartition(":")[0]), {}
     for name, [(annotations, folder)] in pairs.items():
         content = json.dumps(annotations).encode()
-        splits[name] = read_split(name, file, root / folder, content, spec.options.get("boxes"))
+        splits[name] = read_coco_split(name, file, root / folder, content, spec.options.get("boxes"))
     return root, splits
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-TRIES = 100
+CROP_TRIES = 100
 
 
 class InceptionCrop:
@@ -27,7 +27,7 @@ class InceptionCrop:
 
     Drawn as TensorFlow's `sample_distorted_bounding_box` draws it: the width / height uniformly from `ratio`, then the
     height in whole pixels uniformly between those at which the crop covers `area` of the image and fits it (so neither
-    the area nor the logarithm of the ratio is uniform, as in torchvision). After `TRIES` misses, the whole image.
+    the area nor the logarithm of the ratio is uniform, as in torchvision). After `CROP_TRIES` misses, the whole image.
     """
 
     def __init__(self, size: int, area: tuple[float, float], ratio: tuple[float, float]) -> None:
@@ -44,7 +44,7 @@ class InceptionCrop:
     def draw(self, W: int, H: int) -> tuple[int, int, int, int]:
         """Return a box (left, top, width, height) in an image of W x H pixels."""
         least, most = (share * W * H for share in self.area)
-        for _ in range(TRIES):
+        for _ in range(CROP_TRIES):
             ratio = random.uniform(*self.ratio)
             low = round(math.sqrt(least / ratio))
             high = min(round(math.sqrt(most / ratio)), int((W + 0.499999) / ratio), H)
@@ -102,7 +102,7 @@ class SquashCrop(CentreCrop):
 FILL = (128, 128, 128)
 CUTOUT = 40  # half the side of the box, in pixels, at level 10
 TRANSLATE = 100  # pixels at level 10
-SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), 13, offset=-0.499)  # truncates where PIL rounds
+SMOOTH_FILTER = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), 13, offset=-0.499)  # truncates where PIL rounds
 NUDGE = 1 / 256  # of a pixel: shears by tenths meet ties of the nearest pixel, which go up
 Operation = Callable[[Image.Image, float], Image.Image]
 
@@ -123,26 +123,26 @@ class RandAugment:
         return image
 
 
-def rotate(image: Image.Image, m: float) -> Image.Image:
+def _rotate(image: Image.Image, m: float) -> Image.Image:
     """Rotate about the centre by 30 m degrees, in either direction."""
     angle = math.radians(30 * random_sign(m))
     cos, sin, x, y = math.cos(angle), math.sin(angle), (image.width - 1) / 2, (image.height - 1) / 2
-    return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+    return _affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
 
 
-def solarize_add(image: Image.Image, m: float) -> Image.Image:
+def _solarize_add(image: Image.Image, m: float) -> Image.Image:
     """Add int(110 m) to values below 128."""
     add = int(110 * m)
     return image.point([min(value + add, 255) if value < 128 else value for value in range(256)] * 3)
 
 
-def contrast(image: Image.Image, m: float) -> Image.Image:
+def _contrast(image: Image.Image, m: float) -> Image.Image:
     """Extrapolate from the grey value H W / 256, at most 255 (196 at 224 px), by the factor 1.8 m + 0.1."""
     grey = min(image.width * image.height // 256, 255)
     return Image.blend(Image.new("RGB", image.size, (grey,) * 3), image, 1.8 * m + 0.1)
 
 
-def cutout(image: Image.Image, m: float) -> Image.Image:
+def _cutout(image: Image.Image, m: float) -> Image.Image:
     """Grey the box of int(40 m) pixels on each side of a pixel drawn uniformly (arXiv 1708.04552)."""
     half = int(CUTOUT * m)
     x, y = random.randrange(image.width), random.randrange(image.height)
@@ -156,7 +156,7 @@ def random_sign(m: float) -> float:
     return m if random.random() < 0.5 else -m
 
 
-def affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float, f: float) -> Image.Image:
+def _affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float, f: float) -> Image.Image:
     """Return the image whose pixel (x, y) is the nearest of the given one's to (ax + by + c, dx + ey + f); grey
     outside.
     """
@@ -169,21 +169,21 @@ OPERATIONS: dict[str, Operation] = {
     "AutoContrast": lambda image, m: ImageOps.autocontrast(image),
     "Equalize": lambda image, m: ImageOps.equalize(image),
     "Invert": lambda image, m: ImageOps.invert(image),
-    "Rotate": rotate,
+    "Rotate": _rotate,
     # clears the lowest 8 - int(4 m) bits; TensorFlow takes that as uint8 and clears 7 at most
     "Posterize": lambda image, m: ImageOps.posterize(image, 8 - min((8 - int(4 * m)) % 256, 7)),
     # all values at levels 0, 10 and 20
     "Solarize": lambda image, m: ImageOps.solarize(image, int(256 * m) % 256),
     # extrapolates from the image's grey version
     "Color": lambda image, m: ImageEnhance.Color(image).enhance(1.8 * m + 0.1),
-    "Contrast": contrast,
+    "Contrast": _contrast,
     "Brightness": lambda image, m: ImageEnhance.Brightness(image).enhance(1.8 * m + 0.1),
     # extrapolates from the 3x3 mean with weight 5 of 13 in the centre; the border stays
-    "Sharpness": lambda image, m: Image.blend(image.filter(SMOOTH), image, 1.8 * m + 0.1),
-    "ShearX": lambda image, m: affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0),
-    "ShearY": lambda image, m: affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE),
-    "TranslateX": lambda image, m: affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0),
-    "TranslateY": lambda image, m: affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m)),
-    "Cutout": cutout,
-    "SolarizeAdd": solarize_add,
+    "Sharpness": lambda image, m: Image.blend(image.filter(SMOOTH_FILTER), image, 1.8 * m + 0.1),
+    "ShearX": lambda image, m: _affine(image, 1, 0.3 * random_sign(m), NUDGE, 0, 1, 0),
+    "ShearY": lambda image, m: _affine(image, 1, 0, 0, 0.3 * random_sign(m), 1, NUDGE),
+    "TranslateX": lambda image, m: _affine(image, 1, 0, TRANSLATE * random_sign(m), 0, 1, 0),
+    "TranslateY": lambda image, m: _affine(image, 1, 0, 0, 0, 1, TRANSLATE * random_sign(m)),
+    "Cutout": _cutout,
+    "SolarizeAdd": _solarize_add,
 }

@@ -47,7 +47,7 @@ def brightness(image: Pixels, factor: float, **_: Any) -> Pixels:
     return by_table(image, _blended(0, factor))
 
 
-def contrast(image: Pixels, factor: float, **_: Any) -> Pixels:
+def _contrast(image: Pixels, factor: float, **_: Any) -> Pixels:
     """Blend with the mean luminance."""
     return by_table(image, _blended(int(float(_luminance(image).mean()) + 0.5), factor))
 
@@ -114,7 +114,7 @@ def _equalizing(image: Pixels, channel: int) -> NDArray[Any]:
     return (step // 2 + before) // step
 
 
-def rotate(image: Pixels, degrees: float, **given: Any) -> Pixels:
+def _rotate(image: Pixels, degrees: float, **given: Any) -> Pixels:
     """Turn counter-clockwise about the centre."""
     height, width = image.shape[:2]
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
@@ -155,16 +155,16 @@ def _blended(other: int, factor: float) -> NDArray[Any]:
     return np.clip(other + share * (VALUES - other).astype(np.float32), 0, 255).astype(int)
 
 
-def posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
+def _posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
     """Keep the highest bits of every value; 0 bits give a black image."""
     return image if bits >= 8 else by_table(image, VALUES & ~(2 ** (8 - bits) - 1))
 
 
 _GROWING: dict[str, Callable[..., Pixels]] = {
-    "Posterize": posterize,
+    "Posterize": _posterize,
     "Solarize": solarize,
     "Color": color,
-    "Contrast": contrast,
+    "Contrast": _contrast,
     "Brightness": brightness,
     "Sharpness": sharpness,
 }
@@ -172,8 +172,8 @@ TIMM: dict[str, Callable[..., Pixels]] = {
     "AutoContrast": auto_contrast,
     "Equalize": equalize,
     "Invert": lambda image, **_: cv2.bitwise_not(image),
-    "Rotate": rotate,
-    "PosterizeOriginal": posterize,
+    "Rotate": _rotate,
+    "PosterizeOriginal": _posterize,
     # adds to the values below 128
     "SolarizeAdd": lambda image, add, **_: by_table(image, np.where(VALUES < 128, VALUES + add, VALUES)),
     "Desaturate": lambda image, factor, **_: color(image, min(1.0, max(0.0, 1.0 - factor))),
@@ -206,4 +206,4 @@ class FastJitter:
         return image
 
 
-_JITTER = (brightness, contrast, color, hue)
+_JITTER = (brightness, _contrast, color, hue)

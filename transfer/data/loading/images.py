@@ -23,7 +23,7 @@ from transfer.data.loading.read_image import read_image
 
 AREA = (0.02, 1 / 3)
 ASPECT = (0.3, 1 / 0.3)
-TRIES = 10
+ERASE_TRIES = 10
 
 
 class Boxed(NamedTuple):
@@ -45,8 +45,8 @@ class RandomErasing:
     Recipes erase after normalising, with noise N(0, 1) per pixel. Here the backbone normalises, so the box is filled
     with mean + std * N(0, 1), unclipped: the backbone then sees exactly that noise. The box covers a share of the image
     drawn uniformly from `AREA` and has a height / width drawn log-uniformly from `ASPECT`; a box that does not fit is
-    drawn again, up to `TRIES` times. Box from `random`, noise from torch, in the order of timm's RandomErasing (mode
-    "pixel", one box), so equal seeds give equal boxes.
+    drawn again, up to `ERASE_TRIES` times. Box from `random`, noise from torch, in the order of timm's RandomErasing
+    (mode "pixel", one box), so equal seeds give equal boxes.
     """
 
     def __init__(self, probability: float, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -81,7 +81,7 @@ def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int]:
     """Return (top, left, height, width) of a box to erase, or zeros; see `RandomErasing`."""
     if random.random() > probability:
         return 0, 0, 0, 0
-    for _ in range(TRIES):
+    for _ in range(ERASE_TRIES):
         area = random.uniform(*AREA) * H * W
         aspect = math.exp(random.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
         h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))

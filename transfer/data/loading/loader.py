@@ -20,7 +20,7 @@ from transfer.core.errors import UserError
 from transfer.core.grouped import grouped_by
 from transfer.core.process import ALONE, Ranks, part_of_rank
 from transfer.core.seeding import restored_generators
-from transfer.data.loading.workers import Collate, load
+from transfer.data.loading.workers import Collate, worker_batches
 
 
 def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: int) -> list[list[int]]:
@@ -106,7 +106,7 @@ def repeated_batches(n: int, batch: int, epoch: int, *, repeats: int, seed: int)
 
 
 T = TypeVar("T")
-Key = tuple[int, int, int]
+SampleKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class RunLoader:
         `epochs`, which is cut short if it is a fraction.
         """
         steps, ahead = tee(self._steps(epoch, index, epochs))
-        batches = load(
+        batches = worker_batches(
             _Batched(self.dataset),
             (keys for _, keys in ahead),
             workers=self.workers,
@@ -171,7 +171,7 @@ class RunLoader:
         )
         return zip((position for position, _ in steps), batches)
 
-    def _steps(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, list[Key]]]:
+    def _steps(self, epoch: int, index: int, epochs: float) -> Iterator[tuple[StreamPosition, list[SampleKey]]]:
         """Yield the position and the keys of this rank's part of every batch."""
         total = total_steps(self.lengths, epochs)
         for current in range(epoch, math.ceil(epochs)):
@@ -196,6 +196,6 @@ class _Batched(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any]):
         self.dataset = dataset
 
-    def __getitems__(self, keys: list[Key]) -> list[Any]:
+    def __getitems__(self, keys: list[SampleKey]) -> list[Any]:
         with restored_generators():
             return [self.dataset[key] for key in keys]

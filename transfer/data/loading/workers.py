@@ -23,7 +23,7 @@ from transfer.core.errors import UserError
 from transfer.core.process import exit_with
 from transfer.core.user_code import SUITE_PACKAGES
 
-PRELOADED = ("timm", "torchvision.transforms.v2", "backbones.backbone", "transfer.data.splits.dataset")
+SERVER_MODULES = ("timm", "torchvision.transforms.v2", "backbones.backbone", "transfer.data.splits.dataset")
 ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 """Signals that the process which loads answers, where they come to all."""
 ALIGNED = 64
@@ -40,13 +40,13 @@ def start_server(module: str = "") -> None:
         module: of a task, to be imported with the module `preloaded` beside it, if there is one.
     """
     beside = [module, f"{module.rpartition('.')[0]}.preloaded"] if module else []
-    multiprocessing.set_forkserver_preload([*PRELOADED, *beside])
+    multiprocessing.set_forkserver_preload([*SERVER_MODULES, *beside])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
     forkserver.ensure_running()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def load(
+def worker_batches(
     dataset: Dataset[Any],
     batches: Iterable[list[Any]],
     *,

@@ -12,7 +12,7 @@ from tasks.detect.coco import averages
 from tasks.detect.coco.averages import COCO_NAMES
 from tasks.detect.coco.matching import SCORE_PREFIX
 from tests.tasks.detect.scenes import data_of
-from transfer.data.coco.annotations import read_split
+from transfer.data.coco.annotations import read_coco_split
 from transfer.data.coco.scoring import COCO
 
 HEIGHT, WIDTH = 240, 320
@@ -79,7 +79,7 @@ def drawn(seed, *, images=12, categories=(1, 3, 7, 18), crowded=False):
 def opened(truth, scoring=COCO):
     """The dataset whose validation split this is, its boxes taken as they are; its images are not looked at."""
     content = json.dumps(truth, default=bytes.decode).encode()
-    split, classes, _ = read_split("val", Path("truth.json"), Path(), content, boxes="in_file")
+    split, classes, _ = read_coco_split("val", Path("truth.json"), Path(), content, boxes="in_file")
     return data_of(split, classes, scoring=scoring)
 
 

@@ -17,7 +17,7 @@ from tests.transfer.data.coco.coco_tree import CROWD, changed, content, objects,
 from transfer.core.cache import cache_folder
 from transfer.core.errors import UsageError, UserError
 from transfer.data.coco import annotations
-from transfer.data.coco.annotations import read_split
+from transfer.data.coco.annotations import read_coco_split
 from transfer.data.coco.dataset import open_coco
 from transfer.data.coco.split import Segmentations
 
@@ -227,7 +227,7 @@ def small_files_are_indexed(monkeypatch):
 
 def all_read(file):
     """Everything that is read of a file."""
-    split, classes, dropped = read_split("train", file, file.parent)
+    split, classes, dropped = read_coco_split("train", file, file.parent)
     facts = {name: np.asarray(value).tolist() for name, value in vars(split).items() if name != "segmentations"}
     return facts | {"masks": list(split.segmentations), "classes": classes, "dropped": dropped}
 

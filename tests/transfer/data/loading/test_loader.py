@@ -20,7 +20,7 @@ from transfer.core.process import Ranks
 from transfer.core.user_code import load_part
 from transfer.data.loading.images import collate_boxes, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches, repeated_batches, shuffled_batches
-from transfer.data.loading.workers import _Sent, load
+from transfer.data.loading.workers import _Sent, worker_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 
@@ -158,7 +158,7 @@ UNGUARDED = """import os, numpy
 from torch.utils.data import Subset
 from transfer.data.loading import workers
 numbers = Subset(numpy.arange(-9, 0), range(9))
-batches = workers.load(numbers, [[index] for index in range(9)] * 10**6, workers=2, on_gpu=True)
+batches = workers.worker_batches(numbers, [[index] for index in range(9)] * 10**6, workers=2, on_gpu=True)
 print(next(batches).item(), workers.forkserver._forkserver._forkserver_pid, *os.popen("pgrep -P %s" %
     workers.forkserver._forkserver._forkserver_pid).read().split(), flush=True)
 for batch in batches: pass
@@ -177,7 +177,7 @@ def users(tmp_path: Path) -> Any:
 @pytest.mark.nightly
 def test_workers_give_what_this_process_would(users: Any) -> None:
     for dataset, scale in (Subset(np.arange(-9, 0), range(9)), 1), (users, 2):  # type: ignore[arg-type]
-        batches = load(dataset, [[8, 0], [4, 3, 2]], workers=2, on_gpu=True)
+        batches = worker_batches(dataset, [[8, 0], [4, 3, 2]], workers=2, on_gpu=True)
         assert [(batch // scale).tolist() for batch in batches] == [[-1, -9], [-5, -6, -7]]
 
 
