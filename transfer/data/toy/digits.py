@@ -161,17 +161,15 @@ def _write_cifar100(root: Path) -> None:
 
 
 def _write_dtd(root: Path) -> None:
-    """Write ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
+    """Write the first partition: images 0 to 11 of a class are for training, 12 and 13 for validation."""
     listed: dict[str, list[str]] = {}
     for image in toy_images("dtd"):
         path = f"{DIGIT_NAMES[image.digit]}/{DIGIT_NAMES[image.digit]}_{image.number + 1:04d}.jpg"
         save(image.image, root / "images" / path)
-        for partition in range(1, 11):
-            place = (image.number + 2 * (partition - 1)) % PERIOD
-            part = "train" if place < TRAIN_IMAGES - 2 else "val" if place < TRAIN_IMAGES else "test"
-            listed.setdefault(f"{part}{partition}.txt", []).append(path)
-    for name, lines in listed.items():
-        _write_lines(root / "labels" / name, sorted(lines))
+        part = "train" if image.number < TRAIN_IMAGES - 2 else "val" if image.number < TRAIN_IMAGES else "test"
+        listed.setdefault(part, []).append(path)
+    for part, lines in listed.items():
+        _write_lines(root / "labels" / f"{part}1.txt", sorted(lines))
 
 
 def _write_colorectal(root: Path) -> None:

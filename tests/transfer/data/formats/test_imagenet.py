@@ -159,9 +159,3 @@ def test_images_may_have_several_reassessed_labels_or_none(tmp_path):
         (tmp_path / "real.json").write_text(text)
         with pytest.raises(UserError, match=rf"^\S+real\.json: it must have a list .* in \S+val \(.*{said}.*\)$"):
             open_classification(reassessed, None)
-    shutil.rmtree(tmp_path / "val")
-    (tmp_path / "train").rename(tmp_path / "val")
-    (tmp_path / "val" / WNIDS[0] / "foo.JPEG").write_bytes(encoded(100, 1))
-    (tmp_path / "real.json").write_text("[[0]]")
-    with pytest.raises(UserError, match=r"real\.json: .*'foo'\)$"):
-        open_classification(reassessed, None)

@@ -81,9 +81,12 @@ def test_dtd(tmp_path):
     assert list(data.train.names) == (root / "labels" / "train1.txt").read_text().split()
     assert list(data.val.names) == (root / "labels" / "test1.txt").read_text().split()
     assert all(name.startswith(f"{kind}/") for name, kind in pairs(data.val, data.classes))
+    (root / "labels" / "train1.txt").rename(root / "labels" / "test3.txt")
+    (root / "labels" / "test1.txt").rename(root / "labels" / "train3.txt")
+    (root / "labels" / "train1.txt").touch()
+    (root / "labels" / "test1.txt").touch()
     third = opened("dtd", root, partition=3)
-    assert list(third.train.names) == (root / "labels" / "train3.txt").read_text().split()
-    assert set(third.train.names) != set(data.train.names)
+    assert (list(third.train.names), list(third.val.names)) == (list(data.val.names), list(data.train.names))
 
 
 def test_gaps_in_the_numbers_of_classes_are_named(tmp_path):

@@ -12,7 +12,6 @@ from PIL import Image
 from timm.data.auto_augment import NAME_TO_OP, AugmentOp
 from timm.data.random_erasing import RandomErasing as TimmErasing
 from torchvision import transforms as v1
-from torchvision.transforms import functional as F
 
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.dino_support import dino_options
@@ -179,15 +178,6 @@ def test_moves_by_whole_pixels_are_exact():
             image.size, Image.Transform.AFFINE, data, Image.Resampling.BICUBIC, fillcolor=(1, 2, 3)
         )
         assert difference(fast_ops.affine(np.array(image), data, fillcolor=(1, 2, 3)), expected).max() == 0
-
-
-@pytest.mark.parametrize("shift", [-0.1, 0.03, 0.4])
-def test_hue(shift):
-    """Both round hue and saturation to 8 bits, each in its way."""
-    for image in pictures():
-        differences = difference(fast_ops.hue(np.array(image), shift), F.adjust_hue(image, shift))
-        assert differences.mean() < 2
-        assert differences.max() <= 16
 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (6, 16, 8, 3), dtype=np.uint8)

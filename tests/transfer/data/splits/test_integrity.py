@@ -12,7 +12,7 @@ from transfer.core.errors import MissingInput, UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
-from transfer.data.splits.integrity import check_split, pictures_of, select_by_content, take_fraction
+from transfer.data.splits.integrity import check_split, pictures_of, take_fraction
 from transfer.data.splits.split import FileSplit
 
 NAMES = [f"{number}.jpg" for number in range(7)]
@@ -119,15 +119,6 @@ def test_a_folder_and_parquet_give_the_same_images(root, tmp_path, given):
     from_rows = open_classification(spec("parquet", tmp_path / "rows"), None, **given).train
     assert contents(from_rows) == contents(train(root, **given))
     assert len(from_rows) < len(whole)
-
-
-def test_subsets_are_nested_and_take_all_of_a_small_class(root):
-    write_images(root / "train" / "emu", 2, 60)
-    write_images(root / "val" / "emu", 1, 160)
-    split = train(root)
-    small, large = (select_by_content(split, lambda _, count=count: count) for count in (2, 4))
-    assert set(small.names) < set(large.names)
-    assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
 
 
 def copied(files, onto, count):

@@ -3,8 +3,6 @@
 import numpy as np
 import PIL
 import pytest
-from PIL import Image
-from scipy.ndimage import binary_dilation
 
 from transfer.core.cache import make_once
 from transfer.core.errors import UserError
@@ -65,18 +63,12 @@ def test_an_interrupted_writing_leaves_nothing(private_cache):
     assert list(private_cache.iterdir()) == []
 
 
-def test_masks_fit_boxes_and_what_is_drawn():
-    """Each mask fills its box and area, and its rim is darker than the ground around it."""
-    split, darker = open_coco(resolve_dataset("toy_coco"), None).train, []
-    pixels = [np.asarray(Image.open(path).convert("L"), dtype=float) for path in split.paths()]
+def test_masks_fill_boxes_and_areas():
+    split = open_coco(resolve_dataset("toy_coco"), None).train
     for row, segmentation in enumerate(split.segmentations):
-        grey = pixels[int(split.image[row])]
-        mask = mask_library().decode(encoded_mask(segmentation, *grey.shape)).astype(bool)
+        image = split.images[int(split.image[row])]
+        mask = mask_library().decode(encoded_mask(segmentation, image.height, image.width)).astype(bool)
         rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
         box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
         assert split.boxes[row].tolist() == box
         assert split.areas[row] == mask.sum()
-        grown = binary_dilation(mask, np.ones((3, 3)))
-        edge = mask & np.roll(~mask, 1, 1)
-        darker.append(grey[edge].mean() < grey[grown & ~mask].mean())
-    assert np.mean(darker) > 0.95
