@@ -168,7 +168,7 @@ NAMES = ["a/one.jpeg", "a/two.jpeg", "b/three.jpeg"]
 
 def split() -> FileSplit:
     sizes = np.ones(3, dtype=np.int64)
-    return FileSplit("train", np.array([0, 0, 1]), PackedNames(NAMES), sizes, Path("images"))
+    return FileSplit("train", np.array([0, 0, 1]), PackedNames.of(NAMES), sizes, Path("images"))
 
 
 def write(folder: Path, name: str, content: np.ndarray | bytes) -> None:

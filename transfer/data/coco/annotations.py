@@ -58,7 +58,7 @@ def read_coco_split(
     """
     index = _read_index(file) if content is None else _parse(file, content)
     arrays, facts = index.arrays, index.facts
-    names = PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"])
+    names = PackedNames(arrays["image_names"], arrays["image_ends"])
     if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
         folder = folder.parent  # names with the folder in front
     full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
@@ -124,9 +124,10 @@ def _parse(file: Path, content: bytes) -> Index:
     crowd, ignored = (np.array(columns[name], dtype=bool) for name in ("iscrowd", "ignore"))
     rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas, "crowd": crowd}
     rows |= {"ignored": ignored, "extents": _extents(columns["segmentation"], crowd)}
-    names, ends = PackedNames(entry["file_name"].replace("\\", "/") for entry in entries).arrays()
+    names = PackedNames.of(entry["file_name"].replace("\\", "/") for entry in entries)
     arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
-    arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
+    arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names.block}
+    arrays["image_ends"] = names.ends
     counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
     facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}
     return Index(arrays | {"image_sizes": sizes}, facts)

@@ -61,7 +61,7 @@ def read_files(paths: Sequence[Path]) -> Rows:
         UserError: a file is corrupt, or there are no rows.
     """
     import pyarrow
-    from datasets import Dataset
+    from datasets import Dataset, config
     from pyarrow.parquet import ParquetFile
 
     folders = (paths[0].parent, paths[0].parent.parent)
@@ -79,20 +79,12 @@ def read_files(paths: Sequence[Path]) -> Rows:
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")
-    with quiet_datasets(shortened(source.files)):
-        table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(_converted(source)))
-    return Rows(table, source, folders)
-
-
-def _converted(source: Source) -> Path:
-    """Return the folder of the rows converted from files: one for each state of these.
-
-    `datasets` takes files of equal names and times for equal, and would give the rows of files that were replaced.
-    """
-    import datasets
-
+    # a folder for each state of the files: `datasets` takes those of equal names and times for equal
     digest = hashlib.sha256(source.stamp.encode()).hexdigest()[:16]
-    return Path(datasets.config.HF_DATASETS_CACHE) / f"vit-transfer-{digest}"
+    converted = Path(config.HF_DATASETS_CACHE) / f"vit-transfer-{digest}"
+    with quiet_datasets(shortened(source.files)):
+        table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(converted))
+    return Rows(table, source, folders)
 
 
 @contextlib.contextmanager

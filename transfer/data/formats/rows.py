@@ -55,7 +55,7 @@ class SourceSplit(Split):
     @classmethod
     def of(cls, name: str, labels: NDArray[Any], sizes: NDArray[Any], source: Source, **more: Any) -> Self:
         """Return the images of all rows of a source, which are named by their numbers; `more` are fields."""
-        rows, names = np.arange(len(labels)), PackedNames(f"{name}/{row:06d}" for row in range(len(labels)))
+        rows, names = np.arange(len(labels)), PackedNames.of(f"{name}/{row:06d}" for row in range(len(labels)))
         labels, sizes = labels.astype(np.int64), sizes.astype(np.int64)
         return cls(name=name, labels=labels, names=names, sizes=sizes, rows=rows, source=source, **more)
 
@@ -233,21 +233,18 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], column_name: str |
         content, paths = (pc.struct_field(stored, field) for field in ("bytes", "path"))
     if content.null_count == len(labels):
         rows.check_values(paths, column)
-        return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
+        names = [with_home(path) for path in paths.to_pylist()]
+        # relative paths start where the first of them is found
+        holders = (folder for folder in rows.folders if (folder / listed_path(folder, names[0])).exists())
+        folder = next(holders, rows.folders[0])
+        full = [os.path.join(folder, listed_path(folder, name)) for name in names]  # noqa: PTH118 (absolute ones stay)
+        check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
+        if any(map(os.path.isabs, names)):
+            folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
+        return FileSplit.of(split, folder, (os.path.relpath(path, folder) for path in full), labels)
     rows.check_values(content, column)
     sizes = pc.binary_length(content).to_numpy()
     return RowSplit.of(split, labels, sizes, rows.source, table=table, column=column)
-
-
-def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> FileSplit:
-    """Return the images in files; relative paths start where the first of them is found."""
-    holders = (folder for folder in rows.folders if (folder / listed_path(folder, paths[0])).exists())
-    folder = next(holders, rows.folders[0])
-    full = [os.path.join(folder, listed_path(folder, path)) for path in paths]  # noqa: PTH118 (absolute ones stay)
-    check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
-    if any(map(os.path.isabs, paths)):
-        folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
-    return FileSplit.of(split, folder, (os.path.relpath(path, folder) for path in full), labels)
 
 
 def layout_from_rows(

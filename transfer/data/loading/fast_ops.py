@@ -101,17 +101,14 @@ def auto_contrast(image: Pixels, **_: Any) -> Pixels:
 
 def equalize(image: Pixels, **_: Any) -> Pixels:
     """Spread the values of each channel so that they are equally frequent."""
-    return by_table(image, np.stack([_equalizing(image, channel) for channel in range(3)], axis=1))
-
-
-def _equalizing(image: Pixels, channel: int) -> NDArray[Any]:
-    counts = cv2.calcHist([image], [channel], None, [256], [0, 256]).ravel().astype(int)
-    used = counts[counts > 0]
-    step = (used.sum() - used[-1]) // 255
-    if not step:
-        return VALUES
-    before = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return (step // 2 + before) // step
+    table = np.tile(VALUES[:, None], 3)
+    for channel in range(3):
+        counts = cv2.calcHist([image], [channel], None, [256], [0, 256]).ravel().astype(int)
+        used = counts[counts > 0]
+        if step := (used.sum() - used[-1]) // 255:
+            before = np.concatenate([[0], np.cumsum(counts)[:-1]])
+            table[:, channel] = (step // 2 + before) // step
+    return by_table(image, table)
 
 
 def _rotate(image: Pixels, degrees: float, **given: Any) -> Pixels:

@@ -71,7 +71,11 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         splits.notes.append(f"{path.name}: {skipped}")
     if spec.options.get("gallery") == ONE_EACH:
         seed = chosen_split(spec, DRAWS)
-        splits.lists["query"], splits.lists["gallery"] = _draw_gallery(splits.lists["query"], seed)
+        # whatever the order of the lines
+        ordered = sorted(splits.lists["query"], key=lambda sample: (sample.identity, sample.path))
+        generator, people = random.Random(seed), grouped_by(ordered, lambda sample: sample.identity)
+        splits.lists["gallery"] = [generator.choice(images) for images in people.values()]
+        splits.lists["query"] = list(set(ordered) - set(splits.lists["gallery"]))
         which = f"draw {seed} of {DRAWS}; `split` chooses another"
         splits.notes.append(f"the gallery is one image of each identity, drawn at random ({which})")
     return splits
@@ -83,14 +87,6 @@ def chosen_split(spec: DatasetSpec, count: int) -> int:
     if type(split) is not int or split not in range(count):
         raise UsageError(f"{spec.name}: `split` is {split!r}; it must be a number from 0 to {count - 1}")
     return split
-
-
-def _draw_gallery(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:
-    """Return queries, and a gallery of one image of each identity, whatever the order of the samples."""
-    ordered = sorted(samples, key=lambda sample: (sample.identity, sample.path))
-    generator, people = random.Random(seed), grouped_by(ordered, lambda sample: sample.identity)
-    gallery = [generator.choice(images) for images in people.values()]
-    return list(set(samples) - set(gallery)), gallery
 
 
 def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:

@@ -45,36 +45,33 @@ class PackedNames(Sequence[str]):
     (A list would be copied into every worker, page by page, as reading a Python object counts its references.)
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._block, self._ends = packed(map(str.encode, names))
-
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the encoded names, uint8, and where each begins and ends, int64 [M + 1]."""
-        return self._block, self._ends
+    def __init__(self, block: NDArray[Any], ends: NDArray[Any]) -> None:
+        """Args: block: the encoded names, uint8; ends: where each begins and ends, int64 [M + 1]; both may be mapped
+        from a file.
+        """
+        self.block, self.ends = block, ends
 
     @classmethod
-    def from_arrays(cls, block: NDArray[Any], ends: NDArray[Any]) -> Self:
-        """Return what `arrays` was taken from; arrays that are mapped from a file stay mapped."""
-        names = cls([])
-        names._block, names._ends = block, ends
-        return names
+    def of(cls, names: Iterable[str]) -> Self:
+        """Pack names."""
+        return cls(*packed(map(str.encode, names)))
 
     def __eq__(self, other: object) -> bool:
         """Return whether these are the same names in the same order, packed as well."""
-        return isinstance(other, PackedNames) and all(map(np.array_equal, self.arrays(), other.arrays()))
+        return isinstance(other, PackedNames) and all(map(np.array_equal, vars(self).values(), vars(other).values()))
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self.ends) - 1
 
     def __iter__(self) -> Iterator[str]:
-        block = self._block.data
-        return (str(block[start:stop], "utf-8") for start, stop in pairwise(self._ends))
+        block = self.block.data
+        return (str(block[start:stop], "utf-8") for start, stop in pairwise(self.ends))
 
     def __getitem__(self, index: Any) -> Any:
         number = range(len(self))[index]
         if isinstance(number, range):
             return [self[place] for place in number]
-        return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
+        return self.block[self.ends[number] : self.ends[number + 1]].tobytes().decode()
 
 
 CONTENT_BYTES = hashlib.sha256().digest_size
@@ -197,9 +194,7 @@ def _known_files(folder: Path) -> Manifest:
     if index is None:
         return Manifest(folder, [], np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
     arrays = index.arrays
-    return Manifest(
-        folder, PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"]
-    )
+    return Manifest(folder, PackedNames(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"])
 
 
 def _find(earlier: Manifest, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -225,10 +220,10 @@ def _keep(earlier: Manifest, files: Manifest) -> None:
         return
     renewed = set(new)
     others = np.array([row for row, name in enumerate(earlier.names) if name not in renewed], dtype=np.int64)
-    block, ends = PackedNames([*(earlier.names[row] for row in others), *new]).arrays()
+    names = PackedNames.of([*(earlier.names[row] for row in others), *new])
     stamps = np.concatenate([earlier.stamps[others], files.stamps[rows]])
     contents = np.concatenate([earlier.contents[others], files.contents[rows]])
-    index = Index({"names": block, "ends": ends, "stamps": stamps, "contents": contents}, {})
+    index = Index({"names": names.block, "ends": names.ends, "stamps": stamps, "contents": contents}, {})
     keep_index(files.folder, CONTENTS_VERSION, "", index)
 
 

@@ -192,7 +192,7 @@ class Split(ABC):
 
     def select(self, keep: NDArray[Any]) -> Self:
         """Return the split with the images of these indices, in this order."""
-        names = PackedNames(self.names[int(index)] for index in keep)
+        names = PackedNames.of(self.names[int(index)] for index in keep)
         changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
         return replace(self, **changes, true_labels=None if self.true_labels is None else self.true_labels[keep])
 
@@ -225,7 +225,7 @@ class FileSplit(Split):
     @classmethod
     def of(cls, name: str, folder: Path, names: Iterable[str], labels: Any = None, **more: Any) -> Self:
         """Return images with labels, whole numbers [M], which are 0 where they do not matter; `more` are fields."""
-        packed = PackedNames(names)
+        packed = PackedNames.of(names)
         zeros = np.zeros(len(packed), dtype=np.int64)
         values = zeros if labels is None else np.asarray(labels, dtype=np.int64)
         return cls(name=name, labels=values, names=packed, sizes=zeros, folder=folder, **more)
