@@ -181,7 +181,7 @@ class ArraySplit(FileSplit):
         """Return the digest of the file's bytes."""
         return hashlib.sha256(self.encoded(index)).hexdigest()
 
-    def preload(self, limit: int | None) -> None:
+    def preload(self, limit: int) -> None:
         """Do nothing: arrays are read when they are wanted."""
 
 

@@ -26,7 +26,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
-            the split). None: when they take at most `PRELOAD_BYTES` bytes (512 MiB).
+            the split) when they take at most `PRELOAD_BYTES` bytes (512 MiB).
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         *,
         seed: int = 0,
         extra: Callable[[int], Tensor] | None = None,
-        preload: bool | None = None,
+        preload: bool = True,
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
         self.read = split.reader(getattr(transform, "takes_pixels", False))
         self.labels = torch.from_numpy(split.targets)
-        if preload is not False:
-            split.preload(None if preload else PRELOAD_BYTES)
+        if preload:
+            split.preload(PRELOAD_BYTES)
 
     def __len__(self) -> int:
         return len(self.split)

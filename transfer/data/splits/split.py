@@ -199,7 +199,7 @@ class Split(ABC):
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {}
 
-    def preload(self, limit: int | None) -> None:
+    def preload(self, limit: int) -> None:
         """Keep all images in memory, unless a few spread over the split say that they take more than `limit` bytes.
 
         Raises:
@@ -208,9 +208,8 @@ class Split(ABC):
         if self.pixels is not None or not len(self):
             return
         probes = np.unique(np.linspace(0, len(self) - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean([self._array(index).size for index in probes]) * len(self) > limit:
-            return
-        self.pixels = list(in_threads(self._array, range(len(self)), f"decoding {self.name}"))
+        if np.mean([self._array(index).size for index in probes]) * len(self) <= limit:
+            self.pixels = list(in_threads(self._array, range(len(self)), f"decoding {self.name}"))
 
     def _array(self, index: int) -> NDArray[Any]:
         return np.array(self.decoded(index))

@@ -80,13 +80,11 @@ def test_preloaded_equals_read_and_takes_no_more_reading(root, tmp_path, form):
     SplitDataset(split, CROP)
 
 
-def test_what_is_too_large_is_not_kept(root):
+def test_what_is_too_large_is_not_kept(root, monkeypatch):
     split, total = train(root), 3 * (15 * 12 * 16 + 30 * 20)
-    split.preload(total - 1)
-    assert split.pixels is None
-    split.preload(total)
-    assert split.pixels is not None
-    assert SplitDataset(train(root), CROP, preload=False).split.pixels is None
+    for limit, preload, kept in ((total - 1, True, False), (total, False, False), (total, True, True)):
+        monkeypatch.setattr("transfer.data.splits.dataset.PRELOAD_BYTES", limit)
+        assert (SplitDataset(split, CROP, preload=preload).split.pixels is not None) == kept
 
 
 SIDE = 24
