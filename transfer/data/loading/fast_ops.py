@@ -182,7 +182,8 @@ TIMM: dict[str, Callable[..., Pixels]] = {
     # by a share of the side, to the left and up
     "TranslateXRel": lambda image, share, **given: affine(image, (1, 0, share * image.shape[1], 0, 1, 0), **given),
     "TranslateYRel": lambda image, share, **given: affine(image, (1, 0, 0, 0, 1, share * image.shape[0]), **given),
-    **{f"{name}{kind}": operation for name, operation in _GROWING.items() for kind in ("", "Increasing")},
+    **_GROWING,
+    **{f"{name}Increasing": operation for name, operation in _GROWING.items()},
 }
 """Operations of timm's RandAugment and AutoAugment by name (`timm.data.auto_augment.NAME_TO_OP`), with its arguments.
 """

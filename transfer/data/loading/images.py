@@ -145,8 +145,8 @@ def collate_boxes(samples: list[Any]) -> Any:
     """Return samples, tuples with the image first, as a batch, as torch does, with `Boxed` images in one `Boxed`."""
     if not isinstance(samples[0][0], Boxed):
         return default_collate(samples)
-    images, *others = zip(*samples, strict=True)
-    pixels, boxes, noise = zip(*images, strict=True)
+    images, *others = map(list, zip(*samples, strict=True))
+    pixels, boxes, noise = map(list, zip(*images, strict=True))
     return [Boxed(default_collate(pixels), default_collate(boxes), torch.cat(noise)), *map(default_collate, others)]
 
 

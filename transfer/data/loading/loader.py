@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import tee
+from itertools import chain, tee
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,7 +53,7 @@ def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: i
     batches = []
     while len(available) >= p:
         drawn = [available[position] for position in generator.choice(len(available), size=p, replace=False)]
-        batches.append([index for identity in drawn for index in groups[identity].pop(0)])
+        batches.append([*chain.from_iterable(groups[identity].pop(0) for identity in drawn)])
         available = [identity for identity in available if groups[identity]]
     return batches
 
@@ -185,9 +185,9 @@ class RunLoader:
                     seen[sample] += 1
                 if current > epoch or step >= index:
                     size = -(-len(keys) // self.parts)
-                    parts = (keys[start : start + size] for start in range(0, len(keys), size))
+                    parts = (part_of_rank(keys[at : at + size], self.ranks) for at in range(0, len(keys), size))
                     position = StreamPosition(current, step, len(batches), total, step + 1 == taken)
-                    yield position, [key for part in parts for key in part_of_rank(part, self.ranks)]
+                    yield position, [*chain.from_iterable(parts)]
 
 
 class _Batched(Dataset[Any]):
