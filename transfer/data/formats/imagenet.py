@@ -78,8 +78,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     images = root / KAGGLE if (root / KAGGLE).is_dir() else root
-    places = [("train", "train"), *(("val", name) for name in reversed(SPLITS["val"]) if name != "test")]
-    folders = {split: images / name for split, name in places if (images / name).is_dir()}
+    folders = {split: images / split for split in SPLITS if (images / split).is_dir()}
     flat = folders.pop("val") if "val" in folders and not folder_names(folders["val"]) else None
     classes = _classes(spec, "imagenet1k", [*folders.values()][:1])
     layout = FoundLayout(classes=classes)

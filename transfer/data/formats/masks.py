@@ -60,6 +60,7 @@ OTHER_SIZE = "of {} x {} pixels, their images of {} x {} (save each mask in the 
 class MaskSplit(FileSplit):
     """A split of image files, each with a mask; `labels` are not used."""
 
+    OF_IMAGES = ("masks",)
     COUNTED = "pixels"
 
     masks: FileSplit
@@ -134,9 +135,6 @@ class MaskSplit(FileSplit):
         """Return path, size and time of each image and its mask, and the form of what `look` gives."""
         rows = [*indices]
         return list(map("\0values 3\0".join, zip(super().stamps(rows), self.masks.stamps(rows))))
-
-    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {"masks": self.masks.select(keep)}
 
 
 def _values(file: ImageFile.ImageFile) -> NDArray[Any]:

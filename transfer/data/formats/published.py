@@ -108,6 +108,7 @@ BYTES = 3 * 32 * 32
 class PixelSplit(SourceSplit):
     """Images of one size, as published without any encoding; forked workers share them."""
 
+    OF_IMAGES = ("rows", "images")
     images: NDArray[Any]
     """uint8 [M, H, W, 3]."""
 
@@ -133,9 +134,6 @@ class PixelSplit(SourceSplit):
         """Return the digests of the pixels, which are in memory."""
         digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
-
-    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {"images": self.images[keep], **super()._select_fields(keep)}
 
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:

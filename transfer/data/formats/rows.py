@@ -48,6 +48,7 @@ class Source:
 class SourceSplit(Split):
     """A split of which several images lie in one file."""
 
+    OF_IMAGES = ("rows",)
     rows: NDArray[Any]
     """int64 [M]: the place of each image in the files of `source`."""
     source: Source
@@ -66,9 +67,6 @@ class SourceSplit(Split):
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return the files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
-
-    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {"rows": self.rows[keep]}
 
 
 @dataclass(eq=False)

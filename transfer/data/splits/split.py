@@ -78,6 +78,8 @@ class Split(ABC):
     """Channels of the images that `read` and `read_pixels` return."""
     upright: bool = field(default=False, kw_only=True)
     """Whether `read` turns images by their EXIF orientation; else they come as stored."""
+    OF_IMAGES: ClassVar[Sequence[str]] = ()
+    """Further fields, arrays [M] or splits, that have an entry for each image."""
     COUNTED: ClassVar[str] = "images"
     """What `of_labels` counts."""
     true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
@@ -192,12 +194,12 @@ class Split(ABC):
 
     def select(self, keep: NDArray[Any]) -> Self:
         """Return the split with the images of these indices, in this order."""
-        names = PackedNames.of(self.names[int(index)] for index in keep)
-        changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
-        return replace(self, **changes, true_labels=None if self.true_labels is None else self.true_labels[keep])
-
-    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {}
+        changes: dict[str, Any] = {"names": PackedNames.of(self.names[int(index)] for index in keep)}
+        for name in ("labels", "sizes", "true_labels", *self.OF_IMAGES):
+            value = getattr(self, name)
+            if value is not None:
+                changes[name] = value.select(keep) if isinstance(value, Split) else value[keep]
+        return replace(self, **changes)
 
     def preload(self, limit: int) -> None:
         """Keep all images in memory, unless a few spread over the split say that they take more than `limit` bytes.

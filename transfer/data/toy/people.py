@@ -128,19 +128,19 @@ def write_market(root: Path, size: Size = MARKET) -> None:
         save(image, root / "bounding_box_test" / _market_name(-1 if junk else 0, camera, rng, number % 10), QUALITY)
 
 
-def write_msmt17(root: Path, size: Size = MSMT) -> None:
+def write_msmt17(root: Path) -> None:
     """Draw MSMT17 (V1, with `list_val.txt`): boxes of varying size; training and test identities both count from 0, as
     in the real lists.
 
     A person's last training image is for validation, the first and the last test image are queries.
     """
-    looks, cameras, everybody = _people(size)
+    looks, cameras, everybody = _people(MSMT)
     lists: dict[str, list[str]] = {"train": [], "val": [], "query": [], "gallery": []}
     for person, shots in enumerate(everybody):
-        test = person >= size.train
-        identity, last = person - size.train * test, len(shots) - 1
+        test = person >= MSMT.train
+        identity, last = person - MSMT.train * test, len(shots) - 1
         for place, (camera, shot) in enumerate(shots):
-            rng = np.random.default_rng([size.seed, 1, person, camera, shot])
+            rng = np.random.default_rng([MSMT.seed, 1, person, camera, shot])
             box = (int(rng.integers(52, 72)), int(rng.integers(120, 150)))
             time = f"{rng.integers(1, 13):02d}{rng.integers(1, 29):02d}{TIMES[rng.integers(3)]}"
             name = f"{identity:04d}_{place:03d}_{camera + 1:02d}_{time}_{rng.integers(10_000):04d}_0.jpg"
