@@ -26,7 +26,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
         preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
-            the split) when they take at most `PRELOAD_BYTES` bytes (512 MiB).
+            the split; twice that while loading) when they take at most `PRELOAD_BYTES` bytes (512 MiB).
     """
 
     def __init__(

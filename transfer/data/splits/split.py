@@ -58,6 +58,18 @@ PRELOAD_BYTES = 512 * 2**20
 PROBES = 32
 
 
+class Pixels:
+    """Images of one number of channels, uint8 [H, W, C] or [H, W], one after the other: workers share one block."""
+
+    def __init__(self, images: Sequence[NDArray[Any]]) -> None:
+        self.block = np.concatenate([image.ravel() for image in images])
+        self.shapes = np.array([image.shape for image in images])
+        self.ends = np.concatenate([[0], np.cumsum(self.shapes.prod(axis=1))])
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        return self.block[self.ends[index] : self.ends[index + 1]].reshape(self.shapes[index])
+
+
 Look = list[Any]
 """Orientation, width and height in pixels, and mode of an image as stored, and what a kind of split adds."""
 
@@ -84,8 +96,8 @@ class Split(ABC):
     """What `of_labels` counts."""
     true_labels: NDArray[Any] | None = field(default=None, kw_only=True)
     """int64 [M, L], where images have several: all that are right, `labels` the first of each, -1 for none."""
-    pixels: Sequence[NDArray[Any]] | NDArray[Any] | None = field(default=None, init=False, repr=False)
-    """The decoded images, uint8 [H, W, C] or [H, W], where they are kept in memory."""
+    pixels: Pixels | NDArray[Any] | None = field(default=None, init=False, repr=False)
+    """The decoded images, where they are kept in memory."""
     manifest: Manifest | None = field(default=None, init=False, repr=False)
     """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
 
@@ -211,7 +223,7 @@ class Split(ABC):
             return
         probes = np.unique(np.linspace(0, len(self) - 1, PROBES).astype(int)).tolist()
         if np.mean([self._array(index).size for index in probes]) * len(self) <= limit:
-            self.pixels = list(in_threads(self._array, range(len(self)), f"decoding {self.name}"))
+            self.pixels = Pixels([*in_threads(self._array, range(len(self)), f"decoding {self.name}")])
 
     def _array(self, index: int) -> NDArray[Any]:
         return np.array(self.decoded(index))
