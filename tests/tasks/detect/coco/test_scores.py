@@ -274,7 +274,7 @@ def test_regions_are_scored_as_cocos_crowds(tmp_path, options):
 def test_unknown_words_of_regions_are_named(tmp_path):
     for options, said in (
         ({"ignore_classes": ["antt"]}, "`ignore_classes` has 'antt', which is no category; did you mean 'ant'"),
-        ({"ignore_flag": "crowd"}, "`ignore_flag` is 'crowd'; it must be region, or left out"),
+        ({"ignore_flag": "crowd"}, "`ignore_flag` is 'crowd'; it must be region"),
     ):
         with pytest.raises(UsageError, match=said):
             with_regions(tmp_path, **options)
