@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Source:
 class SourceSplit(Split):
     """A split of which several images lie in one file."""
 
-    OF_IMAGES = ("rows",)
+    OF_IMAGES: ClassVar[Sequence[str]] = ("rows",)
     rows: NDArray[Any]
     """int64 [M]: the place of each image in the files of `source`."""
     source: Source
