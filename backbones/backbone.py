@@ -5,7 +5,6 @@ Shapes: B images, H x W pixels, D channels, N tokens, h x w token grid.
 
 import hashlib
 import json
-import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 
 from backbones.build import Built, Size, build_model, check_features, pooled_features
 from backbones.spec import BackboneSpec, check_size, override, resolve
-from backbones.volo import Box
 from backbones.weights.classifier import SEPARATE_HEAD, Classes
 from backbones.weights.locate import find_weights
 from transfer.core import user_code
@@ -162,16 +160,11 @@ class Backbone(nn.Module):
             raise UserError(f"backbone {self.spec.name} has no classifier; {fix}")
         return self.model(self.normalised(images)) if self.head is None else self.head(self.pooled(images))
 
-    def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
-        """Return the outputs [B, C] and those of every patch token [B, N, C], with mixed tokens in training; see
-        `volo.VOLO`.
-
-        Raises:
-            UserError: the architecture has no classifier of patch tokens, or was made without classifiers.
+    def dense_logits(self, images: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs [B, C] of a VOLO and those of every patch token [B, N, C], with tokens mixed within a
+        box; see `volo.VOLO.dense_logits`.
         """
-        if not hasattr(self.model, "dense_logits") or self.classes is None:
-            raise UserError(f"backbone {self.spec.name}: {self.spec.arch} has no classifier of patch tokens here")
-        return self.model.dense_logits(self.normalised(images))
+        return self.model.dense_logits(self.normalised(images), box)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""
@@ -217,8 +210,6 @@ class Backbone(nn.Module):
         """The number of blocks; in models without blocks, the layers that timm counts for layer decay, but for the
         stem.
         """
-        if isinstance(self.model, VisionTransformer):
-            return len(self.model.blocks)
         return self._layer_table().get(_AFTER_ALL_LAYERS, 1) - 1
 
     def layer_of(self, parameter_name: str) -> int:
@@ -228,16 +219,7 @@ class Backbone(nn.Module):
         Args:
             parameter_name: as in `named_parameters()` of the backbone or of the model within.
         """
-        name = parameter_name.removeprefix("model.")
-        if not isinstance(self.model, VisionTransformer):
-            return self._layer_table().get(name, self.depth + 1)
-        block = re.match(r"blocks\.(\d+)\.", name)
-        if block:
-            return int(block[1]) + 1
-        if name.startswith("norm."):
-            return self.depth
-        stem = re.match(r"(patch_embed|norm_pre)\.|(pos_embed|cls_token|reg_token|dist_token)$", name)
-        return 0 if stem else self.depth + 1
+        return self._layer_table().get(parameter_name.removeprefix("model."), self.depth + 1)
 
     @property
     def fingerprint(self) -> str:

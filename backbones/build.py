@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import backbones.vit  # noqa: F401  (registers ours)
 from backbones import archs
-from backbones.initialisation import make_ours, make_users
+from backbones.initialisation import make_ours, make_users_model
 from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights.classifier import Classes, Head
@@ -121,9 +121,7 @@ def _with_pixel_statistics(
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    model: Any = make_users("arch", spec.arch, in_chans=spec.in_chans)
-    if hasattr(model, "reset_classifier"):
-        model.reset_classifier(0)
+    model = make_users_model(spec.arch, spec.in_chans)
     if not hasattr(model, "num_features"):
         training = model.training
         with torch.no_grad():

@@ -1,13 +1,10 @@
-"""How parts are made and filled: on which device, in which type, and with which values."""
+"""How parts are made, and with which values they are filled."""
 
 import inspect
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import timm
-import torch
 from timm.layers import trunc_normal_
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -19,19 +16,6 @@ from transfer.core.errors import UsageError, UserError
 
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"
-
-
-Part = TypeVar("Part", bound=nn.Module)
-
-
-def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) -> Part:
-    """Return what `make` returns, made on a device and brought to a floating-point type; None leaves torch's defaults.
-
-    Parts need not know of either: users' stems, attentions and FFNs take none of the two.
-    """
-    with nullcontext() if device is None else torch.device(device):
-        part = make()
-    return part.to(device=device, dtype=dtype)
 
 
 CONTRACTS = {
@@ -124,6 +108,14 @@ def make_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
     options = {key: getattr(spec, key) for key in ("in_chans", *default_fields(spec.arch)) if key != "patch"}
     options |= {"num_classes": 0, "patch_size": spec.patch, "img_size": size, "drop_path_rate": spec.drop_path}
     return timm.create_model(spec.arch, **options)
+
+
+def make_users_model(text: str, in_chans: int) -> Any:
+    """Return a user's whole model `file.py:Name` without its classifier. Raises the errors of `make_users`."""
+    model: Any = make_users("arch", text, in_chans=in_chans)
+    if hasattr(model, "reset_classifier"):
+        model.reset_classifier(0)
+    return model
 
 
 def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.Module:

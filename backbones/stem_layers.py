@@ -5,6 +5,7 @@ Shapes: B images, H x W pixels, D channels, p patch size.
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,7 +16,7 @@ from timm.layers.format import nchw_to
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from backbones.initialisation import contract, make_on, make_users, shape_or_type
+from backbones.initialisation import contract, make_users, shape_or_type
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stems import ConvLayer, find_stem
 from transfer.core import user_code
@@ -88,14 +89,12 @@ class StemEmbed(PatchEmbed):
         self.embed_dim = embed_dim
         self.user = stem if user_code.is_user_part(stem) else ""
         self.post = nn.Identity()
-        device, dtype = options.get("device"), options.get("dtype")
         if self.user:
-            make = partial(make_users, "stem", stem, embed_dim, patch_size, in_chans=in_chans)
-            self.conv = make_on(device, dtype, make)
+            self.conv = make_users("stem", stem, embed_dim, patch_size, in_chans=in_chans)
             self.proj = nn.Identity()
             return
         layers, bias = find_stem(stem).layers(embed_dim, patch_size, in_chans), self.proj.bias is not None
-        self.conv, self.proj, self.post = make_on(device, dtype, lambda: nn.ModuleList(_modules(layers, bias)))
+        self.conv, self.proj, self.post = _modules(layers, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         images, (height, width), (rows, columns) = x, x.shape[-2:], self.patch_size
@@ -132,11 +131,12 @@ def register_archs(
     config |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic", "first_conv": "patch_embed.proj"}
     module.default_cfgs = generate_default_cfgs({name: {"architecture": name, **config} for name in sizes})
 
-    def make(name: str, pretrained: bool = False, **options: Any) -> nn.Module:
+    def make(name: str, pretrained: bool = False, device: Any = None, dtype: Any = None, **options: Any) -> nn.Module:
         options = sizes[name] | configured(options)
         features = {"out_indices": options.pop("out_indices", last_map(options)), "feature_cls": "getter"}
         ways: dict[str, Any] = {"pretrained_filter_fn": filter_state, "feature_cfg": features}
-        return build_model_with_cfg(model, name, pretrained, **ways, **options)
+        with nullcontext() if device is None else torch.device(device):  # users' parts take neither of the two
+            return build_model_with_cfg(model, name, pretrained, **ways, **options).to(dtype=dtype)
 
     for name in sizes:
         entry: Any = partial(make, name)

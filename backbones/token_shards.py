@@ -16,7 +16,6 @@ Shapes: B images, N tokens in all, n of this rank, D channels, d = head_dim.
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -71,16 +70,10 @@ class Shards:
         """Return an attention function for this rank's queries, and the keys and values of all ranks."""
         kind = getattr(core, "func", core)
         if kind is functions.pointwise:
-            return partial(self._pointwise, core)
+            return lambda q, k, v, **options: self._add(core(self._all(q), k, v, **options))
         if core is functions.softmax:
             return self._softmax
-        return partial(self._gathered, core)
-
-    def _gathered(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return core(q, self._all(k), self._all(v), **options)
-
-    def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return self._add(core(self._all(q), k, v, **options))
+        return lambda q, k, v, **options: core(q, self._all(k), self._all(v), **options)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = functions.checked_inputs(q, k, v)

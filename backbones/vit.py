@@ -4,7 +4,6 @@ Shapes: B images, H x W pixels, N tokens (class token included), D channels, h x
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import backbones.volo  # noqa: F401  (registers it too, so that one import is en
 from backbones.archs import POOLS, VITS
 from backbones.attention import Attention, make_attention
 from backbones.ffn import WITHOUT_NORM, make_ffn
-from backbones.initialisation import big_vision, make_on, make_users, reset_parts
+from backbones.initialisation import big_vision, make_users_model, reset_parts
 from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
 from backbones.spec import default_qk_norm
 from backbones.stem_layers import StemEmbed, register_archs
@@ -81,23 +80,22 @@ class ViT(VisionTransformer):
         global_pool: str | None = None,
         **options: Any,
     ) -> None:
-        device, dtype = options.get("device"), options.get("dtype")
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
-        parts = {"embed_layer": partial(StemEmbed, stem), "mlp_layer": _mlp_layer(ffn, device, dtype)}
+        parts = {"embed_layer": partial(StemEmbed, stem), "mlp_layer": partial(_make_ffn, ffn)}
         options = _timm_options(pool, global_pool, cls_pos_embed) | parts | options
         super().__init__(img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **options)
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
         self.pos, self.init, self.pos_embed_interp = pos, init, pos_embed_interp
-        dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
+        dense = _dense(embed_dim)  # always, so that a seed draws the same other weights
         self.pre_logits = dense if pre_logits else nn.Identity()
         qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm
         scaled: dict[str, Any] = {"alpha": alpha, "length": length, "train_tokens": train_tokens}
         make = partial(make_attention, attention, embed_dim, num_heads, qk_norm=qk_norm, gate=gate, **scaled)
         for block in self.blocks:
             # after the fact, because timm takes a class for the attention and passes it no options of ours
-            block.attn = make_on(device, dtype, make)
+            block.attn = make()
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
         self.weight_init_mode = ""
@@ -131,17 +129,6 @@ class ViT(VisionTransformer):
             table = torch.cat([first, grid])[None].to(self.pos_embed)
             self.pos_embed = nn.Parameter(table, requires_grad=False)
 
-    def prune_intermediate_layers(
-        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
-    ) -> list[int]:
-        """Drop what the outputs of these blocks do not need, as timm does; the layer behind the pooling goes with the
-        head.
-        """
-        taken: list[int] = super().prune_intermediate_layers(indices, prune_norm, prune_head)
-        if prune_head:
-            self.pre_logits = nn.Identity()
-        return taken
-
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return pooled features [B, D] of tokens [B, N, D], or the classifier's outputs [B, C]."""
         x = self.pre_logits(super().forward_head(x, pre_logits=True))
@@ -156,11 +143,9 @@ def _timm_options(pool: str, global_pool: str | None, cls_pos_embed: bool) -> di
     return {**pooling, **norms, **others}
 
 
-def _mlp_layer(ffn: str, device: Any, dtype: Any) -> Callable[..., nn.Module]:
-    """Return what timm calls for the FFN of each block."""
-    return lambda in_features, hidden_features, **_: make_on(
-        device, dtype, lambda: make_ffn(ffn, in_features, hidden_features)
-    )
+def _make_ffn(ffn: str, in_features: int, hidden_features: int, **_: Any) -> nn.Module:
+    """Return the FFN of a block; timm calls this with options of its own."""
+    return make_ffn(ffn, in_features, hidden_features)
 
 
 def _dense(dim: int) -> nn.Sequential:
@@ -192,10 +177,8 @@ def users_model(pretrained: bool = False, **options: Any) -> Any:
         options: `arch`, as `path/to/file.py:Name`, and `in_chans`; timm adds the place of the export.
     """
     options = with_copies(options)
-    model: nn.Module = make_users("arch", options["arch"], in_chans=options.get("in_chans", 3))
-    if hasattr(model, "reset_classifier"):
-        model.reset_classifier(0)  # type: ignore[operator]
-    model.pretrained_cfg = {**options["pretrained_cfg"], "architecture": USERS_MODEL}  # type: ignore[assignment]
+    model = make_users_model(options["arch"], options.get("in_chans", 3))
+    model.pretrained_cfg = {**options["pretrained_cfg"], "architecture": USERS_MODEL}
     if pretrained:
         state = load_state_dict(str(Path(options["pretrained_cfg"]["file"], WEIGHTS)))
         model.load_state_dict({name: state[name] for name in state if not name.startswith(f"{SEPARATE_HEAD}.")})

@@ -3,7 +3,6 @@
 Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D channels, C classes.
 """
 
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,14 +16,11 @@ from torch import Tensor, nn
 
 from backbones.archs import VOLOS, VOLOArch
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
-from backbones.initialisation import make_on, reset_parts
+from backbones.initialisation import reset_parts
 from backbones.positions import fit_positions, resample_positions, source_grid
 from backbones.stem_layers import StemEmbed, register_archs
 
 __all__ = ["VOLO"]
-
-Box = tuple[int, int, int, int]
-"(top, left, bottom, right) on the h x w grid, the last two excluded"
 
 FFN_REPLACED = (Outlooker, Transformer)
 """The kinds of blocks whose FFN `ffn` chooses: all but those of class attention. "Scaled ReLU Matters" (arXiv
@@ -57,18 +53,14 @@ class VOLO(TimmVOLO):
         patch_size: int = 8,
         img_size: Any = 224,
         in_chans: int = 3,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         images = {"img_size": img_size, "patch_size": patch_size, "in_chans": in_chans}
-        shared: dict[str, Any] = {**images, "device": device, "dtype": dtype}
-        super().__init__(embed_dims=list(embed_dims), **shared, **options)
+        super().__init__(embed_dims=list(embed_dims), **images, **options)
         self.pos_embed_interp = pos_embed_interp
-        self.patch_embed = StemEmbed(stem, embed_dim=embed_dims[0], flatten=False, strict_img_size=False, **shared)
+        self.patch_embed = StemEmbed(stem, embed_dim=embed_dims[0], flatten=False, strict_img_size=False, **images)
         for block in self._blocks_with_chosen_ffn():
-            widths = block.mlp.fc1.in_features, block.mlp.fc1.out_features
-            layer = make_on(device, dtype, partial(make_ffn, ffn, *widths))
+            layer = make_ffn(ffn, block.mlp.fc1.in_features, block.mlp.fc1.out_features)
             block.mlp = layer if isinstance(layer, Mlp | ConvFFN) else FlattenedFFN(layer)
             block.mlp.apply(self._init_weights)
             if ffn in WITHOUT_NORM:
@@ -93,21 +85,22 @@ class VOLO(TimmVOLO):
         """Map the stem's [B, 2h, 2w, D'] to tokens [B, N, D] before the class attention."""
         return self._stages(x)[-1].flatten(1, 2)
 
-    def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
+    def dense_logits(self, images: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:
         """Return the outputs of the two classifiers: [B, C] of the class token and [B, N, C] of the patch tokens.
 
-        In training tokens are mixed (arXiv 2104.10858, section 3.2, beta 1): within a random box of the grid, image i
-        has the stem's tokens of image B - 1 - i. The patch tokens' outputs are put back to the images they come from,
-        so that they belong to the labels of image i; the class token sees the mixture. The box depends on torch's
-        CPU generator alone, and is empty in evaluation.
+        Tokens are mixed (arXiv 2104.10858, section 3.2): within the box, image i has the stem's tokens of image
+        B - 1 - i. The patch tokens' outputs are put back to the images they come from, so that they belong to the
+        labels of image i; the class token sees the mixture.
+
+        Args:
+            images: [B, C, H, W], normalised.
+            box: [4], (top, left, bottom, right) on the h x w grid, the last two excluded; see `random_box`.
         """
         x = self.patch_embed(images).permute(0, 2, 3, 1)
         h, w = x.shape[1] // self.pooling_scale, x.shape[2] // self.pooling_scale
-        box = random_box(h, w) if self.training else (0, 0, 0, 0)
-        top, left, bottom, right = (self.pooling_scale * side for side in box)
-        tokens = self.norm(self.forward_cls(self.forward_tokens(_swap_box(x, (top, left, bottom, right)))))
+        tokens = self.norm(self.forward_cls(self.forward_tokens(_swap_box(x, self.pooling_scale * box))))
         dense = self.aux_head(tokens[:, 1:]).unflatten(1, (h, w))
-        return self.head(tokens[:, 0]), _swap_box(dense, box).flatten(1, 2), box
+        return self.head(tokens[:, 0]), _swap_box(dense, box).flatten(1, 2)
 
     def forward_intermediates(
         self,
@@ -120,22 +113,20 @@ class VOLO(TimmVOLO):
     ) -> Any:
         """Return maps [B, D, h, w] after the stages of these indices, as timm's method does, and the final tokens.
 
-        With `stop_early` the tokens [B, N, D] of the last stage that ran replace the final ones.
+        All stages run, whatever `stop_early` is.
         """
         if output_fmt != "NCHW":
             raise ValueError(f"maps come as NCHW, not {output_fmt}")
-        wanted, last = feature_take_indices(len(self.stage_ends), indices)
-        outputs = self._stages(self.patch_embed(x).permute(0, 2, 3, 1), last + 1 if stop_early else None)
+        wanted, _ = feature_take_indices(len(self.stage_ends), indices)
+        outputs = self._stages(self.patch_embed(x).permute(0, 2, 3, 1))
         maps = [outputs[i] for i in wanted]
         maps = [(self.norm(x) if norm and i > 0 else x).permute(0, 3, 1, 2) for i, x in zip(wanted, maps)]
         if intermediates_only:
             return maps
         final = outputs[-1].flatten(1, 2)
-        if len(outputs) < sum(end < len(self.network) for end in self.stage_ends):
-            return final, maps
         return self.norm(final if self.post_network is None else self.forward_cls(final)), maps
 
-    def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
+    def _stages(self, x: Tensor) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""
         if any(side % self.pooling_scale for side in x.shape[1:3]):
             raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
@@ -146,8 +137,6 @@ class VOLO(TimmVOLO):
             x = checkpoint(stage, x) if self.grad_checkpointing else stage(x)
             if index in self.stage_ends:
                 outputs.append(x)
-            if len(outputs) == most:
-                break
         return outputs
 
 
@@ -162,24 +151,23 @@ class FlattenedFFN(nn.Module):
         return self.body(x.flatten(1, 2)).view(x.shape)
 
 
-def random_box(height: int, width: int) -> Box:
-    """Draw a box of the grid as CutMix does (arXiv 1905.04899, appendix): area uniform in [0, 1], then cut at the
-    edges.
+def random_box(height: int, width: int) -> Tensor:
+    """Draw a box [4] of the h x w grid as CutMix does (arXiv 1905.04899, appendix): area uniform in [0, 1], then cut at
+    the edges.
 
-    Takes its random numbers from torch's CPU generator.
+    Takes its random numbers from torch's CPU generator. A compiled graph gets the box from outside: drawn within, its
+    numbers would break the graph.
     """
     side = float(torch.rand(())) ** 0.5
     rows, columns = int(side * height), int(side * width)
     y, x = int(torch.randint(height, ())), int(torch.randint(width, ()))
     top, left = max(y - rows // 2, 0), max(x - columns // 2, 0)
-    return top, left, min(y + rows // 2, height), min(x + columns // 2, width)
+    return torch.tensor([top, left, min(y + rows // 2, height), min(x + columns // 2, width)])
 
 
-def _swap_box(x: Tensor, box: Box) -> Tensor:
+def _swap_box(x: Tensor, box: Tensor) -> Tensor:
     """Return [B, h, w, D] with the contents of the box taken from the batch in reverse."""
     top, left, bottom, right = box
-    if top == bottom or left == right:
-        return x
     rows = torch.arange(x.shape[1], device=x.device).view(-1, 1, 1)
     columns = torch.arange(x.shape[2], device=x.device).view(1, -1, 1)
     within = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)

@@ -37,6 +37,12 @@ def supervised(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:
     return SupervisedLearner(make(classes=2, **parts), torch.full((2,), 0.5), options, seed=0), (IMAGES, LABELS)
 
 
+def volo(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:
+    """Two classes of images and of their tokens, which are mixed."""
+    backbone = create("volo_tiny", weights="random", img_size=32, classes=2, **parts)
+    return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0), (IMAGES, LABELS)
+
+
 def reid(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:
     """Two persons."""
     return ReidLearner(make(**parts), 2, options), ((IMAGES, torch.zeros(4, 4, dtype=torch.long), IMAGES), LABELS)
@@ -55,7 +61,7 @@ def segment(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:
 
 PARTS = {"patchify": {}, "conv, relu": {"stem": "conv", "attention": "relu"}, "qk-norm": {"qk_norm": True}}
 CASES = [(method, part) for method in (supervised, dino) for part in PARTS]
-CASES += [(method, "patchify") for method in (reid, linear, segment)]
+CASES += [(method, "patchify") for method in (volo, reid, linear, segment)]
 WORDS = {supervised: ["deit"], dino: ["dino", "--out-dim", "64", "--grad-accum-steps", "2"]}
 
 

@@ -1,7 +1,7 @@
 """Point-wise attention in blocks of matrix products, forward and backward: no more scores at a time than `BUDGET`.
 
 Shapes: n images times heads, N queries, L keys, d channels of queries and keys, e of values. Everywhere
-S = scale q k^T [n, N, L], W = h(S); the scale is 1 / sqrt(d) unless given.
+S = scale q k^T [n, N, L], W = h(S).
 """
 
 import math
@@ -69,21 +69,15 @@ SCORE_FUNCTIONS: dict[str, ScoreFunction] = {
 }
 
 
-def score_scale(q: Tensor, scale: float | None) -> float:
-    """Return the scale of the scores: the one given, or 1 / sqrt(d)."""
-    return q.shape[-1] ** -0.5 if scale is None else scale
-
-
-def split_factor(q: Tensor, h: str, factor: float, scale: float | None) -> tuple[float, float]:
+def split_factor(h: str, factor: float, scale: float) -> tuple[float, float]:
     """Return a scale of the scores and a factor behind the weights: (a, b) with b h(a q k^T) = factor h(scale q k^T).
 
     A square of float16 overflows from 256 on, so the factor, one over some number of tokens, acts before it.
     """
-    scale = score_scale(q, scale)
     return (math.sqrt(factor) * scale, 1.0) if h == "relu2" and factor > 0 else (scale, factor)
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """Return factor * h(scale q k^T) v.
 
     Args:
@@ -93,16 +87,16 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
         [n, N, e].
     """
     function, out = SCORE_FUNCTIONS[h], q.new_empty(*q.shape[:2], v.shape[2])
-    scale_of_scores, outer = split_factor(q, h, factor, scale)
+    scale_of_scores, outer = split_factor(h, factor, scale)
     for pairs, rows, (scores,) in _blocks(q, k, 1):
         scaled_matmul(q[pairs, rows], k[pairs].mT, scale_of_scores, scores)
         scaled_matmul(function.weigh(scores, scores), v[pairs], outer, out[pairs, rows])
     return out
 
 
-def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Grads:
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Grads:
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
-    scale_of_scores, outer = split_factor(q, h, factor, scale)
+    scale_of_scores, outer = split_factor(h, factor, scale)
     scale_of_slopes = scale_of_scores * outer
     function = SCORE_FUNCTIONS[h]
     buffers = 2 if function.in_place else 3

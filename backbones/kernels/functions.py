@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.kernels.blocked import scaled_matmul, score_scale, split_factor
+from backbones.kernels.blocked import scaled_matmul, split_factor
 from backbones.kernels.operator import attend
 
 # In place where the gradient needs the output alone: nothing else holds the L x L scores.
@@ -82,7 +82,7 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
         return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
     if _prefers_torch_operations(q, k, v, h):
-        scale, outer = split_factor(q, h, factor, scale)
+        scale, outer = split_factor(h, factor, scale)
         return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
@@ -114,7 +114,7 @@ def normalised_pointwise(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", sc
     q, k, v = checked_inputs(q, k, v)
     with without_autocast(q):
         # a factor that keeps float16 from overflowing, and cancels; the sums in float32 at least
-        scale, outer = split_factor(q, h, 1 / max(k.shape[-2], 1), scale)
+        scale, outer = split_factor(h, 1 / max(k.shape[-2], 1), score_scale(q, scale))
         weights = SCORE_FUNCTIONS[h](_scores(q, k, scale))
         total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide_type(q)) * outer
         return divide_by_totals(_weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1))
@@ -147,6 +147,11 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> T
     e = v.shape[-1]
     v = F.pad(v, (0, q.shape[-1] - e)) if e < q.shape[-1] else v  # the fused kernels want one width
     return F.scaled_dot_product_attention(q, k, v, scale=scale)[..., :e]
+
+
+def score_scale(q: Tensor, scale: float | None) -> float:
+    """Return the scale of the scores: the one given, or 1 / sqrt(d)."""
+    return q.shape[-1] ** -0.5 if scale is None else scale
 
 
 def checked_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -56,8 +56,8 @@ def compile_one() -> None:
     )  # fmt: skip
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
-    """Return factor * h(scale q k^T) v; without a scale 1 / sqrt(D).
+def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
+    """Return factor * h(scale q k^T) v.
 
     Args:
         q, k, v: [B, heads, N, D], [B, heads, L, D], [B, heads, L, E], none of them empty, of any strides.
@@ -71,7 +71,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     return out
 
 
-def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Grads:
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Grads:
     """Return gradients of `forward` for q, k and v, from that of its result [B, heads, N, E]."""
     grad, q, k, v = (_with_contiguous_rows(x) for x in (grad, q, k, v))
     dq, dk, dv = empty_output(q), empty_output(k), empty_output(v)
@@ -91,7 +91,7 @@ def _with_contiguous_rows(x: Tensor) -> Tensor:
 
 
 def _launch(
-    tensors: Sequence[Tensor], h: str, factor: float, scale: float | None, *, out: bool = True, slopes: bool = True
+    tensors: Sequence[Tensor], h: str, factor: float, scale: float, *, out: bool = True, slopes: bool = True
 ) -> None:
     """Run the kernel on its tensors x, y, u, w, dx and out, with the first of its tiles that this GPU has room for.
 
@@ -100,7 +100,7 @@ def _launch(
     x, y, E = tensors[0], tensors[1], tensors[3].shape[3]
     B, heads, N, D = x.shape
     arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
-    scale_of_scores, outer = split_factor(x, h, factor, scale)
+    scale_of_scores, outer = split_factor(h, factor, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or x.dtype == torch.float16
     factors = scale_of_scores, outer if scaled else outer * scale_of_scores, outer * scale_of_scores

@@ -18,13 +18,12 @@ from transfer.core.errors import Notice, first_line
 
 
 @torch.library.custom_op("transfer::pointwise", mutates_args=())
-def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """Return factor * h(scale q k^T) v; `factor` as given, and no cast.
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, e], of one type and device.
-        h: a name of `blocked.FORMS`.
-        scale: None: 1 / sqrt(d).
+        h: a name of `blocked.SCORE_FUNCTIONS`.
 
     Returns:
         [B, heads, N, e].
@@ -40,7 +39,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float 
 
 @torch.library.custom_op("transfer::pointwise_backward", mutates_args=())
 def attend_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of `attend` for q, k and v."""
     if not (q.numel() and k.numel()):
@@ -68,13 +67,13 @@ def _output_shape(q: Tensor, v: Tensor) -> Tensor:
 
 
 @attend.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None) -> Tensor:
+def _(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     return _empty(_output_shape(q, v), q, v)
 
 
 @attend_backward.register_fake
 def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _empty(q, q, v), _empty(k, q, v), _empty(v, q, v)
 

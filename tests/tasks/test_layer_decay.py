@@ -26,7 +26,7 @@ def options(name: str) -> Any:
 
 def supervised(name: str) -> tuple[Learner, Backbone, str]:
     backbone = create(SPECS[name], classes=5)
-    return SupervisedLearner(backbone, torch.full((5,), 0.2), options("deit"), 0), backbone, "backbone."
+    return SupervisedLearner(backbone, torch.full((5,), 0.2), options("cifar_deit"), 0), backbone, "backbone."
 
 
 def reid(name: str) -> tuple[Learner, Backbone, str]:

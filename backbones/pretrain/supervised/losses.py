@@ -12,8 +12,6 @@ from torch.nn import functional
 from backbones.pretrain.supervised.method import MixOptions
 from transfer.core.seeding import key_seed, seeded
 
-Box = tuple[int, int, int, int]
-
 
 def soft_target_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Return -sum_c t_c log softmax(logits)_c, averaged over all leading dimensions.
@@ -40,7 +38,7 @@ def sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def token_label_losses(
-    class_logits: Tensor, token_logits: Tensor, box: Box, targets: Tensor, token_targets: Tensor | None = None
+    class_logits: Tensor, token_logits: Tensor, box: Tensor, targets: Tensor, token_targets: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return token labeling's loss of the class token and the tokens' mean loss (Jiang et al. 2021, arXiv 2104.10858,
     section 3.2).
@@ -50,12 +48,12 @@ def token_label_losses(
 
     Args:
         class_logits: [B, C]. token_logits: [B, N, C].
-        box: of the tokens that mix-token took from the partner: (top, left, bottom, right).
+        box: [4], of the tokens that mix-token took from the partner: (top, left, bottom, right).
         targets: [B, C], of the images as they came.
         token_targets: [B, N, C]; None: every token has its image's.
     """
     top, left, bottom, right = box
-    share = (bottom - top) * (right - left) / token_logits.shape[1]
+    share = ((bottom - top) * (right - left)).double() / token_logits.shape[1]
     mixed = (1 - share) * targets + share * targets.flip(0)
     of_tokens = targets[:, None] if token_targets is None else token_targets
     return soft_target_cross_entropy(class_logits, mixed), soft_target_cross_entropy(token_logits, of_tokens)

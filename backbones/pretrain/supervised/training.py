@@ -4,7 +4,6 @@ The recipes are `configs/pretrain/{deit,volo,bigvision_i1k,bigvision_i21k,cifar_
 Shapes: B images, C classes, K classes kept by a label map, h x w its places.
 """
 
-import copy
 import math
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from backbones.archs import VOLOS
@@ -25,6 +25,7 @@ from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps, c
 from backbones.spec import BackboneSpec
 from backbones.token_shards import Shards
 from backbones.vit import share_tokens
+from backbones.volo import random_box
 from transfer.core.errors import UsageError, UserError
 from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
@@ -37,16 +38,12 @@ from transfer.engine.outcome import Signs
 from transfer.task import Outcomes, Result
 
 
-class WeightAverage(nn.Module):
-    """A second model, always in eval mode, whose state follows that of the trained one.
+class WeightAverage(ModelEmaV3):
+    """timm's moving average of a model, which DeiT uses, always in eval mode.
 
-    average <- decay * average + (1 - decay) * value, from the initial weights on, for every floating-point entry of
-    the state: parameters and batch-norm statistics alike, as timm's `ModelEma` does, which DeiT uses. (It truncates
-    averages of counters to integers; here counters are copied.)
-
-    As average + (1 - decay) * (value - average): decay and 1 - decay, each rounded to float32, do not sum to 1, which
-    at 0.99996 moves the average of a constant by 2e-5, and that of noisy weights by 4e-4, relative to float64; so it is
-    exact, and 3e-6. What moves less than 6e-8 / (1 - decay) of its value in all is lost to float32 either way.
+    average <- average + (1 - decay) * (value - average), from the initial weights on, for every floating-point entry of
+    the state: parameters and batch-norm statistics alike. Counters are copied. What moves less than 6e-8 / (1 - decay)
+    of its value in all is lost to float32.
 
     As a submodule of a learner it is saved and resumed with it; nothing in it is trained.
 
@@ -56,31 +53,12 @@ class WeightAverage(nn.Module):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(False)
-        self.decay = decay
-        self.pairs: list[tuple[Tensor, Tensor]] = []
-        self.train(False)
+        super().__init__(model, decay=decay)
+        self.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "WeightAverage":
         """Stay in eval mode."""
         return super().train(False)
-
-    def forward(self, *inputs: Any) -> Any:
-        """Return the averaged model's outputs."""
-        return self.model(*inputs)
-
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Move the average towards `model`, of the same structure."""
-        if not self.pairs:  # to find them takes time in every step
-            states = self.model.state_dict().values(), model.state_dict().values()
-            self.pairs = [*zip(*states, strict=True)]
-        moving = [(average, value) for average, value in self.pairs if average.is_floating_point()]
-        torch._foreach_lerp_([average for average, _ in moving], [value for _, value in moving], 1 - self.decay)
-        for average, value in self.pairs:
-            if not average.is_floating_point():
-                average.copy_(value)
 
 
 class SupervisedLearner(Learner):
@@ -120,7 +98,8 @@ class SupervisedLearner(Learner):
         images, boxes = images if maps else (images, None)
         images, targets = losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
         if self.options.dense_weight:
-            return self._dense(images, targets, boxes, *maps)
+            grid = (side // self.backbone.spec.divisor for side in images.shape[2:])
+            return self._dense(images, targets, random_box(*grid).to(images.device), boxes, *maps)
         return self._loss_statistics(images, targets)
 
     def compile(self, *given: Any, **named: Any) -> None:
@@ -137,9 +116,9 @@ class SupervisedLearner(Learner):
             return {**parts, "spread": feature_spread(self.features.flatten(1))}
 
     def _dense(
-        self, images: Tensor, targets: Tensor, boxes: Tensor | None, maps: Tensor | None = None
+        self, images: Tensor, targets: Tensor, box: Tensor, boxes: Tensor | None, maps: Tensor | None = None
     ) -> dict[str, Tensor]:
-        class_logits, token_logits, box = self.backbone.dense_logits(images)
+        class_logits, token_logits = self.backbone.dense_logits(images, box)
         with torch.autocast(images.device.type, enabled=False):
             token_targets = None
             if maps is not None and boxes is not None:
@@ -161,7 +140,7 @@ class SupervisedLearner(Learner):
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return the average of the weights, which averages the backbone."""
-        return [] if self.average is None else [(self.average.model, self.backbone)]
+        return [] if self.average is None else [(self.average.module, self.backbone)]
 
     def share_tokens(self, ranks: int) -> None:
         """Shard tokens across ranks in the backbone's blocks."""
@@ -186,7 +165,7 @@ class SupervisedLearner(Learner):
     @property
     def scored_backbone(self) -> Backbone:
         """The backbone that is evaluated and exported: as trained, or averaged."""
-        model = self.backbone if self.average is None or self.options.export == "raw" else self.average.model
+        model = self.backbone if self.average is None or self.options.export == "raw" else self.average.module
         assert isinstance(model, Backbone)
         return model
 
@@ -221,7 +200,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
     if len(data.classes) < 2:
         raise UserError(f"{data.name}: a classifier needs two classes; the images have {len(data.classes)}")
     check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
-    if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
+    if options.dense_weight and spec.arch not in VOLOS:
         fix = f"use one of {', '.join(VOLOS)}, or --dense-weight 0"
         fault = f"backbone {spec.name} has no classifier for its tokens"
         raise UsageError(f"--dense-weight {options.dense_weight}: {fault}; {fix}")

@@ -51,8 +51,9 @@ def test_values_and_gradients_are_those_of_the_plain_path(h: str, d: int, dtype:
     """
     (q, k, *_), (*_, v, grad) = inputs(21, 37, d, dtype), inputs(21, 37, min(d, 64), dtype)
     exact = [x.double().cpu().flatten(0, 1) for x in (q, k, v, grad)]
-    found = [fused.forward(q, k, v, h, 0.3), *fused.backward(grad, q, k, v, h, 0.3)]
-    theirs = [blocked.forward(*exact[:3], h, 0.3), *blocked.backward(exact[3], *exact[:3], h, 0.3)]
+    scaled = (h, 0.3, d**-0.5)
+    found = [fused.forward(q, k, v, *scaled), *fused.backward(grad, q, k, v, *scaled)]
+    theirs = [blocked.forward(*exact[:3], *scaled), *blocked.backward(exact[3], *exact[:3], *scaled)]
     for ours, other in zip(found, theirs):
         assert ours.dtype == dtype
         assert close(ours, other.view(ours.shape), dtype)
@@ -64,13 +65,13 @@ def test_strides_and_what_is_not_finite() -> None:
     q, k, v = packed.permute(2, 0, 3, 1, 4)
     across = q.transpose(2, 3).contiguous().transpose(2, 3)
     for h in blocked.SCORE_FUNCTIONS:
-        out = fused.forward(q, k, v, h, 0.5)
-        assert torch.equal(fused.forward(across, k, v, h, 0.5), out)
+        out = fused.forward(q, k, v, h, 0.5, 0.2)
+        assert torch.equal(fused.forward(across, k, v, h, 0.5, 0.2), out)
         assert out.transpose(1, 2).is_contiguous()
     spoilt = k.clone()
     spoilt[0, 1, 18, 3] = -float("nan")
     for h in blocked.SCORE_FUNCTIONS:
-        assert fused.forward(q, spoilt, v, h, 0.5).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
+        assert fused.forward(q, spoilt, v, h, 0.5, 0.2).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
 
 
 def chosen(d: int, dtype: torch.dtype, device: str = "cuda") -> Any:

@@ -36,8 +36,8 @@ def height(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 @pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
 def test_value_and_gradients(h: str, height: int | None) -> None:
     tensors = qkv()
-    torch.testing.assert_close(attend(*tensors, h, 0.3), plain(*tensors, h, 0.3))
-    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, h, 0.3), tensors)
+    torch.testing.assert_close(attend(*tensors, h, 0.3, 0.5), plain(*tensors, h, 0.3))
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, h, 0.3, 0.5), tensors)
 
 
 def test_blocks_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkey
 @pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0)])
 def test_no_tokens_give_zeros(queries: int, keys: int) -> None:
     tensors = qkv(queries, keys)
-    out = attend(*tensors, "sigmoid", 1.0)
+    out = attend(*tensors, "sigmoid", 1.0, 0.5)
     assert out.shape == (2, 3, queries, 4)
     assert not any(x.any() for x in (out, *torch.autograd.grad(out.sum(), tensors)))
 
@@ -115,7 +115,7 @@ def test_compiled() -> None:
     tensors = qkv(33, 33, 8, torch.float32)
 
     def block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return (attend(q * 2, k, v, "relu", 0.5) + 1).transpose(1, 2).flatten(2)
+        return (attend(q * 2, k, v, "relu", 0.5, 0.25) + 1).transpose(1, 2).flatten(2)
 
     outs = block(*tensors), torch.compile(block, fullgraph=True, backend="aot_eager")(*tensors)
     plain, compiled = ((out, *torch.autograd.grad(out.square().sum(), tensors)) for out in outs)

@@ -45,7 +45,7 @@ def test_losses_of_half_precision_logits_are_computed_in_full() -> None:
 
 
 def test_mix_token_shares_the_class_targets_and_leaves_the_tokens_their_own() -> None:
-    images, tokens, classes, box = 3, 16, 5, (1, 0, 3, 3)
+    images, tokens, classes, box = 3, 16, 5, torch.tensor([1, 0, 3, 3])
     class_logits, token_logits = drawn(images, classes), drawn(images, tokens, classes, seed=1)
     targets, of_tokens = drawn(images, classes, seed=2).softmax(1), drawn(images, tokens, classes, seed=3).softmax(2)
     wanted = 10 / 16 * targets + 6 / 16 * targets.flip(0)

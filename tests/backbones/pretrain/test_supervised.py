@@ -156,7 +156,7 @@ def test_one_step_is_that_of_plain_torch() -> None:
     for name, value in plain.backbone.state_dict().items():
         assert torch.allclose(ours.backbone.state_dict()[name], value, atol=1e-6), name
         average = 0.9 * before[name] + 0.1 * value
-        assert torch.allclose(ours.average.model.state_dict()[name], average, atol=1e-6), name
+        assert torch.allclose(ours.average.module.state_dict()[name], average, atol=1e-6), name
 
 
 CUT = {"epochs": 1.6, "batch_size": 8}

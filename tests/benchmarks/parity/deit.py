@@ -207,4 +207,4 @@ def compare_training(peer: Peer, options: SupervisedOptions, title: str) -> Iter
     yield from theirs.compared(title, checks.trained(learner, options, epochs), "loss", "lr")
     averaged: Any = learner.average
     yield Check(f"{title}: weights", checks.furthest(learner.backbone.model.state_dict(), model.state_dict()), 1e-3)
-    yield Check(f"{title}: averaged weights", checks.furthest(averaged.model.model.state_dict(), averages), 1e-6)
+    yield Check(f"{title}: averaged weights", checks.furthest(averaged.module.model.state_dict(), averages), 1e-6)

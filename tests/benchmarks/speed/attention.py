@@ -146,7 +146,7 @@ def tune(device: torch.device) -> None:
             for tile in itertools.starmap(fused.Tile, itertools.product(sides, sides, warps, stages)):
                 fused.TILES[2, HEAD_DIM] = (tile,)
                 run = fused.forward if part == "forward" else partial(fused.backward, grad)
-                step = partial(run, q, k, v, "relu", 1 / length)
+                step = partial(run, q, k, v, "relu", 1 / length, HEAD_DIM**-0.5)
                 try:
                     found[tile] = 1e3 / measure({"step": step}, 3, STEPS["cuda"], 1, device)["step"]
                 except (OutOfResources, RuntimeError):
