@@ -39,10 +39,6 @@ class HeadNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
 
-    def reset_parameters(self) -> None:
-        """Set the scale to 1, as at first."""
-        nn.init.ones_(self.weight)
-
     def forward(self, x: Tensor) -> Tensor:
         # a CPU takes a float32 scale beside 16 bits, and is a quarter faster so
         mixed = x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
@@ -91,11 +87,6 @@ class Attention(TimmAttention):
         self.length = length
         self.train_tokens = train_tokens
         self.alpha: float | nn.Parameter = nn.Parameter(torch.tensor(1.0)) if isinstance(alpha, str) else alpha
-
-    def reset_parameters(self) -> None:
-        """Set a learned exponent to 1, as at first; projections and norms reset themselves."""
-        if isinstance(self.alpha, nn.Parameter):
-            nn.init.ones_(self.alpha)
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None

@@ -15,7 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.build import Built, Size, build_model, check_features, pooled_features
-from backbones.spec import BackboneSpec, check_size, override, resolve
+from backbones.spec import BackboneSpec, check_size, override, resolve, sides
 from backbones.weights.classifier import SEPARATE_HEAD, Classes
 from backbones.weights.locate import find_weights
 from transfer.core import user_code
@@ -64,7 +64,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     Raises:
         UsageError: the parts do not fit each other or the image size.
     """
-    size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    size = sides(img_size)
     if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
         raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, set --drop-path {spec.drop_path}")
     check_size(spec, size)

@@ -13,7 +13,7 @@ import backbones.vit  # noqa: F401  (registers ours)
 from backbones import archs
 from backbones.initialisation import make_ours, make_users_model
 from backbones.positions import set_resampling
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, sides, with_statistics
 from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded, load_weights, read_weights
 from backbones.weights.load import StoredNetwork, check_gelu
@@ -34,7 +34,7 @@ def build_model(spec: BackboneSpec, located: Located, img_size: Size | None = No
         UsageError: the parts do not fit each other.
         UserError: the weights do not fit, or hold no classifier where a trained one is asked for.
     """
-    size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    size = None if img_size is None else sides(img_size)
     released = None
     if spec.kind == "ours":
         model = make_ours(spec, size or (224, 224))

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.attention import Attention
+from backbones.spec import sides
 
 COMPONENTS = ("stem", "attention", "ffn", "other")
 _OWNERS = {"patch_embed": "stem", "attn": "attention", "mlp": "ffn"}
@@ -31,10 +32,9 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
         total and one entry per component ("stem", "attention" with its projections, "ffn", "other").
         `lengths`: where point-wise attention divides by L^alpha, how many blocks do so by which L.
     """
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     channels = getattr(getattr(model, "spec", None), "in_chans", 3)
     with _record_lengths(model) as lengths:
-        counts = _count(model, (1, channels, height, width))
+        counts = _count(model, (1, channels, *sides(image_size)))
     return {"total": sum(counts.values()), **counts, "lengths": dict(lengths)}
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import timm
+import torch
 from timm.layers import trunc_normal_
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -138,16 +139,7 @@ def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.M
         raise UserError(f"{user_code.place(text)}: must return an nn.Module, got {shape_or_type(module)}")
     if part in ("attention", "ffn"):
         module.register_forward_hook(partial(_keeps_shape, part, text))
-    on_gpu = any(tensor.device.type == "cuda" for tensor in (*module.parameters(), *module.buffers()))
-    return module.cpu() if on_gpu else module  # the whole model is moved when it has its weights
-
-
-def reset_parts(model: nn.Module) -> None:
-    """Give every module with `reset_parameters` the values of its class, norms' running statistics included."""
-    for module in model.modules():
-        reset = getattr(module, "reset_parameters", None)
-        if reset is not None:
-            reset()
+    return module.to(torch.get_default_device())  # where all else is made; the model is moved when it has its weights
 
 
 def lecun_normal_(weight: Tensor) -> None:

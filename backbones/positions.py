@@ -31,10 +31,8 @@ RESAMPLINGS: dict[str, dict[str, Any]] = {
 
 def sincos2d(height: int, width: int, dim: int) -> Tensor:
     """Return fixed positions [h * w, D]: sin x, cos x, sin y, cos y at D / 4 frequencies each (MoCo v3, arXiv
-    2104.02057).
+    2104.02057); 4 divides D.
     """
-    if dim % 4:
-        raise ValueError(f"sincos2d needs a width that 4 divides, not {dim}")
     frequencies = 10000 ** -torch.linspace(0, 1, dim // 4)
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     angles_x, angles_y = (axis.reshape(-1, 1) * frequencies for axis in (x, y))

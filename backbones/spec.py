@@ -133,10 +133,10 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     Raises:
         UsageError: an unknown name, key or value, with the nearest known ones.
     """
-    title, values, folder, where = _read_source(name)
-    replacements, given_files = _check_fields(overrides, f"backbone {title}", None)
+    title, values, where = _read_source(name)
+    replacements, given_files = _check_fields(overrides, f"backbone {title}")
     replaced = replacements.keys() & {*user_code.USER_PARTS}
-    values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where, folder)
+    values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where)
     files |= given_files
     chosen = values | replacements
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
@@ -153,15 +153,15 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.default_fields(chosen["arch"])
     for_arch = {key: value for key, value in (usual or {}).items() if key in taken}
-    chosen = _check_fields(for_arch, where, None)[0] | chosen
+    chosen = _check_fields(for_arch, where)[0] | chosen
     left_open = {key: value for key, value in exported.items() if key not in chosen}
-    left_open, more_files = _check_fields(left_open, str(Path(exported.get("weights", "")) / exports.CONFIG), None)
+    left_open, more_files = _check_fields(left_open, str(Path(exported.get("weights", "")) / exports.CONFIG))
     return _with_defaults(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
 
 
 def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     """Return the same backbone with fields replaced; None, and "config" for `weights`, leave a field as it is."""
-    replacements, files = _check_fields(overrides, f"backbone {spec.name}", None)
+    replacements, files = _check_fields(overrides, f"backbone {spec.name}")
     if "attention" in replacements and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
         replacements.setdefault("qk_norm", None)
     if "arch" in replacements:
@@ -170,42 +170,48 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     return _with_defaults(replace(spec, **replacements, files=files))
 
 
+def sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return height and width in pixels of a size that may be one number."""
+    return (size, size) if isinstance(size, int) else size
+
+
 def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
     """Raise UsageError unless images of this size, (H, W) in pixels, can be cut into patches."""
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = sides(size)
     if height % spec.divisor or width % spec.divisor:
         twice = "" if spec.divisor == spec.patch else "twice "
         side = f"use multiples of {spec.divisor}, {twice}the patch size of {spec.name}"
         raise UsageError(f"--size {height} x {width} (H x W): {side}")
 
 
-def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
-    """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
+def _read_source(name: str) -> tuple[str, dict[str, Any], str]:
+    """Return (name of the backbone, its values, name of the place for messages: the file, where there is one)."""
+    where = f"backbone {name}"
     path = exports.inside_run(Path(name.removeprefix("local-dir:")))
     if name in config_names("backbones"):
         file = CONFIGS / "backbones" / f"{name}.yaml"
-        return name, _choose_weights(read_yaml(file), name), None, str(file)
+        return name, _choose_weights(read_yaml(file), name), str(file)
     if name in ARCHS:
-        return name, _choose_weights({"arch": name}, name), None, f"backbone {name}"
+        return name, _choose_weights({"arch": name}, name), where
     if live_modules.is_live(name):
         module = live_modules.find(name)
         weights = "random" if module.is_reinitialized else "live"
         pixel_statistics = live_modules.pixel_statistics(module.example)
-        return module.name, {"arch": name, "weights": weights, **pixel_statistics}, None, f"backbone {name}"
+        return module.name, {"arch": name, "weights": weights, **pixel_statistics}, where
     if user_code.is_user_part(name):
         title = name.rpartition(":")[2]
-        return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
+        return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), where
     if name.startswith("hf-hub:"):
         config = exports.cached_file(name.removeprefix("hf-hub:"), (exports.CONFIG,))
-        return name.rpartition("/")[2], _over_recipe(config.parent) | {"weights": name}, None, str(config)
+        return name.rpartition("/")[2], _over_recipe(config.parent) | {"weights": name}, str(config)
     if path.suffix in (".yaml", ".yml"):
-        return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
+        return path.stem, _choose_weights(read_yaml(path), path.stem), str(path)
     if ((first := Path([*exports.seed_exports(str(path)), str(path)][0])) / exports.CONFIG).is_file():
         place = path.resolve()
         title = place.parent.name if re.fullmatch(rf"{exports.EXPORT}|seed\d+", place.name) else place.name
-        return title, _over_recipe(first) | {"weights": str(path)}, None, str(first / exports.CONFIG)
+        return title, _over_recipe(first) | {"weights": str(path)}, str(first / exports.CONFIG)
     if name.split(".")[0] in timm_names():
-        return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
+        return name, _choose_weights({"arch": name, "weights": "timm"}, name), where
     known = [*config_names("backbones"), *ARCHS, *timm_names()]
     near = did_you_mean(name, known) or did_you_mean(f"weights/{name}", ())
     raise UsageError(
@@ -235,9 +241,13 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
     return values | {"weights": exported} if real else values
 
 
-def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that are given, in their proper types, and the sha256 of each user's file among them."""
+def _check_fields(values: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that are given, in their proper types, and the sha256 of each user's file among them.
+
+    Paths in a YAML file are relative to its folder.
+    """
     checked, files = {}, {}
+    folder = Path(where).resolve().parent if where.endswith((".yaml", ".yml")) else None
     for key, value in values.items():
         with kept(), errors_naming(where):
             if key not in SPEC_FIELDS:
@@ -283,7 +293,7 @@ def parse_field(key: str, value: Any) -> Any:
             raise UsageError(f"`std: {value}`: must be positive")
         return of_channels
     if key in ("train_size", "weights_size"):
-        height, width = (value, value) if isinstance(value, int) else value
+        height, width = sides(value)
         return (int(height), int(width))
     if hint in (bool, bool | None) and not isinstance(value, bool):
         raise ValueError

@@ -17,11 +17,12 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from torch import Tensor, nn
 
 from backbones.initialisation import contract, make_users, shape_or_type
+from backbones.positions import fit_positions, source_grid
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stems import ConvLayer, find_stem
 from transfer.core import user_code
 from transfer.core.errors import UserError
-from transfer.core.exports import with_copies
+from transfer.core.exports import image_size, with_copies
 
 
 class ScaledReLU(nn.Module):
@@ -31,11 +32,6 @@ class ScaledReLU(nn.Module):
         super().__init__()
         self.alpha = nn.Parameter(torch.zeros(channels, 1, 1))
         self.beta = nn.Parameter(torch.ones(channels, 1, 1))
-
-    def reset_parameters(self) -> None:
-        """Make it a plain ReLU, as at first."""
-        nn.init.zeros_(self.alpha)
-        nn.init.ones_(self.beta)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.beta * torch.relu(x + self.alpha)
@@ -111,19 +107,17 @@ class StemEmbed(PatchEmbed):
         return self.norm(tokens)
 
 
-def register_archs(
-    model: type[nn.Module],
-    sizes: dict[str, dict[str, Any]],
-    filter_state: Callable[..., dict[str, Tensor]],
-    last_map: Callable[[dict[str, Any]], int],
-    config: dict[str, Any],
-) -> None:
+def _filter_state(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
+    """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
+    size = image_size({"model_args": model.pretrained_model_args})
+    return fit_positions(state, model, source_grid(state, model, size))
+
+
+def register_archs(model: type[nn.Module], sizes: dict[str, dict[str, Any]], config: dict[str, Any]) -> None:
     """Register architectures with stems in timm, as functions of the module of their class.
 
     Args:
         sizes: name -> arguments of the class.
-        filter_state: fits the tensors of an exported folder to a model of another image size.
-        last_map: the arguments -> the index of the feature map that timm returns by default.
         config: entries of timm's `pretrained_cfg`.
     """
     module: Any = sys.modules[model.__module__]
@@ -133,10 +127,9 @@ def register_archs(
 
     def make(name: str, pretrained: bool = False, device: Any = None, dtype: Any = None, **options: Any) -> nn.Module:
         options = sizes[name] | configured(options)
-        features = {"out_indices": options.pop("out_indices", last_map(options)), "feature_cls": "getter"}
-        ways: dict[str, Any] = {"pretrained_filter_fn": filter_state, "feature_cfg": features}
         with nullcontext() if device is None else torch.device(device):  # users' parts take neither of the two
-            return build_model_with_cfg(model, name, pretrained, **ways, **options).to(dtype=dtype)
+            built = build_model_with_cfg(model, name, pretrained, pretrained_filter_fn=_filter_state, **options)
+        return built.to(dtype=dtype)
 
     for name in sizes:
         entry: Any = partial(make, name)
@@ -166,6 +159,6 @@ def _modules(layers: list[ConvLayer], bias: bool) -> list[nn.Module]:
         layers: the projection last.
         bias: whether the projection has one.
     """
-    # Without `@bias` the paper's rows without BN differ from those with it in nothing but the norm.
-    *before, (projection, *after) = [_row(layer, bias if layer is layers[-1] else layer.bias) for layer in layers]
+    # no bias before the projection: the paper's rows without BN differ from those with it in nothing but the norm
+    *before, (projection, *after) = [_row(layer, bias and layer is layers[-1]) for layer in layers]
     return [nn.Sequential(*chain(*before)), projection, nn.Sequential(*after) if after else nn.Identity()]

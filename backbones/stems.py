@@ -3,8 +3,8 @@
 A stem is a component string with strides, `3Conv+3BN+3ReLU+1Proj@2,1,1,8`. Norms and activations that are fewer than
 the convolutions belong to the last ones; what stands after `Proj` is applied to the token map. Strides, kernels
 (`@k7,3,3,8`) and widths (`@w64,64,64`, or parts of the token width: `@wD/4,D/2`) follow in any order; left out, they
-are those of the paper, which does not say whether convolutions without a norm have a bias: they have none, and with
-`@bias` they do. This file imports no torch; `stem_layers.py` builds the modules.
+are those of the paper. It does not say whether convolutions without a norm have a bias: here they have none. This file
+imports no torch; `stem_layers.py` builds the modules.
 """
 
 import math
@@ -49,8 +49,6 @@ class ConvLayer:
     stride: int
     norm: str
     activation: str
-    bias: bool = False
-    """Whether the convolution has a bias; the stem does not decide that of the projection."""
 
     @property
     def padding(self) -> int:
@@ -67,8 +65,6 @@ class StemSpec:
     strides: tuple[int, ...] = ()
     kernels: tuple[int, ...] = ()
     widths: tuple[str, ...] = ()
-    bias: bool = False
-    """Whether convolutions without a norm have one"""
 
     def __str__(self) -> str:
         convs = len(self.norms) - 1
@@ -79,7 +75,7 @@ class StemSpec:
         for letter, values in (("", self.strides), ("k", self.kernels), ("w", self.widths)):
             if values:
                 text += "@" + letter + ",".join(map(str, values))
-        return f"{text}@bias" if self.bias else text
+        return text
 
     def sized(self, patch: int) -> "StemSpec":
         """Return the canonical form at a patch size: strides filled in, kernels and widths that are the defaults left
@@ -111,8 +107,7 @@ class StemSpec:
         for kernel, stride in zip(kernels, sized.strides):
             if stride == 1 and kernel % 2 == 0:
                 raise UsageError(f"stem '{self}': an even kernel ({kernel}) with stride 1 changes the size of the map")
-        biases = [self.bias and not norm for norm in self.norms]
-        rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, biases, strict=True)
+        rows = zip(inputs, outputs, kernels, sized.strides, self.norms, self.activations, strict=True)
         return [ConvLayer(*row) for row in rows]
 
 
@@ -170,11 +165,6 @@ def _components(text: str, body: str) -> list[str]:
 def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -> StemSpec:
     counts = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
     for suffix in suffixes:
-        if suffix == "bias":
-            if all(stem.norms[:-1]):
-                raise UsageError(f"stem '{text}': @bias has no effect, as no convolution is without a norm")
-            stem = replace(stem, bias=True)
-            continue
         kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
         values = re.sub(r"[()\s]", "", suffix if kind == "strides" else suffix[1:]).split(",")
         pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"

@@ -76,7 +76,7 @@ class Shards:
         return lambda q, k, v, **options: core(q, self._all(k), self._all(v), **options)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = functions.checked_inputs(q, k, v)
+        q, k, v = functions.checked_qkv(q, k, v)
         with functions.without_autocast(q):
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)

@@ -19,15 +19,15 @@ import backbones.volo  # noqa: F401  (registers it too, so that one import is en
 from backbones.archs import POOLS, VITS
 from backbones.attention import Attention, make_attention
 from backbones.ffn import WITHOUT_NORM, make_ffn
-from backbones.initialisation import big_vision, make_users_model, reset_parts
-from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
-from backbones.spec import default_qk_norm
+from backbones.initialisation import big_vision, make_users_model
+from backbones.positions import add_positions, resize_positions, sincos2d
+from backbones.spec import default_qk_norm, sides
 from backbones.stem_layers import StemEmbed, register_archs
 from backbones.token_shards import Shards
 from backbones.weights.classifier import SEPARATE_HEAD
 from backbones.weights.export import export
 from transfer.core.errors import UsageError
-from transfer.core.exports import USERS_MODEL, WEIGHTS, image_size, with_copies
+from transfer.core.exports import USERS_MODEL, WEIGHTS, with_copies
 
 __all__ = ["ViT", "export"]
 
@@ -43,9 +43,9 @@ class ViT(VisionTransformer):
 
     Args:
         stem, attention, ffn: names in `stems.py`, `attention.py`, `ffn.py`, or `path/to/file.py:Name`.
-        global_pool: timm's name of a pooling in place of that of `pool`; "" leaves all tokens.
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
-            model with one. The final norm stands before the pooling in all three.
+            model with one. The final norm stands before the pooling in all three. timm's `global_pool` among the
+            options has precedence; "" leaves all tokens.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
         pos_embed_interp: how positions are interpolated to another grid, see `positions.resample_positions`.
         cls_pos_embed: False adds the positions before the class token joins, which then has none.
@@ -77,15 +77,14 @@ class ViT(VisionTransformer):
         length: str = "tokens",
         train_size: int | tuple[int, int] = 224,
         img_size: int | tuple[int, int] = 224,
-        global_pool: str | None = None,
         **options: Any,
     ) -> None:
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
         parts = {"embed_layer": partial(StemEmbed, stem), "mlp_layer": partial(_make_ffn, ffn)}
-        options = _timm_options(pool, global_pool, cls_pos_embed) | parts | options
+        options = _timm_options(pool, cls_pos_embed) | parts | options
         super().__init__(img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **options)
-        height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
+        height, width = sides(train_size)
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
         self.pos, self.init, self.pos_embed_interp = pos, init, pos_embed_interp
         dense = _dense(embed_dim)  # always, so that a seed draws the same other weights
@@ -99,23 +98,18 @@ class ViT(VisionTransformer):
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
         self.weight_init_mode = ""
-        self.init_weights(needs_reset=False)
+        self.init_weights()
 
     _pos_embed = add_positions
     set_input_size = resize_positions
 
-    def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
+    def init_weights(self, mode: str = "", needs_reset: bool = False) -> None:
         """Initialise as DeiT: truncated normal (0.02) for linear layers, positions, class token; torch's own for
         convolutions.
 
-        Or as big_vision, see `initialisation.py`.
-
-        Args:
-            needs_reset: fill every other parameter, too, e.g. of a model made on the meta device after `to_empty`.
+        Or as big_vision, see `initialisation.py`. What else stem, attention and FFN have keeps its values.
         """
         if self.init == "bigvision":
-            if needs_reset:
-                reset_parts(self)
             big_vision(self)
         else:
             super().init_weights(mode, needs_reset)
@@ -135,9 +129,9 @@ class ViT(VisionTransformer):
         return x if pre_logits else self.head(x)
 
 
-def _timm_options(pool: str, global_pool: str | None, cls_pos_embed: bool) -> dict[str, Any]:
+def _timm_options(pool: str, cls_pos_embed: bool) -> dict[str, Any]:
     """Return the options of timm's class in which ours differ from its defaults."""
-    pooling = {"global_pool": POOLS[pool] if global_pool is None else global_pool, "class_token": pool != "gap"}
+    pooling = {"global_pool": POOLS[pool], "class_token": pool != "gap"}
     norms = {"fc_norm": False, "norm_layer": partial(nn.LayerNorm, eps=1e-6)}
     others = {"no_embed_class": not cls_pos_embed, "weight_init": "skip", "dynamic_img_size": True}
     return {**pooling, **norms, **others}
@@ -153,17 +147,9 @@ def _dense(dim: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(fc=nn.Linear(dim, dim), act=nn.Tanh()))
 
 
-def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
-    """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
-    size = image_size({"model_args": model.pretrained_model_args})
-    return fit_positions(state, model, source_grid(state, model, size))
-
-
 register_archs(
     ViT,
     {name: {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads} for name, arch in VITS.items()},
-    _filter_state,
-    lambda options: min(3, options["depth"]),
     {"crop_pct": 0.875, "classifier": "head"},
 )
 

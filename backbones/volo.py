@@ -4,20 +4,18 @@ Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D c
 """
 
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from timm.layers import Mlp, trunc_normal_
+from timm.layers import Mlp
 from timm.models import checkpoint
-from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
 from timm.models.volo import Outlooker, Transformer
 from torch import Tensor, nn
 
 from backbones.archs import VOLOS, VOLOArch
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
-from backbones.initialisation import reset_parts
-from backbones.positions import fit_positions, resample_positions, source_grid
+from backbones.positions import resample_positions
 from backbones.stem_layers import StemEmbed, register_archs
 
 __all__ = ["VOLO"]
@@ -66,17 +64,6 @@ class VOLO(TimmVOLO):
             if ffn in WITHOUT_NORM:
                 block.norm2 = nn.Identity()
 
-    def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
-        """Initialise as at first: truncated normal (0.02) for linear layers, positions, class token; torch's own for
-        the others, where `needs_reset`.
-        """
-        if needs_reset:
-            reset_parts(self)
-        for tensor in (self.cls_token, self.pos_embed):
-            if tensor is not None:  # a pruned model has none
-                trunc_normal_(tensor, std=0.02)
-        self.apply(self._init_weights)
-
     def _blocks_with_chosen_ffn(self) -> list[Any]:
         stages: list[Any] = [stage for stage in self.network if isinstance(stage, nn.Sequential)]
         return [block for block in chain(*stages, self.post_network or ()) if isinstance(block, FFN_REPLACED)]
@@ -102,29 +89,12 @@ class VOLO(TimmVOLO):
         dense = self.aux_head(tokens[:, 1:]).unflatten(1, (h, w))
         return self.head(tokens[:, 0]), _swap_box(dense, box).flatten(1, 2)
 
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> Any:
-        """Return maps [B, D, h, w] after the stages of these indices, as timm's method does, and the final tokens.
-
-        All stages run, whatever `stop_early` is.
-        """
-        if output_fmt != "NCHW":
-            raise ValueError(f"maps come as NCHW, not {output_fmt}")
-        wanted, _ = feature_take_indices(len(self.stage_ends), indices)
-        outputs = self._stages(self.patch_embed(x).permute(0, 2, 3, 1))
-        maps = [outputs[i] for i in wanted]
-        maps = [(self.norm(x) if norm and i > 0 else x).permute(0, 3, 1, 2) for i, x in zip(wanted, maps)]
-        if intermediates_only:
-            return maps
-        final = outputs[-1].flatten(1, 2)
-        return self.norm(final if self.post_network is None else self.forward_cls(final)), maps
+    def forward_intermediates(  # type: ignore[override]
+        self, x: Tensor, indices: list[int], *, intermediates_only: Literal[True], output_fmt: Literal["NCHW"]
+    ) -> list[Tensor]:
+        """Return maps [B, D, h, w] after the stages of these indices, as timm's method does with these arguments."""
+        stages = self._stages(self.patch_embed(x).permute(0, 2, 3, 1))
+        return [stages[index].permute(0, 3, 1, 2) for index in indices]
 
     def _stages(self, x: Tensor) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""
@@ -174,11 +144,6 @@ def _swap_box(x: Tensor, box: Tensor) -> Tensor:
     return torch.where(within, x.flip(0), x)
 
 
-def _filter_state(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
-    """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
-    return fit_positions(state, model, source_grid(state, model))
-
-
 def _sizes(arch: VOLOArch) -> dict[str, Any]:
     first = (True,) + (False,) * (len(arch.depths) - 1)
     sizes = {"layers": arch.depths, "embed_dims": arch.dims, "num_heads": arch.heads}
@@ -188,7 +153,5 @@ def _sizes(arch: VOLOArch) -> dict[str, Any]:
 register_archs(
     VOLO,
     {name: _sizes(arch) for name, arch in VOLOS.items()},
-    _filter_state,
-    lambda options: len(options["layers"]) - 1,
     {"crop_pct": 0.96, "classifier": ("head", "aux_head")},
 )

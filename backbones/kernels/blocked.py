@@ -38,7 +38,7 @@ class ScoreFunction:
     in_place: bool = True
 
 
-SCORE_FUNCTIONS: dict[str, ScoreFunction] = {
+BUFFERED_FUNCTIONS: dict[str, ScoreFunction] = {
     "relu": ScoreFunction(
         lambda s, _: s.relu_(), lambda g, s, w: aten.threshold_backward.grad_input(g, w, 0, grad_input=g)
     ),
@@ -86,7 +86,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [n, N, e].
     """
-    function, out = SCORE_FUNCTIONS[h], q.new_empty(*q.shape[:2], v.shape[2])
+    function, out = BUFFERED_FUNCTIONS[h], q.new_empty(*q.shape[:2], v.shape[2])
     scale_of_scores, outer = split_factor(h, factor, scale)
     for pairs, rows, (scores,) in _blocks(q, k, 1):
         scaled_matmul(q[pairs, rows], k[pairs].mT, scale_of_scores, scores)
@@ -98,7 +98,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, h: str, factor: floa
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
     scale_of_scores, outer = split_factor(h, factor, scale)
     scale_of_slopes = scale_of_scores * outer
-    function = SCORE_FUNCTIONS[h]
+    function = BUFFERED_FUNCTIONS[h]
     buffers = 2 if function.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
     # sums over several blocks of queries are in float32 at least: their roundings to bfloat16 would add up

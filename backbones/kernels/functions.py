@@ -61,7 +61,7 @@ def pointwise(
     Raises:
         ValueError: tensors that do not fit each other, or a length below 1.
     """
-    q, k, v = checked_inputs(q, k, v)
+    q, k, v = checked_qkv(q, k, v)
     if length is not None and length < 1:
         raise ValueError(f"length = {length} is not a number of tokens")
     keys = max(k.shape[-2], 1)
@@ -111,7 +111,7 @@ def normalised_pointwise(q: Tensor, k: Tensor, v: Tensor, *, h: str = "relu", sc
     For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel.
     The N x L weights are kept for the backward pass.
     """
-    q, k, v = checked_inputs(q, k, v)
+    q, k, v = checked_qkv(q, k, v)
     with without_autocast(q):
         # a factor that keeps float16 from overflowing, and cancels; the sums in float32 at least
         scale, outer = split_factor(h, 1 / max(k.shape[-2], 1), score_scale(q, scale))
@@ -136,7 +136,7 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> T
     Args:
         scale: in place of 1 / sqrt(d).
     """
-    q, k, v = checked_inputs(q, k, v)
+    q, k, v = checked_qkv(q, k, v)
     short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024
     if short and (torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()):
         # a compiled graph, which the second question would break, trains
@@ -154,7 +154,7 @@ def score_scale(q: Tensor, scale: float | None) -> float:
     return q.shape[-1] ** -0.5 if scale is None else scale
 
 
-def checked_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def checked_qkv(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, k and v, in autocast's precision where it is on. Raises ValueError if they do not fit each other."""
     if (
         q.ndim != 4

@@ -22,7 +22,7 @@ from triton.runtime.errors import OutOfResources
 
 from backbones.kernels.blocked import HEAD_DIMS, Grads, split_factor
 
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def _launch(
     """
     x, y, E = tensors[0], tensors[1], tensors[3].shape[3]
     B, heads, N, D = x.shape
-    arguments = [value for tensor in tensors for value in (tensor, *tensor.stride()[:3])]
+    arguments: list[Any] = []
+    for tensor in tensors:
+        arguments += [tensor, *tensor.stride()[:3]]
     scale_of_scores, outer = split_factor(h, factor, scale)
     # h(scale s) = scale h(s) for these: one operation less for each pair of tokens; float16 could overflow without it
     scaled = h not in ("relu", "identity") or x.dtype == torch.float16

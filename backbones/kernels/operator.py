@@ -23,7 +23,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float)
 
     Args:
         q, k, v: [B, heads, N, d], [B, heads, L, d], [B, heads, L, e], of one type and device.
-        h: a name of `blocked.SCORE_FUNCTIONS`.
+        h: a name of `blocked.BUFFERED_FUNCTIONS`.
 
     Returns:
         [B, heads, N, e].
@@ -96,18 +96,12 @@ def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
-@register_flop_formula(torch.ops.transfer.pointwise_backward)
-def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Count five products, three of them as wide as queries and keys; what is computed twice counts once."""
-    return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
-
-
 def padded_width(q: Tensor, width: int) -> int:
     """Return the width to which queries and keys are best padded with zeros: the next one of the kernels, if there are
     any.
     """
     kernels = q.device.type == "cuda" and _fused(q.device)[0]
-    return next((own for own in blocked.HEAD_DIMS if own >= width), width) if kernels else width
+    return next((size for size in blocked.HEAD_DIMS if size >= width), width) if kernels else width
 
 
 def _kernels_for(*tensors: Tensor) -> Any:
@@ -116,7 +110,7 @@ def _kernels_for(*tensors: Tensor) -> Any:
         return None
     kernels, lacks = _fused(tensors[0].device)
     for x in tensors if kernels else ():
-        if x.shape[-1] not in blocked.HEAD_DIMS or x.dtype not in kernels.DTYPES:
+        if x.shape[-1] not in blocked.HEAD_DIMS or x.dtype not in kernels.KERNEL_DTYPES:
             kind, widths = str(x.dtype).removeprefix("torch."), ", ".join(map(str, blocked.HEAD_DIMS))
             lacks = f"heads of {x.shape[-1]} in {kind}; the fused kernels take {widths} in 16 and 32 bits"
     if not lacks:

@@ -68,8 +68,8 @@ def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, im
 def check_epochs(at: Sequence[int], epochs: int) -> None:
     """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
     if any(not 1 <= abs(epoch) <= epochs for epoch in at):
-        given = " ".join(map(str, at))
-        raise UsageError(f"--tokens-at {given}: epochs count from 1 to {epochs}, or from -1 for the last")
+        listed = " ".join(map(str, at))
+        raise UsageError(f"--tokens-at {listed}: epochs count from 1 to {epochs}, or from -1 for the last")
 
 
 @dataclass(kw_only=True)
@@ -244,17 +244,16 @@ class PretrainingMethod(Task):
 
     def _note_gain(self, outcomes: Outcomes, before: Outcomes, context: "Context") -> None:
         """Note what training gained over the weights that it started from; no outcome depends on it."""
-        pair = [self.per_sample(self.primary, one) for one in (outcomes, before)]
-        columns = [one for one in pair if one is not None and len(one) > 1]  # an interval needs two images
-        if len(columns) < len(pair):
+        after, start = self.per_sample(self.primary, outcomes), self.per_sample(self.primary, before)
+        if after is None or start is None or len(start) < 2:  # an interval needs two images
             return
-        scores = [Scores.of_clusters(column[None], np.ones(len(column))) for column in columns]
+        scores = [Scores.of_clusters(column[None], np.ones(len(column))) for column in (after, start)]
         gain = contrast(scores, (1, -1), bounds=(0.0, 1.0))
-        start, *shown = (100 * value for value in (columns[1].mean(), gain.estimate, gain.low, gain.high))
-        context.details["before_training"] = {self.primary: float(columns[1].mean())}
+        percents = [100 * value for value in (start.mean(), gain.estimate, gain.low, gain.high)]
+        context.details["before_training"] = {self.primary: float(start.mean())}
         context.note(
             "{}: {:.1f} % on the same images before training, so that training changed it by {:+.1f} points "
-            "[{:.1f}, {:.1f}]".format(self.primary, start, *shown)
+            "[{:.1f}, {:.1f}]".format(self.primary, *percents)
         )
 
     def prepare_training(

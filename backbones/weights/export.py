@@ -33,21 +33,16 @@ _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False,
 _TIMM_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "area": "box"}
 
 
-def exported_config(model: nn.Module, spec: Any, classes: int | None, scored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of the `config.json` of a model.
-
-    Args:
-        spec: that of a `Backbone`; None for a model that timm made.
-        classes: outputs of the classifier beside a user's whole model.
-        scored: see `export`.
-    """
-    images: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
+def exported_config(backbone: Any, scored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of the `config.json` of a `Backbone`; `scored` is that of `export`."""
+    model, spec = backbone.model, backbone.spec
+    images: dict[str, Any] = {"mean": spec.mean, "std": spec.std}
     images |= (timms := timm_preprocessing(scored))
     size = scored["size"] if timms else getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
-        images["input_size"] = (spec.in_chans if spec is not None else getattr(model, "in_chans", 3), *size)
-    name = spec.arch if spec is not None else type(model).__name__
-    base = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
+        images["input_size"] = (spec.in_chans, *size)
+    name = spec.arch
+    base = {"architecture": name, "num_classes": backbone.classes or 0, "pretrained_cfg": images}
     if is_in_file(name):
         arguments = {"arch": name, "in_chans": spec.in_chans}
         built = {"architecture": exports.USERS_MODEL, "model_args": arguments}
@@ -59,11 +54,11 @@ def exported_config(model: nn.Module, spec: Any, classes: int | None, scored: Ma
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
     if is_live(name) and not _rebuilds(model, config):
         return base
-    for name in _OF_RELEASE if spec is not None and spec.weights == "random" else ("tag",):
+    for name in _OF_RELEASE if spec.weights == "random" else ("tag",):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
         ours = {name: config.get(name) for name in ("architecture", "model_args")}
-        theirs = timm_arguments(spec, config) if spec is not None else {}
+        theirs = timm_arguments(spec, config)
         config |= theirs | {exports.SUITE: ours} if theirs else {exports.IMPORT: exports.REGISTRATION}
     return config
 
@@ -119,26 +114,11 @@ def timm_preprocessing(scored: Mapping[str, Any]) -> dict[str, Any]:
     return {"interpolation": _TIMM_INTERPOLATIONS[scored["interpolation"]], "crop_pct": share, "crop_mode": mode}
 
 
-def described_preprocessing(scored: Mapping[str, Any]) -> str:
-    """Return in words how images were prepared that a model was scored on, and whether timm's transform does so."""
-    if not scored:
-        return ""
-    resize, size = scored["resize"], " x ".join(map(str, scored["size"]))
-    first = f"shorter side to {resize}" if isinstance(resize, int) else resize
-    first = f"to {' x '.join(map(str, resize))}" if isinstance(resize, list) else first
-    crop = {"center": f"center crop of {size}", "windows": f"windows of {size}", "none": "no crop"}[scored["crop"]]
-    antialias = "with" if scored["antialias"] else "without"
-    text = f"{scored['channels']}, resized ({first} pixels, {scored['interpolation']} {antialias} antialias), {crop}"
-    usual = scored["antialias"] and scored["interpolation"] != "area" and scored.get("image_ops") != "fast"
-    same = usual and scored["crop"] in ("center", "none")
-    return f"{text}. timm's transform of `config.json` {'does the same' if same else 'can only come near that'}"
-
-
 CARD = "README.md"
 
 
 def export(
-    model: Any,
+    backbone: Any,
     folder: Path | str,
     extra: dict[str, Any] | None = None,
     *,
@@ -155,22 +135,22 @@ def export(
     A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
 
     Args:
-        model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
+        backbone: a `Backbone`, whose mean and std are written too.
         folder: replaced if it exists.
         extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files.
         scored: how the images were prepared that the model was scored on, see
             `transfer.data.loading.options.preprocessing`. timm's transform of the configuration does the same, or the
             card says that it cannot.
-        tensors: the model's tensors, by default its state dict.
+        tensors: the backbone's tensors, by default its state dict.
         head: tensors for a file `head.safetensors` beside them.
     """
-    spec = getattr(model, "spec", None)
-    inner, beside = (model, {}) if spec is None else (model.model, model.separate_head_state())
+    if tensors is None:
+        tensors = backbone.model.state_dict() | backbone.separate_head_state()
     with folder_replacement(folder := Path(folder)) as new:
-        write_tensors({**inner.state_dict(), **beside} if tensors is None else tensors, new / exports.WEIGHTS)
+        write_tensors(tensors, new / exports.WEIGHTS)
         if head is not None:
             write_tensors(head, new / exports.HEAD)
-        config = exported_config(inner, spec, getattr(model, "classes", None), scored or {})
+        config = exported_config(backbone, scored or {})
         _copy_sources(arguments := config.get("model_args", {}), new)
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = rendered(  # how the model is loaded, and what happens without the import
@@ -179,7 +159,7 @@ def export(
             needed=config.get(exports.IMPORT),
             resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
             with_head=head is not None,
-            scored=described_preprocessing(scored or {}),
+            scored=scored,
         )
         (new / CARD).write_text(card, encoding="utf-8")
         sums = {name: file_sha256(new / name) for name in exports.CHECKED if (new / name).is_file()}

@@ -194,7 +194,8 @@ def _without_mmcv_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _cuts(name: str) -> list[tuple[str, str]]:
     """Return a name cut before each of its parts: ("", "a.b"), ("a.", "b")."""
-    return [(name[:start], name[start:]) for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))]
+    starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]
+    return [(name[:start], name[start:]) for start in starts]
 
 
 def _is_within(prefix: str, outer: str) -> bool:

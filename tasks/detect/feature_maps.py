@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from backbones.attention import Attention, UserAttention, takes_scale
 from backbones.backbone import NEEDED_FOR_MAPS, Backbone
-from backbones.kernels.functions import checked_inputs, softmax
+from backbones.kernels.functions import checked_qkv, softmax
 from backbones.kernels.operator import padded_width
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
@@ -52,7 +52,7 @@ class RelativePositions(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """Return attention [B, heads, N, d] of q, k, v [B, heads, N, d]."""
-        q, k, v = checked_inputs(q, k, v)
+        q, k, v = checked_qkv(q, k, v)
         wide_q, wide_k = self._extended(q, k)
         if q.is_meta:  # operations are counted: positions are added to the scores, and do not widen their product
             return self.inner(q, k, v, scale=1.0, **options)

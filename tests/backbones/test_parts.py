@@ -112,7 +112,6 @@ def stems(draw) -> StemSpec:
         strides=sizes(convs + 1),
         kernels=sizes(convs + 1),
         widths=some(("64", "12", "D", "D/4"), convs, convs) if draw(st.booleans()) else (),
-        bias=len(norms) < convs and draw(st.booleans()),
     )
 
 
@@ -120,13 +119,6 @@ def stems(draw) -> StemSpec:
 @given(stems())
 def test_what_is_printed_is_parsed_back(spec):
     assert parse_stem(str(spec)) == spec
-
-
-def test_a_bias_goes_to_the_convolutions_without_a_norm():
-    """+192 parameters where none of the three has one; none by itself."""
-    stem = StemEmbed("3Conv+1BN+3ReLU+1Proj@bias", img_size=32, patch_size=16, embed_dim=32)
-    assert [layer.bias is not None for layer in stem.conv if isinstance(layer, nn.Conv2d)] == [True, True, False]
-    assert parameters("3Conv+3ReLU+1Proj@bias") - parameters("conv_relu") == 192
 
 
 def test_spellings_of_one_stem_have_one_canonical_form():
@@ -148,7 +140,6 @@ def test_spellings_of_one_stem_have_one_canonical_form():
         ("3Conv+1Proj@2,1,1,8@2,1,1,8", "give the strides once, 4 numbers"),
         ("3Conv+1Proj@w64,64,64,64", "give the widths once, 3 numbers"),
         ("patchfy", "did you mean 'patchify'"),
-        ("3Conv+3BN+3ReLU+1Proj@bias", "no convolution is without a norm"),
         ("3Conv+1Proj@2,1,1,4", "2,1,1,4 multiply to 8, not to the patch size 16"),
         ("3Conv+1Proj@k7,2,3,8", "even kernel"),
         ("3Conv+1Proj@wD/3,64,64", "32 is not a multiple of 3"),

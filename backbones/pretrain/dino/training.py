@@ -101,9 +101,9 @@ class DinoLearner(Learner):
         self.batch_means.append(mean)
         return {**stats, **moment}
 
-    def compile(self, *given: Any, **named: Any) -> None:
+    def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile networks and loss; a graph of the whole would be remade for each step's numbers."""
-        self.__dict__["_loss_statistics"] = torch.compile(self._loss_statistics, *given, **named)
+        self.__dict__["_loss_statistics"] = torch.compile(self._loss_statistics, *arguments, **options)
 
     def _loss_statistics(
         self, groups: list[Tensor], views: int, temperature: Tensor
@@ -197,7 +197,8 @@ def batch_norms(module: nn.Module) -> Iterator[Any]:
 @contextmanager
 def freeze_running_statistics(module: nn.Module, still: bool = True) -> Iterator[None]:
     """Leave the running statistics of training batch norms as they are within; they still normalise by the batch."""
-    norms = [norm for norm in batch_norms(module) if norm.training and norm.track_running_stats] if still else []
+    moving = [norm for norm in batch_norms(module) if norm.training] if still else []
+    norms = [norm for norm in moving if norm.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False
     try:

@@ -95,8 +95,8 @@ def mix(
         targets = mixup_target(labels, classes, smoothing=options.smoothing)
         before = 1 - mixup_share(options.mixup, seed, step)  # of the image before, and of its target
         return images.lerp(images.roll(1, 0), before), targets.lerp(targets.roll(1, 0), before)
-    given = {"label_smoothing": options.smoothing, "num_classes": classes}
-    mixer = Mixup(options.mixup, options.cutmix, prob=options.mix_prob, switch_prob=options.switch_prob, **given)
+    labelled = {"label_smoothing": options.smoothing, "num_classes": classes}
+    mixer = Mixup(options.mixup, options.cutmix, prob=options.mix_prob, switch_prob=options.switch_prob, **labelled)
     with seeded(torch.initial_seed()):
         return mixer(images.clone(), labels)
 

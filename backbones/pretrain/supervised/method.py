@@ -64,7 +64,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Weight of the tokens' own loss; 0 is off. It is token labeling, for backbones with a classifier for tokens
     (VOLO)."""
     token_labels: Path | None
-    """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt or .npy; with None
+    """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt; with None
     the tokens have their image's label."""
     ema: Annotated[float | None, Needs(export="ema"), Range(0, 1)]
     """Decay per step of a moving average of the weights; None: no average."""

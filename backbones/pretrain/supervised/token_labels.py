@@ -9,7 +9,6 @@ Shapes: K classes kept, h x w places, N = rows x columns tokens, C classes, B im
 import random
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -22,13 +21,12 @@ from transfer.data.classification import Split
 from transfer.data.loading.images import Transform
 from transfer.data.splits.manifest import named_files
 
-SUFFIXES = (".pt", ".npy")
 Pair = tuple[float, float]
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
 
 
 class LabelMaps:
-    """A folder of label maps that mirrors the training images by name: `n01440764/n01440764_10026.pt` (or `.npy`) for
+    """A folder of label maps that mirrors the training images by name: `n01440764/n01440764_10026.pt` for
     `n01440764/n01440764_10026.JPEG`.
 
     A file holds a tensor [2, K, h, w], the same shape for all: the scores of the K best classes of each place (before
@@ -48,7 +46,7 @@ class LabelMaps:
         if not folder.is_dir():
             raise UserError(f"--token-labels {folder}: directory not found")
         self.files = named_files(folder)
-        rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(SUFFIXES)}
+        rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(".pt")}
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
         # an image's map has its full name, or that without the split's folder
         names = [stem if stem in rows else stem.partition("/")[2] for stem in stems]
@@ -56,7 +54,7 @@ class LabelMaps:
         if lacking:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
-                f"({shortened(lacking)}); a map lies under its image's name, with .pt or .npy; without "
+                f"({shortened(lacking)}); a map lies under its image's name, with .pt; without "
                 "--token-labels the image's label is taken"
             )
         self.rows = [rows[name] for name in names]
@@ -67,11 +65,7 @@ class LabelMaps:
         """Return the map [2, K, h, w] of a training image, float32."""
         file, fault = self.files.folder / self.files.names[self.rows[index]], ""
         with unusable(f"{file}: not a label map", Exception):
-            if file.suffix == ".npy":
-                content = torch.from_numpy(np.load(file, allow_pickle=False))
-            else:
-                content = torch.load(file, map_location="cpu", weights_only=True)
-            scores: Tensor = content.float()
+            scores: Tensor = torch.load(file, map_location="cpu", weights_only=True).float()
         if scores.ndim != 4 or scores.shape[0] != 2:
             fault = f"shape {tuple(scores.shape)} instead of [2, K, h, w]"
         elif not (scores.isfinite().all() and scores[1].min() >= 0 and scores[1].max() < self.classes):

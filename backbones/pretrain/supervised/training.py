@@ -102,10 +102,10 @@ class SupervisedLearner(Learner):
             return self._dense(images, targets, random_box(*grid).to(images.device), boxes, *maps)
         return self._loss_statistics(images, targets)
 
-    def compile(self, *given: Any, **named: Any) -> None:
+    def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile the model and its losses: a graph of the whole would keep the draws of the first step's mixture."""
         for name in ("_loss_statistics", "_dense"):
-            setattr(self, name, torch.compile(getattr(self, name), *given, **named))
+            setattr(self, name, torch.compile(getattr(self, name), *arguments, **options))
 
     def _loss_statistics(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         logits = self.backbone.logits(images)
@@ -228,8 +228,8 @@ def prepare_training(
 ) -> tuple[SupervisedLearner, RunLoader]:
     """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
     images = context.micro_batch(options.batch_size, options.grad_accum_steps)
-    given = {"classes": len(data.classes), "drop_path": options.drop_path}
-    backbone = initial_backbone(spec, options, context, images=images, **given)
+    parts = {"classes": len(data.classes), "drop_path": options.drop_path}
+    backbone = initial_backbone(spec, options, context, images=images, **parts)
     split = data.needed("train", METHOD.method)
     counts = np.bincount(split.labels, minlength=len(data.classes))
     learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
@@ -246,8 +246,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
     """Return the loader of augmented images with their labels, and label maps if there are any."""
     maps = None
     if options.token_labels is not None:
-        assert backbone.classes is not None
-        maps = LabelMaps(options.token_labels, split, backbone.classes)
+        maps = LabelMaps(options.token_labels, split, backbone.classes or 0)
     transform = _transform(backbone, options)
     images = SplitDataset(split, transform, seed=context.seed, extra=maps)
     draw = shuffled_batches if options.repeats == 1 else partial(repeated_batches, repeats=options.repeats)

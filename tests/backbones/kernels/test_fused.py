@@ -39,7 +39,7 @@ def close(ours: Tensor, exact: Tensor, dtype: torch.dtype) -> bool:
     return bool((ours.double().cpu() - exact).norm() <= TOLERANCE[dtype] * exact.norm())
 
 
-CASES = [pytest.param(h, 32, *dtype.values, marks=dtype.marks) for h in blocked.SCORE_FUNCTIONS for dtype in DTYPES]
+CASES = [pytest.param(h, 32, *dtype.values, marks=dtype.marks) for h in blocked.BUFFERED_FUNCTIONS for dtype in DTYPES]
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -64,13 +64,13 @@ def test_strides_and_what_is_not_finite() -> None:
     packed = torch.randn(2, 19, 3, 2, 32, device=DEVICE)  # images, tokens, q k v, heads, head_dim: as a projection's
     q, k, v = packed.permute(2, 0, 3, 1, 4)
     across = q.transpose(2, 3).contiguous().transpose(2, 3)
-    for h in blocked.SCORE_FUNCTIONS:
+    for h in blocked.BUFFERED_FUNCTIONS:
         out = fused.forward(q, k, v, h, 0.5, 0.2)
         assert torch.equal(fused.forward(across, k, v, h, 0.5, 0.2), out)
         assert out.transpose(1, 2).is_contiguous()
     spoilt = k.clone()
     spoilt[0, 1, 18, 3] = -float("nan")
-    for h in blocked.SCORE_FUNCTIONS:
+    for h in blocked.BUFFERED_FUNCTIONS:
         assert fused.forward(q, spoilt, v, h, 0.5, 0.2).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
 
 

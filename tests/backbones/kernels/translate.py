@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from backbones.kernels import blocked, fused
 
 POINTERS = ("x", "y", "u", "w", "dx", "out")
-CASES = [("bf16", 2, (64, 64), h) for h in blocked.SCORE_FUNCTIONS]
+CASES = [("bf16", 2, (64, 64), h) for h in blocked.BUFFERED_FUNCTIONS]
 CASES += [("bf16", 2, (128, 64), "relu"), ("bf16", 2, (256, 64), "relu"), ("fp32", 4, (128, 128), "relu")]
 """Type and its bytes, widths of keys and of values, which relative positions make differ, and h."""
 

@@ -176,8 +176,6 @@ def write(folder: Path, name: str, content: np.ndarray | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, bytes):
         path.write_bytes(content)
-    elif path.suffix == ".npy":
-        np.save(path, content)
     else:
         torch.save(torch.from_numpy(content), path)
 
@@ -187,8 +185,8 @@ def scores(seed: int = 0) -> np.ndarray:
     return np.stack([rng.normal(size=(2, 3, 3)), rng.integers(0, 2, (2, 3, 3))]).astype(np.float32)
 
 
-def test_maps_are_found_by_name_in_either_format(tmp_path: Path) -> None:
-    for seed, name in enumerate(["a/one.pt", "a/two.npy", "b/three.pt"]):
+def test_maps_are_found_by_name(tmp_path: Path) -> None:
+    for seed, name in enumerate(["a/one.pt", "a/two.pt", "b/three.pt"]):
         write(tmp_path, name, scores(seed))
     maps = LabelMaps(tmp_path, split(), classes=2)
     for index in range(3):
@@ -196,7 +194,7 @@ def test_maps_are_found_by_name_in_either_format(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_misses_images_says_how_many_and_which(tmp_path: Path) -> None:
-    write(tmp_path, "a/two.npy", scores())
+    write(tmp_path, "a/two.pt", scores())
     with pytest.raises(UserError, match=r"no label map for 2 of 3 training images \(a/one, b/three\)"):
         LabelMaps(tmp_path, split(), classes=2)
     with pytest.raises(UserError, match="directory not found"):
@@ -214,11 +212,11 @@ def test_a_folder_that_misses_images_says_how_many_and_which(tmp_path: Path) -> 
     ],
 )
 def test_a_wrong_map_is_named(tmp_path: Path, content: np.ndarray | bytes, reason: str) -> None:
-    for name in ("a/one.npy", "a/two.npy", "b/three.npy"):
+    for name in ("a/one.pt", "a/two.pt", "b/three.pt"):
         write(tmp_path, name, scores())
-    write(tmp_path, "a/two.npy", content)
+    write(tmp_path, "a/two.pt", content)
     maps = LabelMaps(tmp_path, split(), classes=2)
-    with pytest.raises(UserError, match=rf"a/two.npy.*{reason}"):
+    with pytest.raises(UserError, match=rf"a/two.pt.*{reason}"):
         maps(1)
 
 

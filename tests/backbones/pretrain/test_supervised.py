@@ -311,10 +311,10 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, Any]) -
 def label_maps(folder: Path, names: list[str], classes: list[int], wrong: int = 0) -> Path:
     """Maps whose whole image shows the class of the image (or the next one)."""
     for name, label in zip(names, classes):
-        path = (folder / name).with_suffix(".npy")
+        path = (folder / name).with_suffix(".pt")
         path.parent.mkdir(parents=True, exist_ok=True)
         scores, ids = np.full((1, 3, 3), 8.0), np.full((1, 3, 3), (label + wrong) % CLASSES)
-        np.save(path, np.stack([scores, ids]).astype(np.float32))
+        torch.save(torch.from_numpy(np.stack([scores, ids]).astype(np.float32)), path)
     return folder
 
 
@@ -335,7 +335,7 @@ def test_tokens_train_under_label_maps(data: ClassificationData, tmp_path: Path)
     assert line["loss"] == pytest.approx(line["class_loss"] + 0.5 * line["token_loss"], rel=1e-5)
     assert results[0]["top1"] > 0.6
     assert results[1]["top1"] < 0.2  # it learned what the maps say, not the labels
-    (tmp_path / "maps-0" / "none" / "3.npy").unlink()
+    (tmp_path / "maps-0" / "none" / "3.pt").unlink()
     named_files.cache_clear()  # as the next command does
     with pytest.raises(UserError, match="no label map for 1 of 72 training images"):
         METHOD.check(spec, data, options(**VOLO, token_labels=tmp_path / "maps-0"), context())

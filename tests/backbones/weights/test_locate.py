@@ -18,7 +18,7 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
 from backbones.weights.export import export
 from backbones.weights.fitting import check_partial
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import HALF, IMAGENET, IMAGES, SIZE, below, hub
+from tests.backbones.support import HALF, IMAGENET, IMAGES, SIZE, below, hub, tiny
 from transfer.core.errors import UsageError, UserError
 
 
@@ -67,13 +67,13 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: conv\nattention: relu\n")
     before = resolve("mine.yaml")
     parts = {"qk_norm": False, "pool": "mean", "pre_logits": True, "alpha": 0.5, "train_size": (64, 32)}
-    made = source(stem="conv", attention="relu", **parts)
+    made = tiny(stem="conv", attention="relu", **parts)
     export(made, tmp_path / "weights" / "mine")
     spec = resolve("mine.yaml")
     assert (before.qk_norm, before.pool, before.pre_logits) == (True, "cls", False)
     assert {name: getattr(spec, name) for name in parts} == parts
     backbone = create("mine.yaml", img_size=SIZE).eval()
-    torch.testing.assert_close(backbone.pooled(IMAGES), features(made))
+    torch.testing.assert_close(backbone.pooled(IMAGES), made.pooled(IMAGES))
     assert resolve("mine.yaml", weights="weights/mine/model.safetensors").qk_norm is False
     for weights, expected in (("config", (False, "mean", True, 0.5)), ("random", (True, "cls", False, 1.0))):
         spec = resolve("mine.yaml", load="partial", weights=weights)
@@ -82,7 +82,7 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("there", [{"attention": "relu", "qk_norm": False}, {"pre_logits": True}, {"ffn": "mlp_tanh"}])
 def test_what_is_chosen_must_be_that_of_the_export(there, tmp_path):
-    export(source(**there), tmp_path / "out")
+    export(tiny(**there), tmp_path / "out")
     key = next(iter(there))
     chosen = {"attention": "softmax", "pre_logits": False, "ffn": "mlp"}[key]
     here = {key: chosen}
@@ -95,7 +95,7 @@ def test_what_is_chosen_must_be_that_of_the_export(there, tmp_path):
 
 def test_partial_keeps_what_the_export_names_unless_it_is_told_otherwise(tmp_path):
     made = {"stem": "conv", "attention": "relu", "ffn": "mlp", "qk_norm": True, "gate": "silu", "pool": "gap"}
-    export(source(**made), tmp_path / "out")
+    export(tiny(**made), tmp_path / "out")
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: patchify\nattention: softmax\nffn: mlp_tanh\n")
     given = {"weights": str(tmp_path / "out"), "load": "partial"}
     for name in ("tiny", str(tmp_path / "mine.yaml")):
@@ -146,14 +146,14 @@ def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
 
 
 def test_a_repository_of_the_hub(tmp_path, monkeypatch):
-    model = source(stem="conv")
-    export(model, tmp_path / "out")
+    made = tiny(stem="conv")
+    export(made, tmp_path / "out")
     config = (tmp_path / "out" / "config.json").read_text()
-    hub(tmp_path / "cache", monkeypatch, "me/mine", model.state_dict(), config)
+    hub(tmp_path / "cache", monkeypatch, "me/mine", made.model.state_dict(), config)
     backbone = create("hf-hub:me/mine", img_size=SIZE).eval()
-    torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
+    torch.testing.assert_close(backbone.pooled(IMAGES), made.pooled(IMAGES))
     assert backbone.spec.name == "mine"
-    check("hf-hub:me/mine", model, stem="conv")
+    check("hf-hub:me/mine", made.model, stem="conv")
 
 
 @pytest.mark.parametrize(
