@@ -33,7 +33,7 @@ __all__ = ["ViT", "export"]
 
 # options of timm's that act inside the parts which are replaced here, and would be lost
 _NOT_OURS = {"attn_drop_rate", "proj_drop_rate", "act_layer", "qkv_bias", "proj_bias"}
-_NOT_OURS |= {"scale_attn_norm", "scale_mlp_norm"}
+_NOT_OURS |= {"scale_attn_norm", "scale_mlp_norm", "device", "dtype"}
 
 
 class ViT(VisionTransformer):
@@ -87,7 +87,8 @@ class ViT(VisionTransformer):
         height, width = sides(train_size)
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
         self.pos, self.init, self.pos_embed_interp = pos, init, pos_embed_interp
-        dense = _dense(embed_dim)  # always, so that a seed draws the same other weights
+        # always, so that a seed draws the same other weights
+        dense = nn.Sequential(OrderedDict(fc=nn.Linear(embed_dim, embed_dim), act=nn.Tanh()))
         self.pre_logits = dense if pre_logits else nn.Identity()
         qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm
         scaled: dict[str, Any] = {"alpha": alpha, "length": length, "train_tokens": train_tokens}
@@ -140,11 +141,6 @@ def _timm_options(pool: str, cls_pos_embed: bool) -> dict[str, Any]:
 def _make_ffn(ffn: str, in_features: int, hidden_features: int, **_: Any) -> nn.Module:
     """Return the FFN of a block; timm calls this with options of its own."""
     return make_ffn(ffn, in_features, hidden_features)
-
-
-def _dense(dim: int) -> nn.Sequential:
-    """Return big_vision's layer behind the pooling."""
-    return nn.Sequential(OrderedDict(fc=nn.Linear(dim, dim), act=nn.Tanh()))
 
 
 register_archs(
