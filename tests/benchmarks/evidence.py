@@ -192,7 +192,7 @@ def _of_counts(clusters: int, more: int, fewer: int) -> list[Scores]:
 
 def cautioned(cell: Cell, estimate: Estimate) -> bool:
     """Whether the row says that its interval may be too short, or is not about other seeds."""
-    few = estimate.method == "t" and estimate.most_discordant < SKEWED
+    few = estimate.method == "t" and estimate.discordant < SKEWED
     seeds = min(estimate.seeds)
     return few or estimate.borrowed or (seeds == 1 and max(cell.vary) > 0)
 

@@ -43,7 +43,7 @@ def _few_clusters(match: ComparedMatch) -> Iterator[str]:
     for size, equal in dict.fromkeys((estimate.clusters, f"{estimate.effective_clusters:.0f}") for estimate in unequal):
         yield f"{size} clusters of unequal sizes count as {equal} of equal size"
     by_t = [(row, estimate) for row, estimate in rows if estimate.method == "t"]
-    if few := [row for row, estimate in by_t if estimate.most_discordant < SKEWED]:
+    if few := [row for row, estimate in by_t if estimate.discordant < SKEWED]:
         names = ", ".join(f"{row.score} ({row.effect})" if row.effect else row.score for row in few)
         yield f"fewer than {SKEWED} clusters differ, so the interval may be too short: {names}"
 

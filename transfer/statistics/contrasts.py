@@ -96,7 +96,8 @@ def contrast(
     counts = _counts(variants, scale, bounds)
     if counts is not None and (len(variants) == 1 or any(counts)):
         return _exact(known, *counts)
-    return _student(known, limits) if known.stderr else _constant(known, span, limits)
+    varies = any(error for error, _ in known.errors)
+    return _student(known, limits) if varies else _constant(known, span, limits)
 
 
 def paired_seeds(variants: Sequence[Scores], seeds: Sequence[Sequence[object]]) -> tuple[Sequence[Scores], bool]:
@@ -148,14 +149,12 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
     seeds_df, df = np.array([len(values[k]) - 1 for k in several]), variants[0].df
     errors = [_satterthwaite(np.append(beyond, by_clusters), np.append(seeds_df, df))]
     errors += [_over_seeds_alone(observed, seeds_df)] if observed.any() else []
-    stderr, freedom = max(errors, key=lambda widths: _half_width(widths[0], widths[1], LEVEL))
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
         estimate,
         estimate,
-        stderr=stderr,
-        df=freedom,
+
         errors=tuple(errors),
         cluster_error=math.sqrt(by_clusters),
         cluster_df=df,
@@ -189,11 +188,6 @@ def _over_seeds_alone(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float,
     return math.sqrt(variances.sum()), float(stdtridf(share, np.average(stdtrit(df, share), weights=variances)))
 
 
-def _half_width(error: float, df: float, level: float) -> float:
-    from scipy.special import stdtrit
-
-    return error * float(stdtrit(df, (1 + level) / 2))
-
 
 def _weighted(scale: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.asarray(sum(c * array for c, array in zip(scale, arrays, strict=True)))
@@ -207,23 +201,25 @@ def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) 
     return observed, beyond
 
 
-def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:
+def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int:
     """Return the number of clusters on which variants differ; of a single score those that are not at the nearer bound.
 
-    Of resampled scores it is told by the share of resamples without a difference, exp(-number), while there are any.
+    Of resampled scores it is told by the share of resamples without a difference, exp(-number), while there are any;
+    where it is not known, all clusters count.
     """
+    clusters = len(variants[0].shares)
     sums = [variant.sums.mean(axis=0) for variant in variants if variant.sums is not None]
     if len(sums) < len(variants):
         drawn = [variant.resampled.mean(axis=0) for variant in variants if variant.resampled is not None]
         if len(drawn) < len(variants):
-            return None
+            return clusters
         without = float((np.abs(_weighted(scale, drawn)) < 1e-12).mean())
-        return round(-math.log(without)) if without else None
+        return round(-math.log(without)) if without else clusters
     rounding = 1e-9 * variants[0].shares.max()
     if len(variants) > 1:
         return int((np.abs(_weighted(scale, sums)) > rounding).sum())
     gaps = [np.abs(sums[0] - bound * variants[0].shares) > rounding for bound in bounds if math.isfinite(bound)]
-    return min((int(gap.sum()) for gap in gaps), default=None)
+    return min((int(gap.sum()) for gap in gaps), default=clusters)
 
 
 def _counts(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> tuple[int, ...] | None:
@@ -276,10 +272,11 @@ def _constant(known: Estimate, span: float, limits: tuple[float, float]) -> Esti
 
 def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
     """Return the estimate with Student's interval, within the limits that the score cannot leave."""
-    from scipy.special import stdtr
+    from scipy.special import stdtr, stdtrit
 
     def ends(level: float, errors: Sequence[tuple[float, float]] = known.errors) -> tuple[float, float]:
-        half = max(_half_width(error, df, level) for error, df in errors)
+        half = max(error * float(stdtrit(df, (1 + level) / 2)) for error, df in errors)
+
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
     tails = [float(stdtr(df, -abs(known.estimate) / error)) for error, df in known.errors if error]

@@ -38,13 +38,9 @@ class Estimate:
     """Two-sided p value of no difference, by the method of the interval: below 1 - `LEVEL` where that excludes 0,
     and only there."""
     method: Method = "t"
-    stderr: float = 0.0
-    """Standard error over test samples and, with several seeds, over seeds."""
-    df: float = math.inf
-    """Degrees of freedom of the Student distribution that the interval is taken from."""
     errors: tuple[tuple[float, float], ...] = ()
-    """Standard error and degrees of freedom over samples and seeds, and over seeds alone: the wider interval counts at
-    any level, at 95 % that of `stderr` and `df`."""
+    """Standard error and degrees of freedom over samples and seeds, and with several seeds over these alone: the wider
+    interval counts at any level."""
     cluster_error: float = 0.0
     """Standard error over test samples alone, the trained models being given."""
     cluster_df: float = math.inf
@@ -59,8 +55,8 @@ class Estimate:
     clusters: int = 0
     effective_clusters: float = math.inf
     """Number of equal clusters that carry as much information (Kish 1965)."""
-    discordant: int | None = None
-    """Clusters on which the variants differ; None where it is not known, as of COCO's scores."""
+    discordant: int = 0
+    """Clusters on which the variants differ; all where it is not known, as of COCO's scores."""
     inner: tuple[float, float] = (-math.inf, math.inf)
     """The interval of the level 1 - 2 (1 - `LEVEL`), of two one-sided tests (Schuirmann 1987)."""
     of_models: tuple[float, float] = (-math.inf, math.inf)
@@ -77,12 +73,7 @@ class Estimate:
     @property
     def few(self) -> bool:
         """Return whether too few clusters disagree for "equivalent" or a smallest detectable difference."""
-        return self.most_discordant < FEW_CLUSTERS
-
-    @property
-    def most_discordant(self) -> int:
-        """Return the clusters on which the variants differ, or all where it is not known."""
-        return self.clusters if self.discordant is None else self.discordant
+        return self.discordant < FEW_CLUSTERS
 
     def within(self, margin: float, slack: float = 0.0) -> bool:
         """Return whether two one-sided tests at 5 % show a difference smaller than the margin either way; for `slack`
@@ -106,8 +97,8 @@ class Estimate:
         from scipy.special import stdtrit
 
         level = round(1 - LEVEL, 9) / tests
-        errors = self.errors or ((self.stderr, self.df),)
-        detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in errors)
+        detected = (error * float(stdtrit(df, 1 - level / 2) + stdtrit(df, POWER)) for error, df in self.errors)
+
         return math.inf if self.few else max(detected)
 
 

@@ -10,13 +10,12 @@ from transfer.report.tables.comparison import verdict_text
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import FEW_DIFFER, Kind, Verdict, conclusion, verdict_of
 
-UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
-                  seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
+UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, errors=((0.012, 4),), discordant=355, inner=(-0.015, 0.035))
 
 
 def test_the_smallest_detectable_difference_is_that_of_the_corrected_level() -> None:
-    quantiles = stats.t.ppf(1 - 0.05 / 5 / 2, UNSURE.df) + stats.t.ppf(0.8, UNSURE.df)
-    assert UNSURE.smallest_difference(tests=5) == pytest.approx(quantiles * UNSURE.stderr)
+    quantiles = stats.t.ppf(1 - 0.05 / 5 / 2, 4) + stats.t.ppf(0.8, 4)
+    assert UNSURE.smallest_difference(tests=5) == pytest.approx(quantiles * 0.012)
     assert verdict_of(UNSURE, tests=5).smallest == UNSURE.smallest_difference(tests=5)
 
 
@@ -39,14 +38,14 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_of(UNSURE).kind is Kind.INCONCLUSIVE
     assert verdict_of(UNSURE, margin=0.034).kind is Kind.INCONCLUSIVE
     assert verdict_of(UNSURE, margin=0.036).kind is Kind.EQUIVALENT
-    few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), clusters=355, discordant=9)
+    few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), discordant=9)
     assert verdict_of(few, margin=0.02).why == FEW_DIFFER
-    better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014), clusters=355)
+    better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014), discordant=355)
     assert verdict_of(better, margin=0.02) == Verdict(Kind.A_BETTER, margin=0.02, within=True)
     assert verdict_text(verdict_of(better, margin=0.02)) == "a better, by less than 2.0"
     assert verdict_of(better, higher=False).kind is Kind.B_BETTER
     assert verdict_of(better, higher=False, effect=True).kind is Kind.ABOVE
-    corrected = verdict_of(replace(better, stderr=0.005), p=0.2)
+    corrected = verdict_of(replace(better, errors=((0.005, 1e6),)), p=0.2)
     assert corrected.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
     assert verdict_text(corrected) == "inconclusive; not significant after correction for several tests"
 

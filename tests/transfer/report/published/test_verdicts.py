@@ -20,8 +20,9 @@ CRASH = Value("deit", "imagenet1k", "top1", "crash")
 
 def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estimate:
     """Of a score in percent, with the lengths to either side of its intervals at 95 and at 90 %."""
-    low, high, within = (middle - half) / 100, (middle + half) / 100, (middle - inner) / 100
-    return Estimate(middle / 100, low, high, seeds=(seeds,), clusters=500, inner=(within, (middle + inner) / 100))
+    low, high, *within = ((middle + length) / 100 for length in (-half, half, -inner, inner))
+    errors = ((half / 200, 9.0),)
+    return Estimate(middle / 100, low, high, seeds=(seeds,), discordant=500, inner=(within[0], within[1]), errors=errors)
 
 
 @pytest.mark.parametrize(
