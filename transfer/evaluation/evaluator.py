@@ -46,7 +46,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
     return Record(
         run_id=planned.run_id,
         run_key=planned.run_key.digest,
-        config_digest=planned.run_key.without("seed").digest,
+        config_digest=planned.run_key.config_digest,
         task=planned.task.name,
         task_version=planned.task.version,
         dataset={name: getattr(dataset, name) for name in facts} | {"understood": understood(dataset)},

@@ -198,7 +198,7 @@ class PlannedRun:
         marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.inputs.origin, "seed": self.seed}
         marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
         origin: dict[str, Any] = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
-        origin["protocol"] = self.run_key.without("seed").digest
+        origin["protocol"] = self.run_key.config_digest
         origin["preprocessing"] = self.preprocessing
         return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
 

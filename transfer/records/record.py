@@ -23,19 +23,22 @@ def with_checksum(content: dict[str, Any]) -> bytes:
         ValueError: a number is not finite.
     """
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    body = text.removesuffix("\n}").encode()
-    return body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    return _closed(text.removesuffix("\n}").encode())
 
 
 def is_modified(raw: bytes) -> bool:
     """Return whether a record's bytes were changed after `with_checksum` made them."""
-    body = raw[: raw.rfind(_DIGEST_ENTRY)]
-    return raw != body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    return raw != _closed(raw[: raw.rfind(_DIGEST_ENTRY)])
 
 
-def digest_of(content: Any, *, allow_nan: bool = True) -> str:
-    """Return the sha256 of the canonical JSON of plain values in hex."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=allow_nan)
+def _closed(body: bytes) -> bytes:
+    """Return the bytes of a record with their digest as its last entry."""
+    return body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def digest_of(content: Any) -> str:
+    """Return the sha256 of the canonical JSON of plain values in hex. Raises ValueError if a number is not finite."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -58,11 +61,13 @@ class RunKey:
     @property
     def digest(self) -> str:
         """The sha256 of `content` in hex."""
-        return digest_of(self.content, allow_nan=False)
+        return digest_of(self.content)
 
-    def without(self, *keys: str) -> "RunKey":
-        """Return the key without some entries."""
-        return RunKey({key: value for key, value in self.content.items() if key not in keys})
+    @property
+    def config_digest(self) -> str:
+        """The sha256 of `content` without the seed in hex, equal for runs that differ only in seeds."""
+        return digest_of({key: value for key, value in self.content.items() if key != "seed"})
+
 
     def run_id(self, task: str, dataset: str, backbone: str) -> str:
         """Return `<task>-<dataset>-<backbone>-<12 hex>`, the name of the run's folder."""

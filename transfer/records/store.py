@@ -202,35 +202,28 @@ def merged(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
         return run.record.dirty, str(run.record.environment.get("started")), run.record.shared is not None
 
     taken, disputes = [], []
+    fix = "`python -m transfer.verify` tells whether one was changed; delete the wrong one"
     for copies in grouped_by(runs, lambda run: run.record.run_key).values():
         first, *others = sorted(copies, key=precedence)
         taken.append(first)
-        disputes += [
-            f"{difference_text(first, run)}; the first is taken; `python -m transfer.verify` tells whether one was "
-            "changed; delete the wrong one"
-            for run in others
-            if not same_result(first.record, run.record)
-        ]
+        texts = (difference_text(first, run) for run in others)
+        disputes += [f"{text}; the first is taken; {fix}" for text in texts if text]
     return taken, disputes
 
 
-def same_result(first: Record, second: Record) -> bool:
-    """Return whether two records of one run key have the same outcome and, to the bit, the same scores, of those that
-    both have: an earlier version had fewer.
-    """
-    shared = first.scores.keys() & second.scores.keys()
-    return first.status == second.status and all(first.scores[name] == second.scores[name] for name in shared)
-
-
 def difference_text(first: StoredRun, second: StoredRun) -> str:
-    """Return a sentence that names two records of one run key and their different results."""
+    """Return a sentence on two records of one run key with different results.
+
+    It is empty if they have the same outcome and, to the bit, the same scores, of those that both have: an earlier
+    version had fewer.
+    """
     ours, theirs = ({"outcome": run.record.status, **run.record.scores} for run in (first, second))
-    differing = [
-        f"{name} {ours.get(name)} and {theirs.get(name)}"
-        for name in {**ours, **theirs}
-        if ours.get(name) != theirs.get(name)
-    ]
+    pairs = {name: (ours[name], theirs[name]) for name in ours if name in theirs}
+    differing = [f"{name} {one} and {other}" for name, (one, other) in pairs.items() if one != other]
+    if not differing:
+        return ""
     return f"{first.folder} and {second.folder}: two records of one run, with {', '.join(differing)}"
+
 
 
 def has_state(folder: Path) -> bool:

@@ -23,7 +23,8 @@ from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record, with_checksum
-from transfer.records.store import OPTIONS, RECORD, Store, StoredRun, difference_text, merged, same_result
+from transfer.records.store import OPTIONS, RECORD, Store, StoredRun, difference_text, merged
+
 from transfer.verify.checks import check_files, verify
 
 SUPPORT = "support.csv"
@@ -217,9 +218,8 @@ def import_bundle(file: Path, store: Store) -> Imported:
                 flush_folder(run.folder)
                 run.folder.rename(target)
                 result.added.append(name)
-            elif same_result(there.record, run.record):
-                result.equal.append(name)
-            else:
-                conflict = difference_text(there, run).replace(str(run.folder), f"{name} of the bundle")
+            elif conflict := difference_text(there, run).replace(str(run.folder), f"{name} of the bundle"):
                 result.conflicts.append(f"{conflict}; the existing run is kept")
+            else:
+                result.equal.append(name)
     return result

@@ -14,11 +14,11 @@ from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
 from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Store, StoredRun, damaged_files, merged, missing_files, same_result
+from transfer.records.store import RECORD, Store, StoredRun, damaged_files, merged, missing_files
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
-SCORES = ({"top1": 0.5}, {"top1": 0.5, "macro_top1": 0.4}, {"top1": 0.5, "macro_top1": 0.5})
+
 CONTENT = {
     "task": "reid",
     "task_version": 1,
@@ -36,7 +36,7 @@ CONTENT = {
 def record(run_key: RunKey, **given: Any) -> Record:
     values: dict[str, Any] = {
         "run_id": run_key.run_id("reid", "toy_market", "tiny"), "run_key": run_key.digest,
-        "config_digest": run_key.without("seed").digest, "task": "reid", "task_version": 1,
+        "config_digest": run_key.config_digest, "task": "reid", "task_version": 1,
         "dataset": {"name": "toy_market", "version": None, "counts": {}, "digest": "0" * 64},
         "backbone": {"name": "tiny"}, "weights_id": "random", "untrained": [], "options": {"lr": 0.05}, "seed": 0,
         "smoke": False, "subset": None, "outcome": ended("completed", 9), "scores": {"mAP": 0.5, "rank1": 0.75},
@@ -94,6 +94,9 @@ def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path)
     late = written(tmp_path, "copy", environment={"started": "2026-01-02"})
     early = written(tmp_path, environment={"started": "2026-01-01"})
     assert Store(tmp_path).runs() == ([early], [])
+    fewer = written(tmp_path, "of an earlier version", environment={"started": "2026-01-02"}, scores={"mAP": 0.5})
+    assert merged([early, fewer]) == merged([fewer, early]) == ([early], [])
+
     other = written(tmp_path, "other", environment={"started": "2026-01-03"}, scores={"mAP": 0.6, "rank1": 0.75})
     assert merged([other, late]) == ([late], merged([late, other])[1]), "the one that started first stands"
     written(tmp_path, environment={"started": "2026-01-01"})
@@ -103,12 +106,6 @@ def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path)
         assert part in problem
     assert "rank1" not in problem
 
-
-def test_records_are_of_one_result_if_they_agree_in_the_scores_that_both_have() -> None:
-    old, new, other = (replace(record(RunKey({"a": 1})), scores=scores) for scores in SCORES)
-    assert same_result(old, new)
-    assert same_result(new, old)
-    assert not same_result(new, other)
 
 
 def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Path) -> None:
