@@ -23,7 +23,7 @@ def notes_of(match: ComparedMatch) -> list[str]:
 def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield the text on fields that differ between the variants but were not selected."""
     unshared = match.matched.unshared
-    if contents := dict.fromkeys(content_label(content, content) for content in unshared if content):
+    if contents := dict.fromkeys(content_label(content) for content in unshared if content):
         yield f"the variants also differ in what was not selected: {' vs. '.join(contents)}"
     if any({"mean", "std"} & content.keys() for content in unshared):
         yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"

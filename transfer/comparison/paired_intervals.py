@@ -169,9 +169,8 @@ class PairedOutcomes:
 def read_outcomes(run: StoredRun) -> Outcomes:
     """Return the arrays of a run's `outcomes.npz`. Raises UserError if they cannot be read."""
     with _errors_name_file(run):
-        outcomes = per_sample.read(run.folder / OUTCOMES)
-        per_sample.check_clusters(outcomes)
-        return outcomes
+        return per_sample.read(run.folder / OUTCOMES)
+
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class MatchedRuns:
 
     def with_setting(self, text: str) -> str:
         """Return a text with the setting behind it, if there is one."""
-        return f"{text} ({fields.content_label(self.setting, self.setting)})" if self.setting else text
+        return f"{text} ({fields.content_label(self.setting)})" if self.setting else text
 
 
 @dataclass(frozen=True)

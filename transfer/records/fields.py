@@ -61,10 +61,9 @@ def short_value(record: Record, name: str, value: Any) -> Any:
     return value
 
 
-def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return some fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
-    values = {name: content.get(name, NOT_RECORDED) for name in names}
-    return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
+def content_label(content: Mapping[str, Any]) -> str:
+    """Return fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
+    return ", ".join(f"{name} {value_label(value)}" for name, value in content.items() if value != NO_EFFECT)
 
 
 def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:
@@ -191,18 +190,25 @@ def parts_of(record: Record, without: Collection[str], exports: Exports) -> dict
     backbone = protocol.backbone_of(record, without)
     backbone |= {name: protocol.NO_EFFECT for name in protocol.idle(record) if name in backbone}
     hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
-    return {name: value for name, value in backbone.items() if name not in hidden} | _source(record, without, exports)
+    parts = {name: value for name, value in backbone.items() if name not in hidden}
+    return parts | fields_of_weights(record, without, exports)
 
 
-def _source(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
-    """Return where weights come from: the protocol of their training if its record is loaded, else their origin."""
-    parent = protocol.pretraining(record, exports)
-    if parent is None:
-        return {"weights": record.origin.get("training") or record.weights_id}
-    hidden = protocol.in_pretraining(without, record.backbone)
-    source = {name: value for name, value in protocol.displayed_fields(parent).items() if name not in hidden}
-    source |= _source(parent, hidden, exports)
-    return {"weights": "trained"} | {f"{protocol.PRETRAINING}{name}": value for name, value in source.items()}
+def fields_of_weights(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
+    """Return where weights come from: the protocol of their training if its record is loaded, else their origin.
+
+    Args:
+        record, without, exports: see `parts_of`.
+    """
+    fields, prefix = dict[str, Any](), ""
+    for parent in protocol.lineage(record, exports):
+        without = protocol.in_pretraining(without, record.backbone)
+        fields[f"{prefix}weights"] = "trained"
+        prefix += protocol.PRETRAINING
+        shown = protocol.displayed_fields(parent)
+        fields |= {f"{prefix}{name}": value for name, value in shown.items() if name not in without}
+        record = parent
+    return fields | {f"{prefix}weights": record.origin.get("training") or record.weights_id}
 
 
 def known_fields(records: Iterable[Record], exports: Exports) -> list[str]:

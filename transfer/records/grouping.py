@@ -17,7 +17,9 @@ from transfer.records.fields import (
     NAMED_BY_VALUE,
     content_label,
     differing,
+    fields_of_weights,
     parts_label,
+
     short_value,
     shown_values,
 )
@@ -257,24 +259,17 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
 
     If all rows start from the same pretrained weights, they get no label.
     """
-    chains = [(group, chain) for group in groups if (chain := protocol.lineage(group.first, exports))]
-    for namesakes in grouped_by(chains, lambda pair: pair[0].pretraining).values():
-        contents = [_trainings(chain, protocol.in_pretraining(without, {})) for _, chain in namesakes]
+    pretrained = [group for group in groups if protocol.pretraining(group.first, exports)]
+    for namesakes in grouped_by(pretrained, lambda group: group.pretraining).values():
+        contents = [fields_of_weights(group.first, without, exports) for group in namesakes]
         names = differing(contents)
-        for (group, _), content in zip(namesakes, contents, strict=True) if names else ():
-            group.pretraining += f", {content_label(content, names)}"
-    if not chains and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
+        for group, content in zip(namesakes, contents, strict=True) if names else ():
+            values = {name: content.get(name, protocol.NOT_RECORDED) for name in names}
+            short = {name.removeprefix(protocol.PRETRAINING): value for name, value in values.items()}
+            group.pretraining += f", {content_label(short)}"
+    if not pretrained and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
         for group in groups:
             group.pretraining = ""
-
-
-def _trainings(chain: Sequence[Record], without: Collection[str]) -> dict[str, Any]:
-    """Return the protocols of a lineage in one dict; fields of earlier trainings are named `FIELD of run NUMBER`."""
-    last = protocol.displayed_fields(chain[0], without)
-    values = {name: value for name, value in last.items() if name not in ("task", "dataset")}
-    for number, record in enumerate(chain[1:], 2):
-        values |= {f"{name} of run {number}": value for name, value in protocol.displayed_fields(record).items()}
-    return values
 
 
 def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> None:

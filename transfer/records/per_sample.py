@@ -57,11 +57,6 @@ def read(path: Path) -> Outcomes:
     return outcomes
 
 
-def check_clusters(outcomes: Outcomes) -> None:
-    """Raise UnusableOutcomes if all samples are of one cluster: the file is valid, but an interval needs two."""
-    if len(np.unique(outcomes["cluster"])) < 2:
-        raise UnusableOutcomes("all samples are of one cluster; an interval needs two")
-
 
 def check_outcomes(record: Record, outcomes: Outcomes) -> None:
     """Check every score of a record that outcomes give. Raises UnusableOutcomes."""

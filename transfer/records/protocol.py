@@ -4,7 +4,7 @@ A configuration is a backbone, the training that its weights come from, and a pr
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -50,6 +50,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         without: names to leave out, such as those that a map varies on purpose. Options that act by these alone stay,
             so that all values of the varied options have the same fields.
     """
+    counted = _without_fields(record, without)
     content = {
         "task": record.task,
         "task_version": record.task_version,
@@ -61,8 +62,8 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **({} if (world := processes(record, without)) is None else {"world_size": world}),
-        **_options(record, without),
+        **({} if (world := processes(counted)) is None else {"world_size": world}),
+        **_options(record, idle(counted)),
     }
     return _without(content, without)
 
@@ -96,12 +97,19 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     return {name: value for name, value in values.items() if name not in names}
 
 
-def idle(record: Record, without: Collection[str] = ()) -> set[str]:
-    """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
+def _without_fields(record: Record, names: Collection[str]) -> Record:
+    """Return a record without some options and fields of the backbone, from which nothing is to be concluded."""
+    if not names:
+        return record
+    return replace(record, options=_without(record.options, names), backbone=_without(record.backbone, names))
+
+
+def idle(record: Record) -> set[str]:
+    """Return the options and the fields of the backbone that do not act."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
     needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
-    ineffective = {*idle_options(needs, _without({**_without(record.options, BACKBONE_OPTIONS), **fields}, without))}
-    return ineffective if _synchronises(record, without) else ineffective | {"sync_bn"}
+    ineffective = {*idle_options(needs, {**_without(record.options, BACKBONE_OPTIONS), **fields})}
+    return ineffective if _synchronises(record) else ineffective | {"sync_bn"}
 
 
 def _world(record: Record) -> int | None:
@@ -110,9 +118,9 @@ def _world(record: Record) -> int | None:
     return world // (sharing or 1) if isinstance(world, int) else None
 
 
-def processes(record: Record, without: Collection[str] = ()) -> int | None:
+def processes(record: Record) -> int | None:
     """Return the number of processes if it belongs to the protocol, see `protocol`; else None."""
-    return _world(record) if per_process(record, without) else None
+    return _world(record) if per_process(record) else None
 
 
 def trains(options: Mapping[str, Any]) -> bool:
@@ -120,18 +128,14 @@ def trains(options: Mapping[str, Any]) -> bool:
     return bool(options.get("epochs"))
 
 
-def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
+def per_process(record: Record) -> list[str]:
     """Return the computations that each process makes from its own part of a batch.
 
     The list is empty if the number of processes changes nothing. Computations that do not depend on how a batch is
     shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
     augmentation, whose draws are functions of the sample; DINO's center.
-
-    Args:
-        record: the record.
-        without: names of options and fields of the backbone from which nothing is concluded.
     """
-    task, options, backbone = record.task, _without(record.options, without), _without(record.backbone, without)
+    task, options, backbone = record.task, record.options, record.backbone
     if not trains(options):
         return []
     mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
@@ -148,16 +152,14 @@ def per_process(record: Record, without: Collection[str] = ()) -> list[str]:
     return [computation for computation, holds in computations.items() if holds]
 
 
-def _synchronises(record: Record, without: Collection[str]) -> bool:
+def _synchronises(record: Record) -> bool:
     """Return whether the value of `sync_bn` changes anything.
 
     It needs a batch norm that trains; detectors and the head of `segment` have some of their own. One process computes
     alike without it; with it, it computes what any number of processes does.
     """
-    alone = _world(record) == 1 and _without(record.options, without).get("sync_bn") is False
-    return record.task == "detect" or (
-        not alone and _trains_batch_norm(record.task, _without(record.backbone, without))
-    )
+    alone = _world(record) == 1 and record.options.get("sync_bn") is False
+    return record.task == "detect" or (not alone and _trains_batch_norm(record.task, record.backbone))
 
 
 def _is_known(backbone: Mapping[str, Any]) -> bool:
@@ -168,28 +170,26 @@ def _is_known(backbone: Mapping[str, Any]) -> bool:
 
 
 def _trains_batch_norm(task: str, backbone: Mapping[str, Any]) -> bool:
-    return HEAD_TASKS.get(task, _has_batch_norm(backbone) is not False)
-
-
-def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
-    """Return whether a backbone has batch norm; None if it is not known."""
+    """Return whether a batch norm is trained, or may be where it is not known what the backbone has."""
+    if task in HEAD_TASKS:
+        return HEAD_TASKS[task]
     if not _is_known(backbone):
-        return None
+        return True
     if backbone["arch"] not in ARCHS:
         return False
-    return True if backbone.get("ffn") == "conv1d_bn" else _in_stem(str(backbone.get("stem") or ""))
+    return backbone.get("ffn") == "conv1d_bn" or _may_have_batch_norm(str(backbone.get("stem") or ""))
 
 
 @lru_cache
-def _in_stem(stem: str) -> bool | None:
+def _may_have_batch_norm(stem: str) -> bool:
     try:
         return bool({"BN", "IBN"} & {*find_stem(stem).norms})
     except UserError:  # a stem of another version of the suite
-        return None
+        return True
 
 
-def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
-    left_out = _left_out(record.task).union(idle(record, without))
+def _options(record: Record, ineffective: Collection[str]) -> dict[str, Any]:
+    left_out = _left_out(record.task).union(ineffective)
     options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
     acting = _without(record.run_key_content.get("options", record.options), left_out)
@@ -204,7 +204,8 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
     if content.get("precision", "") is None:
         content["precision"] = NO_EFFECT
     if "world_size" not in without:
-        content.setdefault("world_size", NOT_RECORDED if per_process(record, without) else NO_EFFECT)
+        by_process = per_process(_without_fields(record, without))
+        content.setdefault("world_size", NOT_RECORDED if by_process else NO_EFFECT)
     left_out = _left_out(record.task).union(without, content)
     ignored = (name for name in record.options if name not in left_out)
     return content | dict.fromkeys(ignored, NO_EFFECT)
@@ -221,7 +222,9 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
     values = dict(record.backbone)
-    values |= {name: _IDLE[name] for name in idle(record, without) & _IDLE.keys() & values.keys()}
+    ineffective = idle(_without_fields(record, without))
+    values |= {name: _IDLE[name] for name in ineffective & _IDLE.keys() & values.keys()}
+
     return named_by_content(values)
 
 

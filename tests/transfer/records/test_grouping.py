@@ -72,6 +72,17 @@ def test_pretraining_is_named_with_what_differs() -> None:
     assert len(groups[0].records) == 2
 
 
+def test_of_several_trainings_each_is_named_with_what_differs_and_one_that_exports_its_own_weights_ends() -> None:
+    first = [trained("sha256:a"), trained("sha256:b", lr=0.1)]
+    second = [made("finetune", weights_id=run.export, export=f"{run.export}2") for run in first]
+    groups = of([made(weights_id=run.export) for run in second], [*first, *second])
+    label = "finetune toy_market after dino toy_digits, pretraining.lr"
+    assert [group.pretraining for group in groups] == [f"{label} 0.05", f"{label} 0.1"]
+    same = [made("finetune", lr=lr, weights_id="sha256:c", export="sha256:c") for lr in (0.05, 0.1)]
+    assert [group.pretraining for group in of(same, same)] == ["sha256:c", "finetune toy_market"]
+
+
+
 def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
     records = [made(weights_id=f"sha256:{name}", backbone={"name": f"tiny_{name}"}) for name in "ab"]

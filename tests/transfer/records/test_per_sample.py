@@ -60,7 +60,9 @@ def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault:
 
 def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: Path) -> None:
     run = scored(tmp_path, "reid", changed(cluster=np.zeros(60, int)), "a", scores=RIGHT)
-    assert refusal(run) == "all samples are of one cluster; an interval needs two"
+    with pytest.raises(UserError, match="a: an interval needs at least 2 clusters, not 1"):
+        mean_score([run], "mAP", Evidence([run.record]))
+
     assert check_scores(run.folder, run.record)[0] == []
 
 
