@@ -15,7 +15,8 @@ from transfer.core import live_modules
 from transfer.core.errors import UsageError, UserError
 from transfer.core.lazy import lazy_names
 from transfer.core.machine_errors import missing_packages_named
-from transfer.runs import RunSet, runs_of
+from transfer.records.store import Store, StoredRun
+from transfer.runs import RunSet
 from transfer.task import Metric, Task
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _execute(command: Command, task: Task, progress: bool) -> RunSet:
         evaluation = evaluate_each(commands, task, progress=progress)
     except Stopped:
         raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call resumes from it") from None
-    runs = runs_of(evaluation.records, command.run.out)
+    store = Store(command.run.out)
+    made = (StoredRun(store.folder(record.run_id), record) for record in evaluation.records)
+    runs = RunSet.of(made, store.runs()[0])
     if evaluation.failures:
         raise RunsFailed(evaluation.failures, runs)
     return runs

@@ -3,20 +3,20 @@ frame, a table or a file. Imports no torch.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from numpy.typing import NDArray
 
+from transfer.comparison.paired_intervals import read_outcomes
 from transfer.comparison.selection import has_value, select_arms
-from transfer.core.errors import MissingInput, UserError, visible
+from transfer.core.errors import MissingInput, visible
 from transfer.core.exports import EXPORT, export_folder
 from transfer.core.files import atomic_replacement, with_home
 from transfer.engine.checkpoint import history
 from transfer.records import run_set, store
 from transfer.records.fields import check_fields, value_label
-from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ class Run(store.StoredRun):
         Raises:
             UserError: the file is missing or damaged.
         """
-        try:
-            return arrays_in(self.folder / OUTCOMES)
-        except UnusableOutcomes as error:
-            raise UserError(f"{self.folder / OUTCOMES}: {error}") from None
+        return read_outcomes(self)
 
 
 class RunSet(run_set.StoredRuns):
@@ -233,13 +230,6 @@ def load(*folders: Path | str) -> RunSet:
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return RunSet.of(runs)
-
-
-def runs_of(records: Iterable[Record], out: Path) -> RunSet:
-    """Return the runs of these records, among all runs of their folder."""
-    folder = store.Store(out)
-    known, _ = folder.runs()
-    return RunSet.of((store.StoredRun(folder.folder(record.run_id), record) for record in records), known)
 
 
 def compare(runs: RunSet, field: str, a: Any, b: Any, *, margin: float | None = None) -> "Table":

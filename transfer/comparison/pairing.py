@@ -217,15 +217,12 @@ def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[_Group]:
     """Return the groups in which all variants agree in what acts in several of them."""
     groups: list[_Group] = [({}, [])]
     for arm in candidates:
-        kinds: dict[str, tuple[dict[str, Any], list[_Candidate]]] = {}
-        for candidate in arm:
-            acting = candidate.acting(names)
-            kinds.setdefault(digest_of(acting), (acting, []))[1].append(candidate)
-        groups = [
-            (content | acting, [*arms, alike])
-            for (content, arms), (acting, alike) in product(groups, kinds.values())
-            if all(content.get(name, value) == value for name, value in acting.items())
-        ]
+        agreeing = list[_Group]()
+        for (content, arms), alike in product(groups, _alike(arm, names)):
+            acting = alike[0].acting(names)
+            if all(content.get(name, value) == value for name, value in acting.items()):
+                agreeing.append((content | acting, [*arms, alike]))
+        groups = agreeing
     merged: dict[str, _Group] = {}
     for content, arms in groups:
         _, whole = merged.setdefault(digest_of(content), (content, [[] for _ in candidates]))
@@ -236,13 +233,10 @@ def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[_Group]:
 
 def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
-
-    def distinct(arm: Sequence[_Candidate]) -> Collection[_Candidate]:
-        return {digest_of(candidate.acting(names)): candidate for candidate in arm}.values()
-
+    kinds = [[alike[-1] for alike in _alike(arm, names)] for arm in candidates if arm]
     clashes = []
-    for arms in combinations(filter(None, candidates), 2):
-        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*map(distinct, arms)))
+    for arms in combinations(kinds, 2):
+        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*arms))
         clashes.append(min(pairs, key=lambda pair: len(pair[2])))
     record_a, record_b, clash = max(clashes, key=lambda pair: len(pair[2]))
     differences = fields.values_label(clash, " vs. ") or "no field"
@@ -251,7 +245,13 @@ def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     return Exclusion(task_label(record_a), text)
 
 
-def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def _alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Collection[list[_Candidate]]:
+    """Return the runs of a variant in groups in which the fields act alike."""
+    return grouped_by(arm, lambda candidate: digest_of(candidate.acting(names))).values()
+
+
+def _clash(a: _Candidate
+, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
     of_a, of_b = a.acting(names), b.acting(names)
     clash = dict[str, tuple[Any, ...]]()

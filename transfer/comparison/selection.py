@@ -158,12 +158,7 @@ def axis(text: str, runs: StoredRuns) -> Axis:
     return name, (chosen[0], chosen[1])
 
 
-def corners(f: Axis, g: Axis, runs: StoredRuns) -> list[Selection]:
-    """Return the runs of the four corners: the first value of f with each value of g, then the second."""
+def corners(f: Axis, g: Axis) -> list[str]:
+    """Return the selectors of the four corners: the first value of f with each value of g, then the second."""
     (name_f, values_f), (name_g, values_g) = f, g
-    selections = []
-    for value_f, value_g in product(values_f, values_g):
-        with_f = [run for run in runs if has_value(run.record, name_f, value_f, runs.exports)]
-        with_both = [run for run in with_f if has_value(run.record, name_g, value_g, runs.exports)]
-        selections.append(Selection(f"{name_f} {value_f}, {name_g} {value_g}", with_both, (name_f, name_g)))
-    return selections
+    return [f"{name_f}={value_f},{name_g}={value_g}" for value_f, value_g in product(values_f, values_g)]

@@ -5,14 +5,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, product
+from itertools import chain, pairwise
 
 import numpy as np
 
 from transfer.comparison.compare_arms import compared_arms, effects
 from transfer.comparison.notes import NO_MORE, notes_of
 from transfer.comparison.paired_intervals import Units
-from transfer.comparison.selection import axis
+from transfer.comparison.selection import axis, corners
 from transfer.core.errors import UserError, unknown
 from transfer.core.grouped import values_by_key
 from transfer.experiments import claims as kinds
@@ -88,10 +88,10 @@ def _gated(claim: Claim, arms: Sequence[str], finding: Finding, runs: StoredRuns
 
 def _interaction(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the effect of a field at one value of another less that at its other value."""
-    (f, values_f), (g, values_g) = axes = [axis(text, runs) for text in arms]
+    axes = [axis(text, runs) for text in arms]
     *_, (name, scale) = effects(*axes).items()
-    texts = [f"{f}={value_f},{g}={value_g}" for value_f, value_g in product(values_f, values_g)]
-    return _contrast(claim, texts, runs, scale, name)
+    return _contrast(claim, corners(*axes), runs, scale, name)
+
 
 
 def _contrast(

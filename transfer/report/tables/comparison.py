@@ -117,13 +117,11 @@ def compare_corners(runs: StoredRuns, f: str, g: str, margin: float | None = Non
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
 
     Raises:
-        UsageError: a field is unknown, or does not have two values.
-        UserError: a corner has no runs.
+        UsageError: a field is unknown or does not have two values, or a corner has no runs.
+
     """
     axes = axis(f, runs), axis(g, runs)
-    variants, contrasts = corners(*axes, runs), effects(*axes)
-    if empty := [variant.text for variant in variants if not variant.runs]:
-        raise UserError(f"no run with {'; none with '.join(empty)}")
+    variants, contrasts = select_arms(corners(*axes), runs), effects(*axes)
     matching = match_runs(variants, runs.exports)
     comparison = Comparison(variants, contrasts, [], matching.exclusions)
     names = [variant.text for variant in variants]

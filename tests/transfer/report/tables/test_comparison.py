@@ -222,10 +222,11 @@ def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
 
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
     runs = [made(tmp_path, *corner) for corner in LEVELS]
-    with pytest.raises(UserError, match="no run with stem conv, attention relu"):
+    with pytest.raises(UsageError, match=r"'stem=conv,attention=relu': no run has attention=relu \(there is softmax\)"):
         interaction([run for run in runs if run.record.backbone["name"] != "conv_relu"], "stem", "attention")
     broken = [made(tmp_path / "b", *corner, broke=corner == ("conv", "relu")) for corner in LEVELS]
-    with pytest.raises(UserError, match="all runs failed with stem conv, attention relu"):
+    with pytest.raises(UserError, match="all runs failed with stem=conv,attention=relu"):
+
         interaction(broken, "stem", "attention")
     with pytest.raises(UsageError, match="an interaction takes two: seed=ONE/OTHER"):
         interaction(runs, "stem", "seed")
