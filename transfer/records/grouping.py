@@ -7,6 +7,7 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from transfer.cli.options import BACKBONE_OPTIONS
@@ -86,10 +87,10 @@ def grouped(records: Sequence[Record], exports: protocol.Exports, without: Colle
     groups, distinguishing = [], machines_of_tasks(records)
     keys = zip(protocol.configurations(records, exports, without), records, strict=True)
     for members in values_by_key(keys).values():
-        chain = protocol.lineage(members[0], exports)
-        name = _backbone_name(members[0], chain)
+        trainings = protocol.lineage(members[0], exports)
+        name = _backbone_name(members[0], trainings)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
-        origin = origin_label(members[0], chain)
+        origin = origin_label(members[0], trainings)
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
@@ -109,24 +110,20 @@ def shown_fields(record: Record) -> tuple[Any, ...]:
     return tuple(content.get(name) for name in _SHOWN)
 
 
-def _backbone_name(record: Record, chain: Sequence[Record]) -> str:
+def _backbone_name(record: Record, trainings: Sequence[Record]) -> str:
     """Return the backbone's name; for an export of the same architecture the name of the pretrained backbone."""
     backbone = protocol.backbone_of(record)
-    pretrained = protocol.backbone_of(chain[0]) if chain else backbone
+    pretrained = protocol.backbone_of(trainings[0]) if trainings else backbone
     same = all(backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE)
     return str((pretrained if same else backbone).get("name"))
 
 
-def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[str]:
+def machines(records: Iterable[Record]) -> list[str]:
     """Return where runs were computed, sorted: "2 threads", "8 processes", "torch 2.13".
 
     These are the minor versions of torch and, for trainings, the numbers of processes and on a CPU of threads. They may
     change the last digits of a score, in a training more of them, and belong to no protocol: networks of unlike sizes
     get unlike numbers of threads.
-
-    Args:
-        records: the runs.
-        in_protocol: name the processes also where their number belongs to the protocol.
     """
     labels = set[str]()
     for record in records:
@@ -135,7 +132,7 @@ def machines(records: Iterable[Record], *, in_protocol: bool = False) -> list[st
             labels.add(f"torch {'.'.join(str(torch).split('.')[:2])}")
         if not protocol.trains(record.options):
             continue
-        if (world := environment.get("world_size")) and (in_protocol or not protocol.processes(record)):
+        if (world := environment.get("world_size")) and not protocol.processes(record):
             labels.add(count(world, "process", "es"))
         if (threads := environment.get("threads")) and environment.get("device_type") == "cpu":
             labels.add(count(threads, "thread"))
@@ -146,7 +143,7 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     """Return, for each task, the labels of `machines` that are not the same for all of its runs."""
     differing_labels = {}
     for task, runs in grouped_by(records, lambda record: record.task).items():
-        labels = [{*machines([run], in_protocol=True)} for run in runs]
+        labels = [{*machines([run])} for run in runs]
         differing_labels[task] = set().union(*labels) - labels[0].intersection(*labels)
     return differing_labels
 
@@ -176,13 +173,17 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
 
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
-    parents = [parent for record in records for parent in protocol.lineage(record, exports)]
-    of_runs = {mark for record in records for mark in record.marks}
-    before = dict.fromkeys(mark for parent in parents for mark in parent.marks)
-    before |= dict.fromkeys(mark for record in (*records, *parents) for mark in record.origin_marks)
-    labels = [
-        mark if mark in of_runs else f"pretraining {mark}" for mark in ("smoke", "dirty") if mark in {*of_runs, *before}
-    ]
+    parents = list(chain.from_iterable(protocol.lineage(record, exports) for record in records))
+    of_runs = set(chain.from_iterable(record.marks for record in records))
+    of_parents = chain.from_iterable(parent.marks for parent in parents)
+    of_origins = chain.from_iterable(record.origin_marks for record in (*records, *parents))
+    before = dict.fromkeys(chain(of_parents, of_origins))
+    labels = []
+    for mark in ("smoke", "dirty"):
+        if mark in of_runs:
+            labels.append(mark)
+        elif mark in before:
+            labels.append(f"pretraining {mark}")
     if "modified" in before:
         labels.append("weights modified")
     if nearness_to_pretraining(records, exports) == 1:
@@ -206,14 +207,13 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
     return nearness
 
 
-def origin_label(record: Record, chain: Sequence[Record]) -> str:
+def origin_label(record: Record, trainings: Sequence[Record]) -> str:
     """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
-    if not chain and record.weights_id == "random":
+    if trainings:
+        return " after ".join(f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in trainings)
+    if record.weights_id == "random":
         return "" if record.task.startswith("pretrain-") else NO_PRETRAINING
-    if not chain:
-        return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
-    trainings = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
-    return " after ".join(trainings)
+    return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
 
 
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:

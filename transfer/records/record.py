@@ -208,19 +208,16 @@ class Record:
         """
         try:
             raw = path.read_bytes()
-            content = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
-            schema = content["schema"]
+            content = json.loads(raw.decode("utf-8"))
+            if content["schema"] != SCHEMA:
+                version = f"schema {content['schema']}, but this version reads {SCHEMA}"
+                raise UserError(f"{path}: {version}; update the suite")
+            content.pop("digest", None)
+            record = cls(**content)
         except OSError as error:  # of the disk, or the user's rights
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise _unreadable(path, error) from None
-        if schema != SCHEMA:
-            raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
-        content.pop("digest", None)
-        try:
-            record = cls(**content)
-        except TypeError as error:  # an entry is missing or unknown
-            raise _unreadable(path, error) from None
+        except (ValueError, KeyError, TypeError) as error:  # an entry is missing or unknown, among others
+            raise UserError(f"{path}: not a readable record ({error}); delete its folder to run it again") from None
         if not edited and is_modified(raw):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
@@ -244,12 +241,3 @@ def _marks(facts: Mapping[str, Any]) -> list[str]:
     subset = facts.get("subset")
     marks = [mark for mark in ("smoke", "dirty", "modified") if facts.get(mark)]
     return marks + ([f"subset {subset}"] if subset is not None else [])
-
-
-def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
-
-
-def _unreadable(path: Path, reason: object) -> UserError:
-    """Return the error for a file that holds no record."""
-    return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")
