@@ -145,7 +145,7 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
         shown = _setting_fields([content for content, _ in groups])
         for content, group in sorted(groups, key=lambda group: [fields.order(group[0].get(name)) for name in shown]):
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
-            matched.setting = {name: _shown(group, name, content[name], exports) for name in shown if name in content}
+            matched.setting = {name: _shown(group, name, content[name]) for name in shown if name in content}
             if mixed := _describe(matched, group, variants, unshared, exports):
                 matching.exclusions.append(mixed)
             else:
@@ -262,14 +262,11 @@ def _clash(a: _Candidate
     return clash
 
 
-def _shown(group: _Candidates, name: str, value: Any, exports: Exports) -> Any:
-    """Return the value of a field for readers, which for a part is shorter than the form that it is compared by."""
+def _shown(group: _Candidates, name: str, value: Any) -> Any:
+    """Return the value of a field for readers, which for a file is shorter than the form that it is compared by."""
     candidates = chain.from_iterable(group)
     example = next(candidate for candidate in candidates if candidate.content.get(name) == value)
-    record = example.run.record
-    if name in example.parts and name in record.backbone and name != "weights":
-        value = fields.value_of(record, name, exports)
-    return fields.short_value(record, name, value)
+    return fields.short_value(example.run.record, name, value)
 
 
 def _describe(
@@ -290,7 +287,7 @@ def _describe(
             differ = f"not compared: runs of '{variant.text}' differ in {fields.values_label(shown, after='; ')}"
             return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
         acting = arm[0].acting(unshared)
-        matched.unshared.append({name: _shown([arm], name, value, exports) for name, value in acting.items()})
+        matched.unshared.append({name: _shown([arm], name, value) for name, value in acting.items()})
     for name in sorted(set(chain.from_iterable(variant.fields for variant in variants))):
         values = {repr(fields.value_of(record, name, exports)) for record in matched.records}
         if len(values) > 1:

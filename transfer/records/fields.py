@@ -8,16 +8,14 @@ Imports neither torch nor pandas.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from backbones.stems import STEMS
 from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import unknown
 from transfer.core.grouped import values_by_key, without_repeats
-from transfer.core.user_code import VARIED_PARTS, is_user_part
+from transfer.core.user_code import VARIED_PARTS
 from transfer.records import protocol
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, Exports
 from transfer.records.record import Record
@@ -145,10 +143,7 @@ def _plain(record: Record, name: str) -> Any:
         return facts[name]
     # The backbone as resolved, not as the command line named it.
     if name in BACKBONE_OPTIONS or name not in record.options:
-        value = record.backbone.get(name)
-        if name in (record.backbone.get("files") or {}):
-            return protocol.backbone_of(record)[name]
-        return _stem_name(value, record.backbone.get("patch")) if name == "stem" and isinstance(value, str) else value
+        return protocol.resolved_backbone(record).get(name)
     return record.options[name]
 
 
@@ -167,16 +162,7 @@ def as_value(record: Record, name: str, text: str, exports: Exports) -> str:
         return text if parent is None else as_value(parent, name.removeprefix(protocol.PRETRAINING), text, {})
     if name == "run" and text == record.run_id.rpartition("-")[2]:
         return record.run_id
-    return _stem_name(text, record.backbone.get("patch")) if name == "stem" else text
-
-
-@lru_cache
-def _stem_name(text: str, patch: int | None) -> str:
-    """Return a stem's short name, else its canonical form; any other text is unchanged."""
-    if not patch or is_user_part(text):
-        return text
-    stem = protocol.canonical_stem(text, patch)
-    return next((name for name in STEMS if protocol.canonical_stem(name, patch) == stem), stem)
+    return protocol.stem_name(text, record.backbone.get("patch")) if name == "stem" else text
 
 
 def parts_of(record: Record, without: Collection[str], exports: Exports) -> dict[str, Any]:
@@ -187,10 +173,8 @@ def parts_of(record: Record, without: Collection[str], exports: Exports) -> dict
         without: names to leave out; see `transfer.records.protocol.configurations`.
         exports: see `transfer.records.protocol.by_export`.
     """
-    backbone = protocol.backbone_of(record, without)
-    backbone |= {name: protocol.NO_EFFECT for name in protocol.idle(record) if name in backbone}
-    hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
-    parts = {name: value for name, value in backbone.items() if name not in hidden}
+    hidden = {*without, "name", "load"}
+    parts = {name: value for name, value in protocol.backbone_of(record).items() if name not in hidden}
     return parts | fields_of_weights(record, without, exports)
 
 

@@ -230,28 +230,20 @@ def differing_parts(
     """Return the fields of each row's backbone that differ between rows of a task, or stem, attention or FFN of
     any rows, and those `chosen`, with values for readers.
 
-    The name is excluded. Stochastic depth is an option of the task, and the image size of pretraining matters only
-    to `length: train`.
+    The name is excluded. Stochastic depth is an option of the task.
     """
     contents = [(group.first.task, protocol.backbone_of(group.first)) for group in groups]
     hidden = {"name", "drop_path", *without}
-    hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
     shown = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
     for same_task in values_by_key(contents).values():
         shown |= differing(same_task).keys()
     names = [name for name in protocol.backbone_of(groups[0].first) if name in shown - hidden]
     rows = [dict[str, Any]() for _ in groups]
     for name in names:
-        values = shown_values([_value(group.first, name) for group in groups])
+        values = shown_values([content.get(name, protocol.NOT_RECORDED) for _, content in contents])
         for row, value in zip(rows, values, strict=True):
             row[name] = value
     return rows
-
-
-def _value(record: Record, name: str) -> Any:
-    """Return the value of a backbone's field; of a user's file its content and class."""
-    backbone = protocol.backbone_of(record) if name in (record.backbone.get("files") or {}) else record.backbone
-    return backbone.get(name, protocol.NOT_RECORDED)
 
 
 def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, without: Collection[str]) -> None:

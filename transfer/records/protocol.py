@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.archs import ARCHS, plain_vits
 from backbones.spec import BackboneSpec
-from backbones.stems import find_stem
+from backbones.stems import STEMS, find_stem
 from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions
 from transfer.core.errors import UserError
 from transfer.core.options import Execution, Needs, idle_options, noted
@@ -27,8 +27,6 @@ PRETRAINING = "pretraining."
 """Prefix of the fields of the run that the weights come from."""
 OF_DATA = "dataset_"
 """Prefix of the fields that describe the contents of a dataset."""
-# The value of each field of the backbone while it does not act.
-_IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
 HEAD_TASKS = {"linear": False, "segment": True}
 """Tasks that train a head on a frozen backbone; whether it has a batch norm."""
 
@@ -212,20 +210,26 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
 
 
 def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the backbone's fields without its weights, such that equal backbones have equal fields.
-
-    Stems are in canonical form, users' files are named by their content, and a field without effect, such as the length
-    with softmax, has its default value. The dict is empty if the run failed before it had a model.
+    """Return `resolved_backbone`, in which a field without effect, such as the length with softmax, is `NO_EFFECT`.
 
     Args:
         record: the record.
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
-    values = dict(record.backbone)
-    ineffective = idle(_without_fields(record, without))
-    values |= {name: _IDLE[name] for name in ineffective & _IDLE.keys() & values.keys()}
+    values, ineffective = resolved_backbone(record), idle(_without_fields(record, without))
+    return values | {name: NO_EFFECT for name in ineffective if name in values}
 
-    return named_by_content(values)
+
+def resolved_backbone(record: Record) -> dict[str, Any]:
+    """Return the backbone's fields without its weights, such that equal backbones have equal fields.
+
+    Equal stems have one name, and users' files are named by their content. The dict is empty if the run failed before
+    it had a model.
+    """
+    values = named_by_content(record.backbone)
+    if stem := values.get("stem"):
+        values["stem"] = stem_name(stem, values.get("patch"))
+    return values
 
 
 def named_by_content(backbone: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,6 +250,15 @@ def canonical_stem(stem: str, patch: int) -> str:
         return str(find_stem(stem).sized(patch))
     except UserError:  # of another version of the suite, or strides of another patch size
         return stem
+
+
+@lru_cache
+def stem_name(text: str, patch: int | None) -> str:
+    """Return a stem's short name, else its canonical form; any other text is unchanged."""
+    if not patch or is_user_part(text):
+        return text
+    stem = canonical_stem(text, patch)
+    return next((name for name in STEMS if canonical_stem(name, patch) == stem), stem)
 
 
 def by_export(records: Iterable[Record]) -> dict[str, Record]:
