@@ -48,7 +48,19 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         without: names to leave out, such as those that a map varies on purpose. Options that act by these alone stay,
             so that all values of the varied options have the same fields.
     """
-    counted = _without_fields(record, without)
+    return {name: value for name, value in displayed_fields(record, without).items() if value != NO_EFFECT}
+
+
+def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return `protocol` for readers, in which what has no effect has the value `NO_EFFECT`."""
+    counted, left_out = _without_fields(record, without), _left_out(record.task)
+    options = _without(record.options, left_out)
+    ineffective = left_out.union(idle(counted))
+    acting = _without(record.run_key_content.get("options", record.options), ineffective)
+    for name, value in record.run_key_content.get("content", {}).items():
+        field = name if name in options.keys() - ineffective else f"{OF_DATA}{name}"
+        acting[field] = f"sha256:{digest_of(value)}"
+    environment = record.environment
     content = {
         "task": record.task,
         "task_version": record.task_version,
@@ -56,14 +68,16 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "dataset_version": record.dataset.get("version"),
         "dataset_digest": record.dataset.get("digest"),
         "skipped": record.dataset.get("skipped", 0),
-        **{name: record.environment.get(name) for name in (*RESOLVED, "device_type")},
+        "precision": environment.get("precision") or NO_EFFECT,
+        "eval_precision": environment.get("eval_precision"),
+        "device_type": environment.get("device_type"),
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **({} if (world := processes(counted)) is None else {"world_size": world}),
-        **_options(record, idle(counted)),
+        "world_size": (_world(record) or NOT_RECORDED) if per_process(counted) else NO_EFFECT,
+        **acting,
     }
-    return _without(content, without)
+    return _without(content | {name: NO_EFFECT for name in options if name not in content}, without)
 
 
 @lru_cache
@@ -184,29 +198,6 @@ def _may_have_batch_norm(stem: str) -> bool:
         return bool({"BN", "IBN"} & {*find_stem(stem).norms})
     except UserError:  # a stem of another version of the suite
         return True
-
-
-def _options(record: Record, ineffective: Collection[str]) -> dict[str, Any]:
-    left_out = _left_out(record.task).union(ineffective)
-    options = _without(record.options, left_out)
-    content: dict[str, Any] = record.run_key_content.get("content", {})
-    acting = _without(record.run_key_content.get("options", record.options), left_out)
-    for name, value in content.items():
-        acting[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
-    return acting
-
-
-def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return `protocol` for readers, in which options without effect have the value `NO_EFFECT`."""
-    content = protocol(record, without)
-    if content.get("precision", "") is None:
-        content["precision"] = NO_EFFECT
-    if "world_size" not in without:
-        by_process = per_process(_without_fields(record, without))
-        content.setdefault("world_size", NOT_RECORDED if by_process else NO_EFFECT)
-    left_out = _left_out(record.task).union(without, content)
-    ignored = (name for name in record.options if name not in left_out)
-    return content | dict.fromkeys(ignored, NO_EFFECT)
 
 
 def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
