@@ -58,8 +58,8 @@ class Arm:
     @property
     def above_chance(self) -> bool:
         """Whether some run of the variant scores above chance, or may."""
-        may = ("completed", "not_judged")
-        return any(ending(run) in may and scores_above_chance(run) is not False for run in self.records)
+        return any(ending(run) in outcome.SCORED and scores_above_chance(run) is not False for run in self.records)
+
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:

@@ -132,7 +132,7 @@ def machines(records: Iterable[Record]) -> list[str]:
             labels.add(f"torch {'.'.join(str(torch).split('.')[:2])}")
         if not protocol.trains(record.options):
             continue
-        if (world := environment.get("world_size")) and not protocol.processes(record):
+        if world := environment.get("world_size"):
             labels.add(count(world, "process", "es"))
         if (threads := environment.get("threads")) and environment.get("device_type") == "cpu":
             labels.add(count(threads, "thread"))
