@@ -62,7 +62,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     if zero := dict.fromkeys(score for score, estimate in estimates if estimate.seed_error == 0):
         yield f"{NO_MORE}: {', '.join(zero)}"
     several = [(name, variant) for name, variant, size in zip(names, units, sizes, strict=True) if size > 1]
-    if one_start := [name for name, variant in several if len(_pretrained_weights(variant)) == 1]:
+    starts = {name: {run.record.weights_id for run in variant.runs} - {RANDOM} for name, variant in several}
+    if one_start := [name for name, weights in starts.items() if len(weights) == 1]:
         who = " and ".join(one_start)
         yield f"all seeds of {who} start from one set of weights; variance between pretraining runs is not measured"
     for name, variant in zip(names, units, strict=True):
@@ -72,11 +73,6 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
             same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
             why = "the score does not depend on the seed" if same else "those of one seed or pretraining are averaged"
             yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
-
-
-def _pretrained_weights(variant: Units) -> set[str]:
-    """Return the ids of the pretrained weights that the runs of a variant start from."""
-    return {run.record.weights_id for run in variant.runs} - {RANDOM}
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:

@@ -63,11 +63,6 @@ class Units:
         return list(dict.fromkeys(self.labels))
 
 
-def _by_label(labels: Sequence[Unit]) -> list[list[int]]:
-    """Return the indices of the runs of each label, in the order in which the labels first appear."""
-    return list(values_by_key(zip(labels, count())).values())
-
-
 @dataclass(frozen=True)
 class Estimates:
     """The estimates of one score.
@@ -172,7 +167,6 @@ def read_outcomes(run: StoredRun) -> Outcomes:
         return per_sample.read(run.folder / OUTCOMES)
 
 
-
 @contextmanager
 def _errors_name_file(run: StoredRun) -> Iterator[None]:
     """Turn UnusableOutcomes into a UserError that names the run's file."""
@@ -272,9 +266,10 @@ def _contrasts(
         contrasts: see `estimates`.
         bounds: smallest and largest value of a sample.
     """
-    by_unit = [arm.merged(_by_label(of_runs)) for arm, of_runs in zip(arms, labels, strict=True)]
+    places = [values_by_key(zip(of_runs, count())) for of_runs in labels]
+    by_unit = [arm.merged([*of_units.values()]) for arm, of_units in zip(arms, places, strict=True)]
     # among all variants, so that effects are those of the means that stand beside them
-    paired_arms, paired = paired_seeds(by_unit, [list(dict.fromkeys(of_runs)) for of_runs in labels])
+    paired_arms, paired = paired_seeds(by_unit, [list(of_units) for of_units in places])
     estimates_by_name = {}
     for label, coefficients in contrasts.items():
         used = [place for place, coefficient in enumerate(coefficients) if coefficient]

@@ -250,8 +250,7 @@ def _alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Collection[list[_
     return grouped_by(arm, lambda candidate: digest_of(candidate.acting(names))).values()
 
 
-def _clash(a: _Candidate
-, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
     of_a, of_b = a.acting(names), b.acting(names)
     clash = dict[str, tuple[Any, ...]]()
@@ -288,9 +287,7 @@ def _describe(
             return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
         acting = arm[0].acting(unshared)
         matched.unshared.append({name: _shown([arm], name, value) for name, value in acting.items()})
-    for name in sorted(set(chain.from_iterable(variant.fields for variant in variants))):
-        values = {repr(fields.value_of(record, name, exports)) for record in matched.records}
-        if len(values) > 1:
-            matched.differing.append(name)
-    matched.differing += [name for name in unshared if name not in matched.differing]
+    selected = sorted(set(chain.from_iterable(variant.fields for variant in variants)))
+    rows = [{name: fields.value_of(record, name, exports) for name in selected} for record in matched.records]
+    matched.differing = list(dict.fromkeys([*fields.differing(rows), *unshared]))
     return None

@@ -60,7 +60,6 @@ class Arm:
         """Whether some run of the variant scores above chance, or may."""
         return any(ending(run) in outcome.SCORED and scores_above_chance(run) is not False for run in self.records)
 
-
     @property
     def breakdowns(self) -> tuple[int, int, int]:
         """How many failed, how many were judged, and how many were not.

@@ -20,7 +20,6 @@ from transfer.records.fields import (
     differing,
     fields_of_weights,
     parts_label,
-
     short_value,
     shown_values,
 )

@@ -57,7 +57,6 @@ def read(path: Path) -> Outcomes:
     return outcomes
 
 
-
 def check_outcomes(record: Record, outcomes: Outcomes) -> None:
     """Check every score of a record that outcomes give. Raises UnusableOutcomes."""
     for name in record.scores:

@@ -68,7 +68,6 @@ class RunKey:
         """The sha256 of `content` without the seed in hex, equal for runs that differ only in seeds."""
         return digest_of({key: value for key, value in self.content.items() if key != "seed"})
 
-
     def run_id(self, task: str, dataset: str, backbone: str) -> str:
         """Return `<task>-<dataset>-<backbone>-<12 hex>`, the name of the run's folder."""
         names = (re.sub(r"[^A-Za-z0-9_.+@,]+", "_", name).strip("._")[:80] for name in (dataset, backbone))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,10 +41,6 @@ class StoredRuns:
     def __iter__(self) -> Iterator[StoredRun]:
         """Iterate over the runs in order."""
         return iter(self.runs)
-
-    def __getitem__(self, index: int) -> StoredRun:
-        """Return the run at an index from 0."""
-        return self.runs[index]
 
     @cached_property
     def records(self) -> list[Record]:
@@ -133,8 +128,7 @@ def frame_of_runs(runs: StoredRuns) -> "pd.DataFrame":
 
     rows = [row for run in runs for row in _rows(run, pretraining(run.record, runs.exports))]
     frame = pd.DataFrame({name: [row[name] for row in rows] for name in FRAME_COLUMNS})
-    # of whatever form; pandas would want that of the first row in all
-    frame["started"] = pd.to_datetime([(at := row["started"]) and datetime.fromisoformat(at) for row in rows], utc=True)
+    frame["started"] = pd.to_datetime(frame["started"], format="ISO8601", utc=True)  # with or without microseconds
     return frame.astype(FRAME_COLUMNS)
 
 

@@ -225,7 +225,6 @@ def difference_text(first: StoredRun, second: StoredRun) -> str:
     return f"{first.folder} and {second.folder}: two records of one run, with {', '.join(differing)}"
 
 
-
 def has_state(folder: Path) -> bool:
     """Return whether a run's folder holds a saved state, or the one before it, as after a kill between two renames."""
     return (folder / STATE).exists() or (folder / PREVIOUS).exists()

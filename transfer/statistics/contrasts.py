@@ -154,7 +154,6 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -
         estimate,
         estimate,
         estimate,
-
         errors=tuple(errors),
         cluster_error=math.sqrt(by_clusters),
         cluster_df=df,
@@ -186,7 +185,6 @@ def _over_seeds_alone(variances: NDArray[Any], df: NDArray[Any]) -> tuple[float,
         return _satterthwaite(variances, df)
     share = (1 + LEVEL) / 2
     return math.sqrt(variances.sum()), float(stdtridf(share, np.average(stdtrit(df, share), weights=variances)))
-
 
 
 def _weighted(scale: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -24,7 +24,6 @@ from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record, with_checksum
 from transfer.records.store import OPTIONS, RECORD, Store, StoredRun, difference_text, merged
-
 from transfer.verify.checks import check_files, verify
 
 SUPPORT = "support.csv"

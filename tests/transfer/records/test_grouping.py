@@ -82,7 +82,6 @@ def test_of_several_trainings_each_is_named_with_what_differs_and_one_that_expor
     assert [group.pretraining for group in of(same, same)] == ["sha256:c", "finetune toy_market"]
 
 
-
 def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
     records = [made(weights_id=f"sha256:{name}", backbone={"name": f"tiny_{name}"}) for name in "ab"]

@@ -18,7 +18,6 @@ from transfer.records.store import RECORD, Store, StoredRun, damaged_files, merg
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
-
 CONTENT = {
     "task": "reid",
     "task_version": 1,
@@ -105,7 +104,6 @@ def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path)
     for part in (str(early.folder), str(other.folder), "mAP 0.5 and 0.6", "is taken"):
         assert part in problem
     assert "rank1" not in problem
-
 
 
 def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Path) -> None:

@@ -93,7 +93,6 @@ def _interaction(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding
     return _contrast(claim, corners(*axes), runs, scale, name)
 
 
-
 def _contrast(
     claim: Claim, texts: Sequence[str], runs: StoredRuns, scale: Sequence[int] = (1, -1), name: str = ""
 ) -> Finding:

@@ -20,9 +20,9 @@ CRASH = Value("deit", "imagenet1k", "top1", "crash")
 
 def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estimate:
     """Of a score in percent, with the lengths to either side of its intervals at 95 and at 90 %."""
-    low, high, *within = ((middle + length) / 100 for length in (-half, half, -inner, inner))
-    errors = ((half / 200, 9.0),)
-    return Estimate(middle / 100, low, high, seeds=(seeds,), discordant=500, inner=(within[0], within[1]), errors=errors)
+    low, high, *inside = ((middle + length) / 100 for length in (-half, half, -inner, inner))
+    about: dict[str, Any] = {"errors": ((half / 200, 9.0),), "inner": tuple(inside)}
+    return Estimate(middle / 100, low, high, seeds=(seeds,), discordant=500, **about)
 
 
 @pytest.mark.parametrize(

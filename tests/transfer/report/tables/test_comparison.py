@@ -226,7 +226,6 @@ def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
         interaction([run for run in runs if run.record.backbone["name"] != "conv_relu"], "stem", "attention")
     broken = [made(tmp_path / "b", *corner, broke=corner == ("conv", "relu")) for corner in LEVELS]
     with pytest.raises(UserError, match="all runs failed with stem=conv,attention=relu"):
-
         interaction(broken, "stem", "attention")
     with pytest.raises(UsageError, match="an interaction takes two: seed=ONE/OTHER"):
         interaction(runs, "stem", "seed")
