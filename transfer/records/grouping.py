@@ -177,7 +177,7 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
     of_parents = chain.from_iterable(parent.marks for parent in parents)
     of_origins = chain.from_iterable(record.origin_marks for record in (*records, *parents))
     before = dict.fromkeys(chain(of_parents, of_origins))
-    labels = []
+    labels = list[str]()
     for mark in ("smoke", "dirty"):
         if mark in of_runs:
             labels.append(mark)
