@@ -88,9 +88,9 @@ def grouped(records: Sequence[Record], exports: protocol.Exports, without: Colle
     for members in values_by_key(keys).values():
         trainings = protocol.lineage(members[0], exports)
         name = _backbone_name(members[0], trainings)
-        made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
+        machine_labels = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
         origin = origin_label(members[0], trainings)
-        groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
+        groups.append(Group(members, dataset_label(members, exports, machine_labels), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
     for same_task in grouped_by(groups, lambda group: group.first.task).values():
@@ -147,13 +147,13 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
     return differing_labels
 
 
-def dataset_label(records: Sequence[Record], exports: protocol.Exports, made_on: Iterable[str] = ()) -> str:
+def dataset_label(records: Sequence[Record], exports: protocol.Exports, machine_labels: Iterable[str] = ()) -> str:
     """Return the dataset of the runs of one configuration with their marks: smoke, dirty, subset, version.
 
     Args:
         records: the runs.
         exports: see `transfer.records.protocol.by_export`.
-        made_on: the labels of `machines` that distinguish them from other runs.
+        machine_labels: the labels of `machines` that distinguish them from other runs.
     """
     first = records[0]
     facts = {
@@ -162,7 +162,7 @@ def dataset_label(records: Sequence[Record], exports: protocol.Exports, made_on:
         "{} unreadable": first.dataset.get("skipped"),
         "trained on {}": first.details.get("trained_on"),
     }
-    labels = [*marks(records, exports), *made_on, *(text.format(fact) for text, fact in facts.items() if fact)]
+    labels = [*marks(records, exports), *machine_labels, *(text.format(fact) for text, fact in facts.items() if fact)]
     return str(first.dataset.get("name")) + (f" ({', '.join(labels)})" if labels else "")
 
 
