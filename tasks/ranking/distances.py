@@ -58,8 +58,8 @@ class Distances:
 
     def __init__(self, query: Tensor, gallery: Tensor) -> None:
         if query.shape[1] != gallery.shape[1] or query.device != gallery.device:
-            own, other = (f"{features.shape[1]} on {features.device}" for features in (query, gallery))
-            raise ValueError(f"query and gallery must have the same channels and device, not {own} and {other}")
+            sizes = " and ".join(f"{features.shape[1]} on {features.device}" for features in (query, gallery))
+            raise ValueError(f"query and gallery must have the same channels and device, not {sizes}")
         self.original = query, gallery
         first, self.copies = distinct(gallery)
         self.all_differ = len(first) == len(gallery)
@@ -84,11 +84,12 @@ class Distances:
         """Return the squared distances [b, k] of a block of queries to gallery columns [b, k]."""
         query, gallery = self.original
         columns = torch.from_numpy(places).to(gallery.device)
-        found = [
-            (gallery[chosen].double() - one.double()[:, None]).square_().sum(2).float()
-            for one, chosen in zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
-        ]
-        return torch.cat(found).cpu().numpy()
+        parts = zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
+        distances = []
+        for features, nearest in parts:
+            differences = gallery[nearest].double() - features.double()[:, None]
+            distances.append(differences.square_().sum(2).float())
+        return torch.cat(distances).cpu().numpy()
 
 
 class ExactDistances:

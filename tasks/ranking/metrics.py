@@ -7,7 +7,6 @@ Shapes: Q queries, G gallery images, D channels, b queries of one block, M galle
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.near_ties import Float32Distances, NearTies, Ranks
+from tasks.ranking.near_ties import Float32Distances, IdentityImages, NearTies, Ranks
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 from transfer.engine.device import scoring_precision
 
@@ -40,14 +39,14 @@ class Matches:
             torch.from_numpy(array).to(device) for array in (by_id, start, self.counts, cameras, gallery_cameras)
         )
 
-    def block(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gallery columns [b, M] of each query's identity, and masks of matches and left-out images."""
+    def block(self, rows: slice) -> IdentityImages:
+        """Return the gallery images of each query's identity."""
         count = self.count[rows, None]
         place = torch.arange(max(int(count.max()), 1), device=count.device)
         columns = self.by_id[(self.start[rows, None] + place).clamp_(max=len(self.by_id) - 1)]
         same_camera = self.gallery_cameras[columns] == self.query_cameras[rows, None]
         is_entry = place < count
-        return columns, is_entry & ~same_camera, is_entry & same_camera
+        return IdentityImages(columns, is_entry & ~same_camera, is_entry & same_camera)
 
 
 def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -59,8 +58,8 @@ def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) ->
     arrays = [np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels) for labels in (query, gallery)]
     for side, array, size in zip(("query", "gallery"), arrays, sizes):
         if array.shape != (size,) or array.dtype.kind not in "iuU":
-            wanted = f"{size} integers or strings, one per {side} image"
-            raise ValueError(f"{side}_{name} must be {wanted}, not {array.dtype} of shape {list(array.shape)}")
+            form = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(f"{side}_{name} must be {size} integers or strings, one per {side} image, not {form}")
     if (arrays[0].dtype.kind == "U") != (arrays[1].dtype.kind == "U"):
         raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
     codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)
@@ -84,51 +83,40 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(ordered: Tensor, below: NDArray[Any], within: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return the tie group of each match, in the order of the distances, from `Ranks`.
+def tie_groups(ranks: Ranks) -> list[NDArray[Any]]:
+    """Return the tie group of each match, in the order of the distances.
 
     They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
     """
-    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
-    return [below + first, within - below + last - first, first, last - first]
+    first, last = counts(ranks.distances, ranks.distances)
+    return [ranks.nearer + first, ranks.up_to - ranks.nearer + last - first, first, last - first]
 
 
-def sorted_ranks(distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: int) -> Ranks:
+def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> Ranks:
     """Return the ranks of the matches of a block of queries by their distances.
 
     A rank is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
 
     Args:
         distances: [b, G]; overwritten.
-        own: columns, matches and left-out images [b, M] from `Matches.block`.
+        images: those of the queries' identities.
         keep: the number of first places to return.
     """
-    columns, match, left_out = own
-    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
+    columns, is_match, is_junk = images
+    distances[is_junk.nonzero()[:, 0], columns[is_junk]] = torch.inf
     nearest = top_ranked(distances, keep).cpu().numpy() if keep else np.empty((len(distances), 0))
-    ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
-    distances[match.nonzero()[:, 0], columns[match]] = np.inf
-    below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
-    return ordered, below, within, nearest
+    matches = distances.gather(1, columns).masked_fill(~is_match, torch.inf).sort(dim=1).values
+    distances[is_match.nonzero()[:, 0], columns[is_match]] = torch.inf
+    # numpy sorts bare values with vector instructions
+    ordered = (
+        distances.sort(dim=1).values if distances.is_cuda else torch.from_numpy(np.sort(distances.numpy(), axis=1))
+    )
+    return Ranks(matches, *counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf)), nearest)
 
 
-def counts(distances: Tensor, edges: Tensor) -> list[NDArray[Any]]:
-    """Count in each row of `distances` [b, G] those below each of `edges` [b, M], and those up to each."""
-    if distances.is_cuda:
-        ordered = distances.sort(dim=1).values
-        return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
-    values, limits, found = distances.numpy(), edges.numpy(), np.zeros((2, *edges.shape), dtype=np.int64)
-
-    def count(rows: NDArray[Any]) -> None:
-        for row in rows.tolist():
-            ordered = np.sort(values[row][values[row] <= limits[row].max()])
-            found[:, row] = ordered.searchsorted(limits[row]), ordered.searchsorted(limits[row], "right")
-
-    # numpy sorts bare values with vector instructions and without the interpreter's lock
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(count, np.array_split(np.arange(len(values)), threads)))
-    return list(found)
+def counts(ordered: Tensor, edges: Tensor) -> list[NDArray[Any]]:
+    """Count in each row of rising distances [b, n] those below each of `edges` [b, M], and those up to each."""
+    return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
 
 
 AP_RULES = ("rectangle", "trapezoid")
@@ -204,15 +192,15 @@ class Ranking:
 
     def outcomes(self) -> dict[str, NDArray[Any]]:
         """Return the arrays [Q] per query that `from_outcomes` reads."""
-        return {name: getattr(self, name) for name in OUTCOMES}
+        return {name: getattr(self, name) for name in RANKING_ARRAYS}
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
         """Rebuild a ranking from its `outcomes`; scores are bit-exact."""
-        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
+        return cls(**{name: np.asarray(outcomes[name]) for name in RANKING_ARRAYS}, max_rank=max_rank)
 
 
-OUTCOMES = ("ap", "inp", "before", "tied", "hits", "kept")
+RANKING_ARRAYS = ("ap", "inp", "before", "tied", "hits", "kept")
 
 
 def rank(
@@ -284,14 +272,14 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
     fast = Float32Distances(source) if isinstance(source, Distances) and device.type == "cpu" else None
     row_bytes = (4 * max(fast.products, 2) if fast else 16) * gallery + 64 * int(matches.counts.max())
     for rows in blocks(queries, row_bytes, device):
-        own = matches.block(rows)
-        ranks = NearTies(fast, rows, own, keep).ranks() if fast else None
+        images = matches.block(rows)
+        ranks = NearTies(fast, rows, images, keep).ranks() if fast else None
         if ranks is None:
             fast = None  # the features of other blocks are alike
-            ranks = sorted_ranks(source.block(rows), own, keep)
-        kept = (gallery - own[2].sum(1)).cpu().numpy()
-        scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
-        scored_blocks.append(scores | (_nearest(source, rows, ranks[3]) if keep else {}))
+            ranks = sorted_ranks(source.block(rows), images, keep)
+        scores = _score(tie_groups(ranks), images.is_match.sum(1).cpu().numpy(), ap)
+        scores["kept"] = (gallery - images.is_junk.sum(1)).cpu().numpy()
+        scored_blocks.append(scores | (_nearest(source, rows, ranks.nearest) if keep else {}))
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
         max_rank=max_rank,
