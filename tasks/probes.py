@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -59,7 +58,7 @@ def ridge(features: Tensor | NDArray[Any], labels: Tensor | NDArray[Any], *, l2:
         l2: the factor, above 0, of the identity that is added to X^T X.
 
     Raises:
-        ValueError: no samples, labels out of range, or `l2` not above 0.
+        RuntimeError: labels out of range, or not one for each sample. ValueError: `l2` is not above 0.
     """
     return LeastSquares(torch.as_tensor(features), torch.as_tensor(labels), classes).weights(l2)
 
@@ -76,10 +75,6 @@ class LeastSquares:
     unconverged = 0
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
-        if not len(features) or len(features) != len(labels):
-            raise ValueError(f"{len(features)} samples with {len(labels)} labels")
-        if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-            raise ValueError(f"labels from {int(labels.min())} to {int(labels.max())}, but {classes} classes")
         self.mean, self.std = statistics(features)
         x = self._with_bias(features)
         targets = 2.0 * torch.nn.functional.one_hot(labels.long(), classes).to(x) - 1.0
@@ -128,8 +123,6 @@ class Logistic:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
-        if len(np.unique(self.labels)) < 2:
-            return torch.full((len(features),), int(self.labels[0]), device=features.device)
         model = LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
         with warnings.catch_warnings(record=True, action="always", category=ConvergenceWarning) as raised:
             model.fit(self.x, self.labels)

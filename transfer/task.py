@@ -63,7 +63,7 @@ class Task:
             configuration names.
         shares_tokens: whether ranks can share the tokens of an image in its training.
         formats: of the datasets that it takes, see `transfer.data.layouts.FORMATS`; empty: any.
-        module: of a task of the suite, the module with its functions `run`, `rescore`, `check`, `build` and
+        module: of a task of the suite, the module with its functions `run`, `rescore`, `check` and
             `untrained_learner`, and for new images `restore`, `predict`, `features`, `draw` (see
             `transfer.predict.trained`). It imports torch, and is imported when one of them is called.
         file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
@@ -141,13 +141,6 @@ class Task:
         images = images // 256 * 256 or images if getattr(options, "repeats", 1) > 1 else images
         return images // getattr(options, "batch_size", images + 1)
 
-    def build(self, spec: BackboneSpec, options: Any) -> None:
-        """Build the model around the backbone from random weights, without data or context.
-
-        Raises errors that can be known before training. Only for tasks that put the backbone within another model.
-        """
-        self.call("build", spec, options)
-
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
         """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
         return getattr(options, "size", None)
@@ -162,8 +155,8 @@ class Task:
     def untrained_learner(self, spec: BackboneSpec, options: Any) -> Any:
         """Return what the task trains, an `nn.Module` of random weights for two classes, made without data.
 
-        The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
-        what does.
+        The names of its parameters are what `--trainable` chooses from. A sweep's `--dry-run` calls it, too, for errors
+        that can be known before training. None: nothing trains, or only the data shows what does.
         """
         return self.call("untrained_learner", spec, options)
 

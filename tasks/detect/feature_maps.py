@@ -136,11 +136,9 @@ class VitMaps(nn.Module):
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
         self.out_indices = [block_index(tap, depth, "--out-indices") for tap in options.out_indices]
-        chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
-        if not options.window:
-            chosen = tuple(range(depth))
-        unwindowed = {block_index(block, depth, "--global-blocks") for block in chosen}
-        self.windowed = [number not in unwindowed for number in range(depth)]
+        unwindowed = quarters(backbone) if options.global_blocks is None else options.global_blocks
+        blocks = {block_index(block, depth, "--global-blocks") for block in unwindowed}
+        self.windowed = [bool(options.window) and number not in blocks for number in range(depth)]
         del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             fix = "use --window 0 --no-relative"
@@ -220,10 +218,11 @@ class VitMaps(nn.Module):
         if self.options.padding == "keys":
             x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
         bands = []
-        for row in regions(x, size):
-            attended = [self._within(attention, region, (size, size), (height, width)) for region in row]
-            bands.append(_side_by_side(attended, 2))
-        return _side_by_side(bands, 1)[:, :height, :width]
+        for band in full_and_rest(x, size, 1):
+            regions = full_and_rest(band, size, 2)
+            attended = [self._within(attention, region, (size, size), (height, width)) for region in regions]
+            bands.append(torch.cat(attended, 2))
+        return torch.cat(bands, 1)[:, :height, :width]
 
     def _within(self, attention: Any, x: Tensor, size: Grid, image: Grid) -> Tensor:
         """Apply attention to tokens [B, h, w, D] in windows of equal size, no larger than `size`.
@@ -237,9 +236,11 @@ class VitMaps(nn.Module):
         shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
         if isinstance(getattr(attention, "core", None), RelativePositions):
             attention.core.size, attention.core.grid = size, shape
-        ours = isinstance(attention, Attention | UserAttention)
         tokens = window_partition(x, shape).flatten(1, 2)
-        tokens = attention(tokens, image_tokens=image[0] * image[1]) if ours else attention(tokens)
+        if isinstance(attention, Attention | UserAttention):
+            tokens = attention(tokens, image_tokens=image[0] * image[1])
+        else:
+            tokens = attention(tokens)
         return window_reverse(tokens, shape, x.shape[1], x.shape[2])
 
 
@@ -293,19 +294,10 @@ def quarters(backbone: Backbone) -> tuple[int, ...]:
     return tuple(depth * quarter // 4 - 1 for quarter in range(1, 5))
 
 
-def regions(x: Tensor, size: int) -> list[list[Tensor]]:
-    """Split [B, h, w, D] into rows of regions: full windows of size x size, and the rest at the right and bottom.
+def full_and_rest(x: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
+    """Split tokens [B, h, w, D] along a side into the part that full windows cover, and the rest, if there are any.
 
     In each region all windows hold equally many tokens, none of which is padding.
     """
-    bands = x.split(_lengths(x.shape[1], size), dim=1)
-    return [list(band.split(_lengths(x.shape[2], size), dim=2)) for band in bands]
-
-
-def _lengths(side: int, size: int) -> list[int]:
-    """Return the lengths of the part of a side that full windows cover, and of the rest, as far as there are any."""
-    return [length for length in (side // size * size, side % size) if length]
-
-
-def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:
-    return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
+    side = x.shape[dim]
+    return x.split([length for length in (side // size * size, side % size) if length], dim)

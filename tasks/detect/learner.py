@@ -69,8 +69,7 @@ class DetectionLearner(Learner):
 
     def padded(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the padded size (H, W), in pixels, of a batch of images of this size in the detector."""
-        step = self.detector.data_preprocessor.pad_size_divisor
-        return -(-size[0] // step) * step, -(-size[1] // step) * step
+        return padded_size(size, self.detector.data_preprocessor.pad_size_divisor)
 
     def dense_flops(self, size: tuple[int, int]) -> float:
         """Return the operations for an image of this size, without those for each region of it."""
@@ -226,15 +225,17 @@ def detect(learner: DetectionLearner, data: CocoData, options: DetectOptions, co
             broken.append(places[_first_broken(detector, batch, context)])
             break
         results |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
-    return _in_order(dist.gather_objects((results, broken)), split)
-
-
-def _in_order(gathered: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
-    """Return the results of all ranks by image. Raises NotFinite for the first image without finite results."""
-    if broken := [*chain.from_iterable(places for _, places in gathered)]:
+    for results_of_rank, broken_of_rank in dist.gather_objects((results, broken)):
+        results |= results_of_rank
+        broken += broken_of_rank
+    if broken:
         raise NotFinite(f"boxes, scores or masks: not finite for {split.images[min(broken)].file_name}")
-    of_image = dict(chain.from_iterable(results.items() for results, _ in gathered))
-    return [*chain.from_iterable(of_image[place] for place in sorted(of_image))]
+    return [*chain.from_iterable(results[place] for place in sorted(results))]
+
+
+def padded_size(size: tuple[int, int], step: int) -> tuple[int, int]:
+    """Return the next (H, W) in pixels that are multiples of `step`."""
+    return -(-size[0] // step) * step, -(-size[1] // step) * step
 
 
 def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padded: bool) -> list[tuple[int, int]]:
@@ -245,7 +246,7 @@ def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padd
     for image in split.images:
         width, height = rescale_size((image.width, image.height), (size[1], size[0]))
         height, width = (max(height, size[0]), max(width, size[1])) if padded else (height, width)
-        sizes.append((-(-height // step) * step, -(-width // step) * step))
+        sizes.append(padded_size((height, width), step))
     return sizes
 
 

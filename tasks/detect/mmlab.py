@@ -123,11 +123,9 @@ class Bridge(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
         def call(*_: object, **__: object) -> NoReturn:
-            caller = sys._getframe(1)
             raise MissingOp(
-                f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} calls mmcv's operator {name!r}, which "
-                f"needs a compiled mmcv: pip install a build of onedl-mmcv with its operators for torch "
-                f"{torch.__version__}, or choose a model without this operator"
+                f"mmcv's operator {name!r} needs a compiled mmcv: pip install a build of onedl-mmcv with its operators "
+                f"for torch {torch.__version__}, or choose a model without this operator"
             )
 
         return call

@@ -197,30 +197,34 @@ class Detect(Task):
         """Return the configuration of the detector from its file, and parameters of scores that are not COCO's."""
         return {"detector": asdict(chosen_detector(options, dataset)), **dataset.scoring.changed}
 
-    def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
-        """Return COCO's averages of the precision over all images."""
-        from tasks.detect.coco.averages import Averager, by_kind
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Compute COCO's numbers of boxes and of masks from their matches."""
+        from tasks.detect.coco import averages, matching
 
         scores: Scores = {}
-        ones = np.ones(len(outcomes["sample"]), dtype=np.int64)
-        for prefix, short, matches in by_kind(names, outcomes):
-            means = Averager(matches, short, most=1).means(ones)
-            scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
+        for matches in matching.pairings(outcomes):
+            scores |= averages.scores(matches)
         return scores
+
+    def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
+        """Return all scores, which are of all images together."""
+        return self.rescore(outcomes)
 
     def by_class(self, names: Sequence[str], outcomes: Outcomes) -> ByClass:
         """Return COCO's averages of each category by its id, on the resamples of the images that intervals use."""
-        from tasks.detect.coco.averages import by_class, by_kind
+        from tasks.detect.coco import averages, matching
 
         classes: ByClass = {}
-        for prefix, short, matches in by_kind(names, outcomes):
-            for place, rows in enumerate(by_class(matches, short).T):
+        for matches in matching.pairings(outcomes):
+            prefix = f"{matching.SCORE_PREFIX[matches.kind]}_"
+            of_kind = [name for name in names if name.startswith(prefix)]
+            for place, rows in enumerate(averages.by_class(matches, [name.removeprefix(prefix) for name in of_kind]).T):
                 counted = (matches.truth_category == place) & (matches.truth_counted > 0)
                 images = np.isin(np.arange(len(matches.sample)), matches.truth_image[counted])
-                for name, row in zip(short, rows, strict=True):
+                for name, row in zip(of_kind, rows, strict=True):
                     if not np.isnan(row[0]):
                         _, scores = classes.setdefault(str(matches.categories[place]), (images, {}))
-                        scores[f"{prefix}_{name}"] = row
+                        scores[name] = row
         return classes
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:

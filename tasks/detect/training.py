@@ -16,8 +16,8 @@ from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_trained, load_head, read_head
 from tasks.detect import mmlab
-from tasks.detect.coco.averages import pair_detections, resampled, scores
-from tasks.detect.coco.matching import SCORE_PREFIX, Kind, Pairing
+from tasks.detect.coco.averages import pair_detections, resampled
+from tasks.detect.coco.matching import Kind, pairings
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import StageMaps, VitMapOptions, VitMaps, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, Results, collate, detect, with_trained_classes
@@ -50,12 +50,6 @@ from transfer.task import Outcomes, Result, Scores
 
 LONG = 10
 """Seconds of a step from which its cost is said."""
-
-
-def build(spec: BackboneSpec, options: DetectOptions) -> None:
-    """Build the detector and compute the feature maps of an image."""
-    learner = untrained_learner(spec, options)
-    learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
 
 def untrained_learner(spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
@@ -113,7 +107,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         if epoch + 1 not in options.validate_at or epoch + 1 == options.last_epoch:
             return {}
         try:
-            return rescore(_outcomes(learner, dataset, detector, options, context)[0])
+            return TASK.rescore(_outcomes(learner, dataset, predicted, detector, options, context)[0])
         except NotFinite as error:
             context.note(f"epoch {epoch + 1} has no scores: {error}")
             return {}
@@ -126,10 +120,10 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         load_head(learner, learner.backbone, context)
         learner.to(context.device).eval()
     start = time.monotonic()
-    outcomes, results = _outcomes(learner, dataset, detector, options, context)
+    outcomes, results = _outcomes(learner, dataset, predicted, detector, options, context)
     if context.ranks.first:
-        for kind in kinds(detector, dataset):
-            outcomes |= resampled(Pairing.from_outcomes(outcomes, kind))
+        for matches in pairings(outcomes):
+            outcomes |= resampled(matches)
     context.cost.eval_seconds += time.monotonic() - start
     if context.folder and context.ranks.first:
         write_atomic(context.folder / DETECTIONS, json.dumps(results).encode())
@@ -137,7 +131,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         about = {"classes": list(dataset.classes), "category_ids": list(dataset.category_ids)}
         about["upright"] = dataset.train is not None and dataset.train.upright
         export_trained(learner, learner.backbone, context, **about)
-    return rescore(outcomes), outcomes
+    return TASK.rescore(outcomes), outcomes
 
 
 def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, context: Context) -> None:
@@ -193,33 +187,26 @@ def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
 
 
 def _outcomes(
-    learner: DetectionLearner, data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context
+    learner: DetectionLearner,
+    data: CocoData,
+    predicted: CocoData,
+    detector: DetectorSpec,
+    options: DetectOptions,
+    context: Context,
 ) -> tuple[Outcomes, Results]:
-    """Return the matches of every image and the detections, the same on every rank."""
+    """Return the matches of every image and the detections, the same on every rank; `predicted` is the data with the
+    detector's classes.
+    """
     assert data.val is not None
-    predicted = data if options.epochs else with_trained_classes(learner.backbone.spec, data)
     results = detect(learner, predicted, options, context)
     results = [result for result in results if result["category_id"] in data.category_ids]
     outcomes: Outcomes = {}
     if context.ranks.first:
-        for kind in kinds(detector, data):
+        kinds: list[Kind] = ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
+        for kind in kinds:
             outcomes |= pair_detections(data, results, kind).outcomes()
         outcomes["cluster"] = np.arange(len(data.val.images))
     return broadcast_object(outcomes), results
-
-
-def rescore(outcomes: Outcomes) -> Scores:
-    """Compute the numbers of each kind from its matches."""
-    all_scores: Scores = {}
-    for kind, prefix in SCORE_PREFIX.items():
-        if any(name.startswith(f"{prefix}_") for name in outcomes):
-            all_scores |= scores(Pairing.from_outcomes(outcomes, kind))
-    return all_scores
-
-
-def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
-    """Return the kinds of results that are scored: boxes, and masks if the detector predicts and the data has them."""
-    return ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
 
 
 def make_learner(

@@ -3,7 +3,6 @@
 Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
 """
 
-import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -27,10 +26,7 @@ def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
         ValueError: naming `name`, if `values` is empty, not two-dimensional, not floating-point, or not finite.
     """
     if not isinstance(values, Tensor):
-        array = np.asarray(values)
-        if array.dtype.kind != "f" or array.itemsize > 8:
-            raise ValueError(f"{name} must be float16, float32 or float64, not {array.dtype}")
-        values = torch.from_numpy(array if array.flags.c_contiguous and array.flags.writeable else array.copy())
+        values = torch.from_numpy(np.require(values, requirements="CW"))  # contiguous and writable
     if not values.is_floating_point():
         raise ValueError(f"{name} must be floating-point, not {values.dtype}")
     if values.ndim != 2 or not values.numel():
@@ -132,12 +128,8 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     BLAS may round the same product differently at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
-    # + 0.0 turns -0.0, an equal number with other bits, into 0.0. Only rows whose bits have equal sums can be equal.
-    sums = torch.cat([(rows + 0.0).contiguous().view(torch.int32).sum(1) for rows in features.split(CACHED_ROWS)])
-    _, sum_of, counts = sums.unique(return_inverse=True, return_counts=True)
-    doubtful, sources = (counts[sum_of] > 1).nonzero()[:, 0], np.arange(len(features))
-    first_of: dict[bytes, int] = {}
-    for index, row in zip(doubtful.tolist(), np.ascontiguousarray(features[doubtful].cpu().numpy() + 0.0), strict=True):
-        sources[index] = first_of.setdefault(hashlib.blake2b(row).digest(), index)
-    first, copies = np.unique(sources, return_inverse=True)
-    return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)
+    rows = features.cpu().numpy() + 0.0  # turns -0.0, an equal number with other bits, into 0.0
+    whole_rows = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
+    _, first, copies = np.unique(whole_rows, return_index=True, return_inverse=True)
+    first, copies = np.unique(first[copies], return_inverse=True)
+    return torch.from_numpy(first).to(features.device), torch.from_numpy(copies).to(features.device)

@@ -265,8 +265,6 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
     """Score the queries block by block."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
-    if max_rank < 1:
-        raise ValueError(f"max_rank must be at least 1, not {max_rank}")
     queries, gallery = matches.sizes
     device, scored_blocks = matches.count.device, []
     fast = Float32Distances(source) if isinstance(source, Distances) and device.type == "cpu" else None

@@ -32,7 +32,7 @@ def rerank(
     Args:
         query: features [Q, D].
         gallery: features [G, D].
-        k1: the size of the neighbourhoods whose reciprocal neighbours encode an image.
+        k1: the size of the neighbourhoods whose reciprocal neighbours encode an image, at least 1.
         k2: the size of the neighbourhood over which encodings are averaged; 1 for none.
         lambda_value: the weight of the original distance, in [0, 1].
 
@@ -40,13 +40,9 @@ def rerank(
         float32 [Q, G], for `tasks.ranking.metrics.rank_distances`.
 
     Raises:
-        ValueError: if shapes, types or values do not fit, or features are not finite.
+        ValueError: if features are of another type or shape, or not finite.
     """
-    if k1 < 1 or k2 < 1 or not 0 <= lambda_value <= 1:
-        raise ValueError(f"k1 and k2 must be at least 1 and lambda_value in [0, 1], not {k1}, {k2} and {lambda_value}")
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
-    if query.shape[1] != gallery.shape[1]:
-        raise ValueError(f"query and gallery must have the same channels, not {query.shape[1]} and {gallery.shape[1]}")
     features = torch.cat([query, gallery])
     if len(distinct(features)[0]) == 1:
         return np.zeros((len(query), len(gallery)), dtype=np.float32)

@@ -319,14 +319,12 @@ def _build_task_model(job: SweepJob, built: set[str]) -> None:
         return
     built.add(key)
     task = load_task(job.step.recipe)
-    if type(task).build is Task.build and not task.function("build"):
-        return
     command = parsed_command(job)
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
     command.fit_backbone(spec, task)
     task.check_words(spec, command.options)
-    _on_meta(lambda: task.build(spec, command.options), spec)
+    _on_meta(lambda: task.untrained_learner(spec, command.options), spec)
 
 
 def _overrides(job: SweepJob) -> Overrides:

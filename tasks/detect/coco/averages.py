@@ -7,7 +7,7 @@ Shapes: I images, K categories, T IoU thresholds, R = 101 recalls; the group of 
 number t K + k.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from tasks.detect.coco.matching import (
     choose_objects,
     detections_from,
     objects_of,
+    places_within,
 )
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.scoring import COCO, Number
 from transfer.statistics.intervals import resample_counts
-from transfer.task import Outcomes
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 DENOMINATOR_EPSILON = np.spacing(1)
@@ -60,9 +60,6 @@ class Averager:
 
         Args:
             weights: integers [I] in 0 ... `most`, how often each image counts.
-
-        Raises:
-            ValueError: a weight is larger.
         """
         averages = self._averages(weights)
         return {name: float(averages[name].mean()) for name in self.numbers if averages[name].size}
@@ -74,8 +71,6 @@ class Averager:
 
     def _averages(self, weights: NDArray[Any], *, whole: bool = False) -> dict[str, NDArray[Any]]:
         """Return `AreaRange.averages` of all ranges; if `whole`, their means [K] by category."""
-        if weights.max(initial=0) > self.most:
-            raise ValueError(f"weights up to {weights.max()}, but the averager was made for {self.most} at most")
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
         table = np.concatenate(copies).astype(np.float64)
         averages: dict[str, NDArray[Any]] = {}
@@ -102,7 +97,7 @@ def _rows(matches: Pairing, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     apart = together & paired
     copies = np.where(apart, most, 1)
     rows = np.repeat(np.arange(len(copies)), copies)
-    copy = np.arange(len(rows)) - np.repeat(np.cumsum(copies) - copies, copies)
+    copy = places_within(copies)
     order = np.argsort(matches.runs[rows] * (most + 1) + copy, kind="stable")
     rows, copy = rows[order], copy[order]
     return rows, np.where(apart[rows], copy + 1, 0) * len(matches.sample) + matches.image[rows]
@@ -243,13 +238,6 @@ def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -
         truth_counted=np.packbits(~objects.ignored(areas), axis=0, bitorder="little")[0],
         scoring=scoring,
     )
-
-
-def by_kind(names: Sequence[str], outcomes: Outcomes) -> Iterator[tuple[str, list[str], Pairing]]:
-    """Yield "box" and "mask", each with the ends of those of the names that begin so, and the matches."""
-    for kind, prefix in SCORE_PREFIX.items():
-        if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
-            yield prefix, short, Pairing.from_outcomes(outcomes, kind)
 
 
 def resampled(matches: Pairing) -> dict[str, NDArray[Any]]:

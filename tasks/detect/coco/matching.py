@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from transfer.data.coco.scoring import COCO, Scoring
 from transfer.data.coco.split import CocoImage, CocoSplit, encoded_mask, mask_library
+from transfer.task import Outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def objects_of(split: CocoSplit, categories: int, kind: str) -> Objects:
     # a region stands once for each category
     times = np.where(split.label < 0, categories, 1)
     rows = np.repeat(np.arange(len(times)), times)
-    category = np.maximum(split.label, 0)[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
+    category = np.maximum(split.label, 0)[rows] + places_within(times)
     order = np.lexsort((category, split.image[rows]))
     rows, crowd = rows[order], split.crowd
     if kind == "segm":
@@ -110,8 +111,8 @@ def detections_from(
     category = np.searchsorted(categories, np.array([result["category_id"] for result in results], np.int64))
     score = np.array([result["score"] for result in results], dtype=np.float64)
     order = np.lexsort((-score, category, image))
-    starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    starts = run_starts(image[order], category[order])
+    rank = places_within(np.diff(starts, append=len(order)))
     order, rank = order[rank < most], rank[rank < most]
     best = [results[place] for place in order]
     masks, boxes = None, np.zeros((len(best), 4))
@@ -205,6 +206,12 @@ class Pairing:
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
 
 
+def pairings(outcomes: Outcomes) -> list[Pairing]:
+    """Return the matches of boxes and of masks, as far as the outcomes of a run have them."""
+    kinds = [kind for kind, prefix in SCORE_PREFIX.items() if f"{prefix}_score" in outcomes]
+    return [Pairing.from_outcomes(outcomes, kind) for kind in kinds]
+
+
 ARRAYS = tuple(entry.name for entry in fields(Pairing) if entry.name not in ("kind", "sample", "scoring"))
 
 
@@ -219,14 +226,24 @@ def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs
     first, last = (np.searchsorted(codes[1], codes[0], side) for side in ("left", "right"))
     counts = last - first
     detection = np.repeat(np.arange(len(detections)), counts)
-    place = np.arange(len(detection)) - np.repeat(np.cumsum(counts) - counts, counts)
-    target = first[detection] + place
+    target = first[detection] + places_within(counts)
     if detections.masks is None:
         iou = box_iou(detections, objects, detection, target)
     else:
         iou = mask_iou(detections, objects, counts, first)
     enough = iou >= lowest
     return detection[enough], target[enough], iou[enough]
+
+
+def places_within(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return 0 ... count - 1 for each of `counts` [G], one after the other, int64."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def run_starts(*columns: NDArray[Any]) -> NDArray[Any]:
+    """Return the first row of each run of equal rows of `columns`, whole numbers [M] from 0 on each."""
+    changed = [np.diff(column, prepend=-1) != 0 for column in columns]
+    return np.flatnonzero(np.logical_or.reduce(changed))
 
 
 def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
@@ -254,7 +271,7 @@ def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], fir
     assert objects.masks is not None
     iou, chunks = mask_library().iou, []
     beside = np.flatnonzero(counts)
-    starts = np.flatnonzero(np.diff(first[beside], prepend=-1))
+    starts = run_starts(first[beside])
     for rows in np.split(beside, starts[1:]) if len(beside) else ():
         targets = slice(first[rows[0]], first[rows[0]] + counts[rows[0]])
         crowds = objects.crowd[targets].astype(int).tolist()
@@ -279,7 +296,7 @@ def choose_objects(
     for turn in _turns(pairs[0], detections):
         detection, target, iou = (column[turn] for column in pairs)
         free = (iou >= thresholds[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
-        starts = np.flatnonzero(np.diff(detection, prepend=-1))
+        starts = run_starts(detection)
         order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
         preference = np.argsort(order, axis=1)[:, None]
         best = np.maximum.reduceat(np.where(free, preference, -1), starts, axis=2)
@@ -298,12 +315,11 @@ def _turns(paired: NDArray[Any], detections: Detections) -> list[NDArray[Any]]:
     Only detections that can be paired are counted.
     """
     _, rows = np.unique(paired, return_inverse=True)
-    able = paired[np.flatnonzero(np.diff(paired, prepend=-1))]
-    changes = np.diff(detections.image[able], prepend=-1) | np.diff(detections.category[able], prepend=-1)
-    starts = np.flatnonzero(changes)
-    turn = (np.arange(len(able)) - np.repeat(starts, np.diff(starts, append=len(able))))[rows]
+    able = paired[run_starts(paired)]
+    starts = run_starts(detections.image[able], detections.category[able])
+    turn = places_within(np.diff(starts, append=len(able)))[rows]
     order = np.argsort(turn, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(turn[order])) + 1) if len(order) else []
+    return np.split(order, run_starts(turn[order])[1:]) if len(order) else []
 
 
 def _packed(flags: NDArray[Any]) -> NDArray[Any]:

@@ -82,12 +82,9 @@ def test_official_packages_beside_the_fork_are_an_error(official, monkeypatch, t
     mmlab._owners.cache_clear()
 
 
-def test_a_missing_operator_names_itself_and_who_asked():
-    with pytest.raises(UserError, match="needs a compiled mmcv") as raised:
+def test_a_missing_operator_names_itself():
+    with pytest.raises(UserError, match="operator 'deform_conv_forward' needs a compiled mmcv"):
         deform_conv2d(torch.zeros(1, 3, 8, 8), torch.zeros(1, 18, 6, 6), torch.zeros(4, 3, 3, 3))
-    assert str(raised.value).startswith("mmcv.ops.deform_conv.DeformConv2dFunction.forward calls mmcv's operator")
-    assert "'deform_conv_forward'" in str(raised.value)
-    assert torch.__version__ in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["nms", "roi_align"])
