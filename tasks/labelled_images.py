@@ -55,9 +55,9 @@ def check_classes(data: ClassificationData) -> None:
         raise UserError(f"{data.name}: only one class, {data.classes[0]!r}; classification needs two or more")
 
 
-def frozen_backbone(spec: BackboneSpec, options: Any, context: "Context", **given: Any) -> "Backbone":
-    """Return the backbone of a task that does not train it, noted for the record; `given` is for `create`."""
-    backbone = noted_backbone(spec, options, context, images=options.eval_batch_size, **given)
+def frozen_backbone(spec: BackboneSpec, options: Any, context: "Context", **overrides: Any) -> "Backbone":
+    """Return the backbone of a task that does not train it, noted for the record; `overrides` are for `create`."""
+    backbone = noted_backbone(spec, options, context, images=options.eval_batch_size, **overrides)
     return backbone.to(context.device).eval().requires_grad_(False)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.pretrain.accuracy import weighted_knn
+from transfer.task import Array
 
 BIAS = 100.0
 """The constant feature appended last: so large that its weight is almost unregularised (big_vision)."""
@@ -39,7 +39,7 @@ def statistics(features: Tensor) -> tuple[Tensor, Tensor]:
     return exact.mean(0), exact.std(0, correction=0) + STD_EPSILON
 
 
-def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
+def standardise(train: Tensor | Array, test: Tensor | Array) -> tuple[Tensor, Tensor]:
     """Standardise features [M, D] and [N, D] by the mean and population deviation + 1e-5 of `train`, in float64.
 
     As big_vision does before its probe (evaluators/fewshot_lsr.py, where it is called whitening).
@@ -49,7 +49,7 @@ def standardise(train: Tensor | NDArray[Any], test: Tensor | NDArray[Any]) -> tu
     return (train.double() - mean) / std, (test.double() - mean) / std
 
 
-def ridge(features: Tensor | NDArray[Any], labels: Tensor | NDArray[Any], *, l2: float, classes: int) -> Tensor:
+def ridge(features: Tensor | Array, labels: Tensor | Array, *, l2: float, classes: int) -> Tensor:
     """Return the float64 weights [D + 1, C] of ridge regression on standardised features; the last row is the bias.
 
     Args:
@@ -130,7 +130,7 @@ class Logistic:
         parts = [torch.from_numpy(model.predict(self._standardised(rows))) for rows in features.split(PREDICTED_ROWS)]
         return torch.cat(parts).to(features.device)
 
-    def _standardised(self, features: Tensor) -> NDArray[Any]:
+    def _standardised(self, features: Tensor) -> Array:
         return ((features.double() - self.mean) / self.std).cpu().numpy()
 
 

@@ -24,11 +24,12 @@ from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 if TYPE_CHECKING:
     from transfer.engine.context import Context
 
+Array = NDArray[Any]
 Scores = dict[str, float]
-Outcomes = dict[str, NDArray[Any]]
+Outcomes = dict[str, Array]
 Result = tuple[Scores, Outcomes]
 Defaults = dict[str, tuple[Any, str]]
-ByClass = dict[str, tuple[NDArray[Any], dict[str, NDArray[Any]]]]
+ByClass = dict[str, tuple[Array, dict[str, Array]]]
 PICTURES = "pictures"  # in a run's folder
 FAILED_SCORES = "failed_scores"  # in the details of a record: what a failed training scores
 PRETRAIN = "pretrain-"
@@ -209,7 +210,7 @@ class Task:
         scores: Scores = self.call("rescore", outcomes)
         return scores
 
-    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+    def per_sample(self, name: str, outcomes: Outcomes) -> Array | None:
         """Return values [M] in float64 whose mean over the M samples is the score of this name; nan if a sample does
         not count. None if the outcomes do not give the score, or not as a mean.
         """
@@ -258,7 +259,7 @@ class Task:
             )
 
 
-def share_among(k: int, rank: str, outcomes: Outcomes) -> NDArray[Any]:
+def share_among(k: int, rank: str, outcomes: Outcomes) -> Array:
     """Return in [0, 1] how far the true class of each image [M] is among the k best.
 
     Classes that tie with the true one have each place with equal probability.
@@ -267,7 +268,7 @@ def share_among(k: int, rank: str, outcomes: Outcomes) -> NDArray[Any]:
         rank: the name of the outcome with the places of the true classes, such as `best_rank`, beside `best_ties`.
     """
     places = outcomes.get(rank.replace("rank", "ties"), 0) + 1
-    share: NDArray[Any] = np.clip((k - outcomes[rank]) / places, 0.0, 1.0)
+    share: Array = np.clip((k - outcomes[rank]) / places, 0.0, 1.0)
     return share
 
 

@@ -50,30 +50,30 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
         UserError: the classifier was trained for other classes, or for the same in another order.
     """
     assert backbone.classes is not None
-    theirs, ours, count = accuracy.trained_classes(backbone), dataset.classes, backbone.classes
-    if theirs is None and count == len(ours):
-        order = f"those of {dataset.name}, in order: {in_short(ours)}"
+    of_weights, of_data, count = accuracy.trained_classes(backbone), dataset.classes, backbone.classes
+    if of_weights is None and count == len(of_data):
+        order = f"those of {dataset.name}, in order: {in_short(of_data)}"
         return None, f"the weights do not name their {count} classes; taken to be {order}"
-    theirs = theirs or accuracy.imagenet_synsets(count)
-    if theirs is None:
-        raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")
-    if theirs == ours:
+    of_weights = of_weights or accuracy.imagenet_synsets(count)
+    if of_weights is None:
+        raise _other_classes(backbone, dataset, f"{count} there, {len(of_data)} here")
+    if of_weights == of_data:
         return None, ""
-    if IMAGENET_1K <= count > len(ours) and {*ours} <= {*(accuracy.imagenet_synsets(IMAGENET_1K) or ())}:
-        columns, missing = accuracy.class_columns(theirs, ours)
-        if len(missing) < len(ours):
-            best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
+    if IMAGENET_1K <= count > len(of_data) and {*of_data} <= {*(accuracy.imagenet_synsets(IMAGENET_1K) or ())}:
+        columns, missing = accuracy.class_columns(of_weights, of_data)
+        if len(missing) < len(of_data):
+            best = f"each image gets the best of {len(of_data) - len(missing)} classes of ImageNet-1k among {count}"
             return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"
-    raise _other_classes(backbone, dataset, _difference(theirs, ours))
+    raise _other_classes(backbone, dataset, _difference(of_weights, of_data))
 
 
-def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
-    if sorted(theirs) == sorted(ours):
-        place = next(place for place, names in enumerate(zip(theirs, ours)) if names[0] != names[1])
-        return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
-    only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
-    there = f"{len(theirs)} there" + (f" ({shortened(only_there)} only)" if only_there else "")
-    return there + f"; {len(ours)} here" + (f" ({shortened(only_here)} only)" if only_here else "")
+def _difference(of_weights: Sequence[str], of_data: Sequence[str]) -> str:
+    if sorted(of_weights) == sorted(of_data):
+        place = next(place for place, names in enumerate(zip(of_weights, of_data)) if names[0] != names[1])
+        return f"the same, in another order: class {place} is {of_weights[place]} there, {of_data[place]} here"
+    only_there, only_here = sorted({*of_weights} - {*of_data}), sorted({*of_data} - {*of_weights})
+    classes = f"{len(of_weights)} there" + (f" ({shortened(only_there)} only)" if only_there else "")
+    return classes + f"; {len(of_data)} here" + (f" ({shortened(only_here)} only)" if only_here else "")
 
 
 def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -38,6 +37,7 @@ from transfer.engine import dist
 from transfer.engine.context import Context
 from transfer.engine.extract import NotFinite, load_batches
 from transfer.engine.learner import Batch, Learner
+from transfer.task import Array
 
 
 class DetectionLearner(Learner):
@@ -214,10 +214,10 @@ def detect(learner: DetectionLearner, data: CocoData, options: DetectOptions, co
     images = DetectionImages(split, test_transforms(size))
     step = detector.data_preprocessor.pad_size_divisor
     batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), options.eval_batch_size)
-    mine = part_of_rank(batches, context.ranks)
+    batches = part_of_rank(batches, context.ranks)
     results: dict[int, Results] = {}
     broken: list[int] = []
-    for batch, places in zip(load_batches(images, mine, context, label="detection", collate=collate), mine):
+    for batch, places in zip(load_batches(images, batches, context, label="detection", collate=collate), batches):
         if padded:
             batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
         samples = _predicted(detector, batch, context)
@@ -294,7 +294,7 @@ def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
     """Return the detections of one image in COCO's format."""
     instances = sample.pred_instances
     columns = [instances.bboxes.float(), instances.scores.float()[:, None], instances.labels[:, None]]
-    rows: NDArray[Any] = torch.cat(columns, dim=1).cpu().double().numpy()  # one copy: each waits for a GPU
+    rows: Array = torch.cat(columns, dim=1).cpu().double().numpy()  # one copy: each waits for a GPU
     rows[:, 2:4] -= rows[:, :2]
     masks = instances.masks.cpu().numpy() if "masks" in instances else None
     results: Results = []

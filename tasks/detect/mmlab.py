@@ -174,9 +174,9 @@ def _check_installed() -> None:
     if missing := [name for name in MMLAB_PACKAGES if not (name in sys.modules or find_spec(name))]:
         raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
     for name in MMLAB_PACKAGES:
-        if (both := _owners().get(name, []))[1:]:
-            fix = f"pip uninstall -y {' '.join(both)} && {INSTALL}"
-            raise UserError(f"{' and '.join(both)} are both installed and overwrite each other's files: {fix}")
+        if (owners := _owners().get(name, []))[1:]:
+            fix = f"pip uninstall -y {' '.join(owners)} && {INSTALL}"
+            raise UserError(f"{' and '.join(owners)} are both installed and overwrite each other's files: {fix}")
 
 
 _owners = cache(packages_distributions)

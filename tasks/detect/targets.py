@@ -50,20 +50,20 @@ def assign_wrt_overlaps(self: Any, overlaps: Tensor, gt_labels: Tensor) -> Assig
 
 
 def assign(
-    self: Any, pred_instances: Any, gt_instances: Any, gt_instances_ignore: Any = None, **given: Any
+    self: Any, pred_instances: Any, gt_instances: Any, gt_instances_ignore: Any = None, **options: Any
 ) -> AssignResult:
     """Assign as mmdetection does, but ignore regions in images without objects, too, where it has background alone."""
-    result = assign_to_objects(self, pred_instances, gt_instances, gt_instances_ignore, **given)
+    result = assign_to_objects(self, pred_instances, gt_instances, gt_instances_ignore, **options)
     if self.ignore_iof_thr > 0 and not len(gt_instances) and gt_instances_ignore is not None:
         shares = self.iou_calculator(pred_instances.priors, gt_instances_ignore.bboxes, mode="iof")
         result.gt_inds = torch.where((shares > self.ignore_iof_thr).any(dim=1), -1, result.gt_inds)
     return result
 
 
-def sample(self: Any, assign_result: AssignResult, pred_instances: Any, gt_instances: Any, **given: Any) -> Any:
+def sample(self: Any, assign_result: AssignResult, pred_instances: Any, gt_instances: Any, **options: Any) -> Any:
     """Draw positive and negative proposals on the CPU, where mmdetection draws its random numbers, too."""
     if type(self) is not RandomSampler:  # others, derived from it, choose in their own way
-        return sample_by_class(self, assign_result, pred_instances, gt_instances, **given)
+        return sample_by_class(self, assign_result, pred_instances, gt_instances, **options)
     priors, boxes = pred_instances.priors, gt_instances.bboxes
     objects = len(boxes) if self.add_gt_as_proposals else 0
     if objects:
@@ -73,9 +73,9 @@ def sample(self: Any, assign_result: AssignResult, pred_instances: Any, gt_insta
     positive = self._sample_pos(assigned, int(self.num * self.pos_fraction)).flatten()
     most = int(self.neg_pos_ub * max(1, len(positive))) if self.neg_pos_ub >= 0 else self.num
     negative = self._sample_neg(assigned, min(self.num - len(positive), most)).flatten()
-    chosen = [places.sort().values.to(priors.device, non_blocking=True) for places in (positive, negative)]
+    samples = [places.sort().values.to(priors.device, non_blocking=True) for places in (positive, negative)]
     flags = (torch.arange(len(priors), device=priors.device) < objects).byte()
-    return SamplingResult(*chosen, priors, boxes, assign_result, flags)
+    return SamplingResult(*samples, priors, boxes, assign_result, flags)
 
 
 def mask_target_single(pos_proposals: Tensor, pos_assigned_gt_inds: Tensor, gt_masks: Any, cfg: Any) -> Tensor:

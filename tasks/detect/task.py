@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
@@ -19,7 +18,7 @@ from transfer.data.coco.dataset import CocoData, open_coco
 from transfer.data.coco.split import CocoSplit
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
-from transfer.task import PICTURES, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
+from transfer.task import PICTURES, Array, ByClass, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 DETECTIONS = "detections.json"  # in a run's folder
 IGNORE_IOF = 0.7
@@ -111,16 +110,14 @@ class DetectOptions(FitOptions):
         super().__post_init__()
         if self.size[0] > self.size[1]:
             reject(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
-        if self.out_indices is not None and (
-            self.pyramid != "taps" or len(self.out_indices) != 4 or len({*self.out_indices}) != 4
-        ):
-            reject(f"--out-indices {self.out_indices}: set four different blocks, with --pyramid taps")
+        if self.out_indices is not None and not len(self.out_indices) == len({*self.out_indices}) == 4:
+            reject(f"--out-indices {self.out_indices}: set four different blocks")
         if any(not 1 <= epoch <= self.last_epoch for epoch in self.validate_at):
             reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.last_epoch}")
         with kept():
             resolve_detector(self.detector or "mask_rcnn")
 
-    def trains_on(self, split: CocoSplit) -> NDArray[Any]:
+    def trains_on(self, split: CocoSplit) -> Array:
         """Return bool [I]: whether each training image is trained on."""
         return split.with_objects() | (self.empty_images == "keep")
 
@@ -151,13 +148,9 @@ class Detect(Task):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check the channels, the blocks, and a user's attention that is to have relative positions."""
+        """Check the channels, and a user's attention that is to have relative positions."""
         if spec.in_chans != 3:
             reject(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
-        for name in ("global_blocks", "out_indices"):
-            for block in getattr(options, name) or () if spec.depth else ():
-                with kept():
-                    block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
         part = spec.attention if options.relative and is_user_part(spec.attention or "") else None
         names = parameters(part) if part else None  # as they stand in the file, which is not run
         if names is not None and "scale" not in names:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.utils.data import Subset
@@ -36,6 +35,7 @@ from transfer.data.splits.split import Split
 from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import extract
+from transfer.task import Array
 
 CACHE_FLAG = "--feature-cache"
 
@@ -43,19 +43,23 @@ CACHE_FLAG = "--feature-cache"
 class Stored(NamedTuple):
     """Features of some images."""
 
-    rows: NDArray[Any]
+    rows: Array
     """Numbers [K] of the images, int64, rising."""
-    features: NDArray[Any]
+    features: Array
     """Their features [K, F], float32."""
-    seconds: NDArray[Any]
+    seconds: Array
     """Seconds [K] of the device that each took, float64."""
 
-    def merged(self, other: "Stored") -> "Stored":
+    def merged(self, added: "Stored") -> "Stored":
         """Return these and the features of other images."""
         if not len(self.rows):
-            return other
-        order = np.argsort(np.concatenate([self.rows, other.rows]))
-        return Stored(*(np.concatenate(both)[order] for both in zip(self, other)))
+            return added
+        order = np.argsort(np.concatenate([self.rows, added.rows]))
+        return Stored(*(np.concatenate(columns)[order] for columns in zip(self, added)))
+
+    def seconds_of(self, rows: Array) -> float:
+        """Return the seconds that those of the images took that are here."""
+        return float(self.seconds[np.isin(self.rows, rows)].sum())
 
 
 EMPTY = Stored(np.empty(0, np.int64), np.empty((0, 0), np.float32), np.empty(0))
@@ -132,11 +136,7 @@ class Extractor:
         """Return the backbone's fingerprint, computed once."""
         return self.backbone.fingerprint
 
-    def facts(self) -> dict[str, Any]:
-        """Return plain values for a record."""
-        return {"images": self.images, "computed": self.computed, "entries": self.entries}
-
-    def features(self, split: Split, indices: NDArray[Any], contents: Sequence[bytes], name: str) -> Tensor:
+    def features(self, split: Split, indices: Array, contents: Sequence[bytes], name: str) -> Tensor:
         """Return features [len(indices), F], float32 on the CPU, of images of a split; the same on every rank.
 
         Features in the store are read; the others are computed by all ranks, and added to it when all are there.
@@ -161,24 +161,25 @@ class Extractor:
         key = self._key(order)
         first = context.ranks.first
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
-            held = broadcast_object(_held(path) if first else None)
-            missing = np.setdiff1d(needed, held.rows)
-            stored_seconds = held.seconds[np.isin(held.rows, needed)].sum()  # what the features that the store has took
+            stored = broadcast_object(_stored(path) if first else None)
+            missing = np.setdiff1d(needed, stored.rows)
+            stored_seconds = stored.seconds_of(needed)
             if len(missing):
-                held = held.merged(self._computed(split, missing, [image_of[row] for row in missing.tolist()], name))
+                images = [image_of[row] for row in missing.tolist()]
+                stored = stored.merged(self._computed(split, missing, images, name))
                 if first:
                     about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(order), "key": key}
-                    write_features(path, held, about)
+                    write_features(path, stored, about)
             else:
                 context.say(f"{name}: {len(needed)} features from {path}")
         self.computed += len(missing)
         self.images += len(needed)
         self.entries.append(broadcast_object(path.stem))
         cores = 1 if context.on_gpu else torch.get_num_threads() + context.workers
-        seconds, before = held.seconds[np.isin(held.rows, needed)].sum(), context.cost.extraction
-        spent = {"extraction_seconds": seconds, "found_hours": stored_seconds * cores / 3600}
-        context.cost.extraction = {name: before.get(name, 0.0) + float(value) for name, value in spent.items()}
-        return torch.from_numpy(held.features[np.searchsorted(held.rows, rows)])
+        spent = {"extraction_seconds": stored.seconds_of(needed), "found_hours": stored_seconds * cores / 3600}
+        before = context.cost.extraction
+        context.cost.extraction = {name: before.get(name, 0.0) + value for name, value in spent.items()}
+        return torch.from_numpy(stored.features[np.searchsorted(stored.rows, rows)])
 
     def _key(self, contents: Sequence[bytes]) -> dict[str, Any]:
         """Return every value that determines the features of images of these digests, different and sorted."""
@@ -192,7 +193,7 @@ class Extractor:
             "code": code_version(),
         }
 
-    def _computed(self, split: Split, rows: NDArray[Any], images: list[int], label: str) -> Stored:
+    def _computed(self, split: Split, rows: Array, images: list[int], label: str) -> Stored:
         """Compute the features of `images`, whose numbers in the store are `rows`."""
         start = time.monotonic()
         views = Subset(SplitDataset(split, view_of(self.options), preload=False), images)
@@ -203,7 +204,7 @@ class Extractor:
         return Stored(rows, features.numpy(), np.full(len(images), of_image))
 
 
-def _held(path: Path) -> Stored:
+def _stored(path: Path) -> Stored:
     """Return what the store has; nothing where its file is damaged, which is said."""
     try:
         return read_features(path)
@@ -224,9 +225,9 @@ def code_version() -> str:
 def feature_sources() -> dict[str, Path]:
     """Return the files that determine features, by name within the suite: models, weights, kernels and views."""
     root = Path(backbones.__path__[0])
-    rooms = (root / "kernels", root / "weights", root.parent / "transfer/data/loading")
-    files = [*root.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
-    files += [root.parent / "transfer/core/exports.py", Path(__file__).resolve()]
+    files = [*root.glob("*.py"), root.parent / "transfer/core/exports.py", Path(__file__).resolve()]
+    for room in (root / "kernels", root / "weights", root.parent / "transfer/data/loading"):
+        files += room.rglob("*.py")
     return {path.relative_to(root.parent).as_posix(): path for path in files}
 
 

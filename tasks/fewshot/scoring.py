@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
@@ -29,7 +28,7 @@ from transfer.data.classification import ClassificationData, Split
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
 from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels
-from transfer.task import Outcomes, Result, Scores
+from transfer.task import Array, Outcomes, Result, Scores
 
 Fit = Callable[[Tensor, Tensor, int], Fitted]
 
@@ -42,7 +41,7 @@ class FrozenFeatures:
     """Features [S, F] of the training images, float32."""
     train_labels: Tensor
     """Labels [S] of the training images, int64."""
-    rows: NDArray[Any]
+    rows: Array
     """Index [S] of each among all training images, sorted."""
     test: Tensor
     """Features [M, F] of the test images."""
@@ -51,7 +50,7 @@ class FrozenFeatures:
     classes: int
     """Number of classes."""
 
-    def training(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    def training(self, indices: Array) -> tuple[Tensor, Tensor]:
         """Return the features and labels of training images."""
         places = np.searchsorted(self.rows, indices)
         return self.train[places], self.train_labels[places]
@@ -59,7 +58,7 @@ class FrozenFeatures:
 
 def probe_all(
     features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
-) -> tuple[dict[str, NDArray[Any]], dict[str, list[float]], int]:
+) -> tuple[dict[str, Array], dict[str, list[float]], int]:
     """Probe every draw with every number of shots; ranks share the draws, and all return the same.
 
     Args:
@@ -74,7 +73,7 @@ def probe_all(
         of fits that did not converge.
     """
 
-    def probed(draw: int, shots: int) -> tuple[NDArray[Any], float, int]:
+    def probed(draw: int, shots: int) -> tuple[Array, float, int]:
         """Return whether each test image [M] is classified correctly, the strength that was chosen, and the number of
         fits that did not converge, those for the choice included.
         """
@@ -84,19 +83,20 @@ def probe_all(
         correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
         return correct, strength, probe.unconverged
 
-    mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
-    results: dict[int, dict[int, tuple[NDArray[Any], float, int]]] = {}
-    for draw in context.bar(mine, "probes", total=len(mine)):
+    draws_of_rank = range(context.ranks.rank, len(sets.orders), context.ranks.world)
+    results: dict[int, dict[int, tuple[Array, float, int]]] = {}
+    for draw in context.bar(draws_of_rank, "probes", total=len(draws_of_rank)):
         context.check_stop()
         results[draw] = {shots: probed(draw, shots) for shots in sets.shots}
     for of_rank in gather_objects(results):
         results |= of_rank
-    correct, chosen, unconverged = dict[str, NDArray[Any]](), dict[str, list[float]](), 0
+    correct, best_strengths, unconverged = dict[str, Array](), dict[str, list[float]](), 0
     for shots in sets.shots:
         columns, strengths_of, counts = zip(*(results[draw][shots] for draw in range(len(sets.orders))))
-        correct[f"correct_{shots}shot"], chosen[f"correct_{shots}shot"] = np.stack(columns, axis=1), [*strengths_of]
+        correct[f"correct_{shots}shot"] = np.stack(columns, axis=1)
+        best_strengths[f"correct_{shots}shot"] = [*strengths_of]
         unconverged += sum(counts)
-    return correct, chosen, unconverged
+    return correct, best_strengths, unconverged
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, Any]:
@@ -175,8 +175,13 @@ def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) 
         classes=len(data.classes),
     )
     constant = int(constant_channels(features.test, FLAT[extractor.context.eval_precision]).sum())
-    channels = {"channels": features.test.shape[1], "constant_channels": constant}
-    extractor.context.details["features"] = extractor.facts() | channels
+    extractor.context.details["features"] = {
+        "images": extractor.images,
+        "computed": extractor.computed,
+        "entries": extractor.entries,
+        "channels": features.test.shape[1],
+        "constant_channels": constant,
+    }
     return features
 
 

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions, check_classes
@@ -23,7 +22,7 @@ from transfer.core.options import Common, Needs, Range
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.options import shorter_side
 from transfer.data.splits.integrity import content_digests
-from transfer.task import Defaults, Metric, Outcomes
+from transfer.task import Array, Defaults, Metric, Outcomes
 
 Rule = Literal["digest", "bigvision"]
 
@@ -34,7 +33,7 @@ class SupportSets:
 
     rule: Rule
     """Rule of the draws; see `draw_support_sets`."""
-    orders: tuple[tuple[NDArray[Any], ...], ...]
+    orders: tuple[tuple[Array, ...], ...]
     """Indices of the training images of every draw and class, in the order in which they are taken."""
     shots: tuple[int, ...]
     """Numbers of images per class, rising."""
@@ -45,16 +44,16 @@ class SupportSets:
     test: tuple[bytes, ...]
     """Content digest of every test image."""
 
-    def support(self, draw: int, shots: int) -> NDArray[Any]:
+    def support(self, draw: int, shots: int) -> Array:
         """Return the indices of the training images in one set, class by class; all of a class that has fewer."""
         return np.concatenate([order[:shots] for order in self.orders[draw]])
 
-    def selection(self, draw: int) -> NDArray[Any]:
+    def selection(self, draw: int) -> Array:
         """Return the indices of the training images on which a draw chooses its strength; none is in its sets."""
         first = self.shots[-1]
         return np.concatenate([order[first : first + self.select] for order in self.orders[draw]])
 
-    def needed(self) -> NDArray[Any]:
+    def needed(self) -> Array:
         """Return the indices, sorted, of all training images that any draw takes."""
         most = self.shots[-1] + self.select
         return np.unique(np.concatenate([order[:most] for order in chain(*self.orders)]))
@@ -84,7 +83,7 @@ class SupportSets:
                     lines.append((draw, visible(name), rank, use, image, self.train[index].hex()))
         return f"{csv_text(lines)}\n"
 
-    def facts(self, labels: NDArray[Any]) -> dict[str, Any]:
+    def facts(self, labels: Array) -> dict[str, Any]:
         """Return plain values for the record about the sets, and about images that occur more than once.
 
         Args:
@@ -154,9 +153,9 @@ def images_digest(data: ClassificationData, *, ordered: bool) -> str:
     return hashlib.sha256(b"\n".join(lines if ordered else sorted(lines))).hexdigest()
 
 
-def by_content(groups: Sequence[NDArray[Any]], draw: int, contents: Sequence[bytes]) -> tuple[NDArray[Any], ...]:
+def by_content(groups: Sequence[Array], draw: int, contents: Sequence[bytes]) -> tuple[Array, ...]:
     """Return the images of every class in the order of the digest of content and draw, equal images once."""
-    orders = list[NDArray[Any]]()
+    orders = list[Array]()
     for group in groups:
         first = {contents[index]: index for index in reversed(group.tolist())}
         ranked = sorted(first, key=lambda content: hashlib.sha256(content + f"draw {draw}".encode()).digest())
@@ -164,7 +163,7 @@ def by_content(groups: Sequence[NDArray[Any]], draw: int, contents: Sequence[byt
     return tuple(orders)
 
 
-def permuted(groups: Sequence[NDArray[Any]], draw: int) -> tuple[NDArray[Any], ...]:
+def permuted(groups: Sequence[Array], draw: int) -> tuple[Array, ...]:
     """Return the images of every class in the order of big_vision's generator; one stream for all classes."""
     generator = np.random.default_rng(draw)
     return tuple(generator.permutation(group) for group in groups)
@@ -241,7 +240,7 @@ class Fewshot(Classification):
         shots = tuple(k for k in options.shots if k in {PRIMARY_SHOTS, *range(largest + 1)})
         return {"shots": (shots or options.shots, f"the largest class has {largest} training images")}
 
-    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+    def per_sample(self, name: str, outcomes: Outcomes) -> Array | None:
         """Return the share of the draws whose probe classifies each image [M] correctly.
 
         The draws of support sets belong to the protocol: they are the same for all backbones.

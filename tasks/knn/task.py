@@ -34,8 +34,8 @@ class Knn(Classification):
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions) -> Defaults:
         """Return the numbers of neighbors that the training split has."""
         images = len(dataset.train or ())
-        others, reason = tuple(k for k in options.other_k if k <= images), f"there are {images} training images"
-        return {"k": (min(options.k, images), reason), "other_k": (others, reason)}
+        other_k, reason = tuple(k for k in options.other_k if k <= images), f"there are {images} training images"
+        return {"k": (min(options.k, images), reason), "other_k": (other_k, reason)}
 
 
 TASK = Knn()

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
-from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.errors import UsageError, shortened
 from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
 from transfer.data.loading.loader import RunLoader
@@ -38,7 +37,7 @@ from transfer.engine.loop import fit
 from transfer.engine.optim import freeze_others
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
-from transfer.task import Outcomes, Result, Scores
+from transfer.task import Array, Outcomes, Result, Scores
 
 CLASSIFIED_ROWS = 8192  # validation features that are classified at a time
 
@@ -65,7 +64,7 @@ class LinearLearner(Learner):
         self,
         encode: Encode,
         dim: int,
-        train_labels: NDArray[Any],
+        train_labels: Array,
         classes: int,
         balanced: bool = False,
     ) -> None:
@@ -78,8 +77,8 @@ class LinearLearner(Learner):
         weights = balanced_weights(counts) if balanced else np.ones(classes)
         self.weights = nn.Buffer(torch.from_numpy(weights).float(), persistent=False) if balanced else None
         shares = counts / len(train_labels)
-        self.commonest = float(shares.max())
-        self.entropy = constant_loss(torch.from_numpy(shares * weights), sigmoid=False)
+        entropy = constant_loss(torch.from_numpy(shares * weights), sigmoid=False)
+        self.constant_signs = Signs(chance=entropy, accuracy=float(shares.max()))
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
         self.best_head: dict[str, Tensor] = {}
 
@@ -99,7 +98,7 @@ class LinearLearner(Learner):
 
     def signs(self) -> Signs:
         """Return loss and accuracy under a constant prediction: entropy and commonest share of the training labels."""
-        return Signs(chance=self.entropy, accuracy=self.commonest)
+        return self.constant_signs
 
     def validate(self, features: Tensor, labels: Tensor, device: torch.device) -> Scores:
         """Classify validation features [N, F], and keep the result."""
@@ -122,8 +121,8 @@ class LinearLearner(Learner):
 
     def heads(self) -> dict[str, Tensor]:
         """Return the current classifier under `head.`, and the one of the best validation under `best.`."""
-        heads = {"head": self._head(), "best": self.best_head}
-        return {f"{name}.{key}": tensor for name, head in heads.items() for key, tensor in head.items()}
+        last = {f"head.{name}": tensor for name, tensor in self._head().items()}
+        return last | {f"best.{name}": tensor for name, tensor in self.best_head.items()}
 
     def _head(self) -> dict[str, Tensor]:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.head.state_dict().items()}
@@ -207,17 +206,17 @@ class RateGrid(Learner):
                 continue
             top1 = scores_of(classify(head.head, features, labels, context.device))["top1"]
             rows.append({"lr": rate, "selection_top1": top1, **accuracies(head.outcomes())})
-        chosen = max(range(len(rows)), key=lambda index: rows[index].get("selection_top1", -1))
+        best = max(range(len(rows)), key=lambda index: rows[index].get("selection_top1", -1))
         failed = [f"{row['lr']:g}" for row in rows if "status" in row]
-        context.details["lrs"] = {"chosen": self.rates[chosen], "rates": rows}
+        context.details["lrs"] = {"chosen": self.rates[best], "rates": rows}
         among = f"{len(rows) - len(failed)} by {len(labels)} held-out training images"
-        context.note(f"learning rate {self.rates[chosen]:g}, chosen among {among}")
+        context.note(f"learning rate {self.rates[best]:g}, chosen among {among}")
         if failed:
             context.note(f"{len(failed)} of {len(rows)} learning rates failed (nonfinite): {shortened(failed)}")
-        return self.heads[chosen]
+        return self.heads[best]
 
 
-def held_out(labels: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
+def held_out(labels: Array, share: float, seed: int) -> Array:
     """Return the indices of a share of each class's images, at least one of two or more, drawn by the seed."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -266,9 +265,9 @@ def hold_back(data: ClassificationData, options: LinearOptions, seed: int) -> tu
     """Return the data without the training images that choose among `--lrs`, and these; without `--lrs` all data."""
     if not (options.lrs and options.epochs):
         return data, None
-    held = held_out(data.training.labels, options.selection_share, seed)
-    rest = np.setdiff1d(np.arange(len(data.training)), held)
-    return replace(data, train=data.training.select(rest)), data.training.select(held)
+    selection = held_out(data.training.labels, options.selection_share, seed)
+    rest = np.setdiff1d(np.arange(len(data.training)), selection)
+    return replace(data, train=data.training.select(rest)), data.training.select(selection)
 
 
 def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner | RateGrid:
@@ -281,19 +280,15 @@ def _for_rates(learner: LinearLearner, options: LinearOptions) -> LinearLearner 
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-    """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
+    """Check classes, the backbone's features, that the ranks can share a batch, and the learner."""
     check_classes(dataset)
     backbone = create(spec, img_size=options.size, weights="random", load="strict")
     if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-    dataset, _ = hold_back(dataset, options, context.seed)
     if not options.epochs:
         check_head(spec, "linear")
-    elif len(dataset.training) < options.batch_size:
-        images = len(dataset.training)
-        raise UserError(f"{dataset.name}: {images} training images, a step takes --batch-size {options.batch_size}")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
     freeze_others(untrained_learner(spec, options), options.trainable)
 
@@ -302,7 +297,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     """Train the classifier on the training split; validate on features that are extracted once."""
     backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-    dataset, held = hold_back(dataset, options, context.seed)
+    dataset, selection = hold_back(dataset, options, context.seed)
     balanced = options.class_weights == "balanced"
     first = LinearLearner(encode, dim, dataset.training.labels, len(dataset.classes), balanced)
     learner = _for_rates(first, options)
@@ -328,9 +323,10 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions,
     if context.outcome.training_failed:  # it may have ended before a validation
         learner.validate(val_features, labels, context.device)
     if isinstance(learner, RateGrid):
-        assert held is not None
+        assert selection is not None
         start = time.monotonic()
-        learner = learner.choose(features(learner, held, options, context), torch.from_numpy(held.labels), context)
+        selection_features = features(learner, selection, options, context)
+        learner = learner.choose(selection_features, torch.from_numpy(selection.labels), context)
         context.cost.eval_seconds += time.monotonic() - start
     raise_if_broken(learner.last[:, 0] < 0, dataset.validation.names, "logits of the val split")
     if options.epochs:

@@ -4,14 +4,13 @@ Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b 
 """
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transfer.engine.device import free_bytes
+from transfer.task import Array
 
 BLOCK_BYTES = 64 << 20
 GPU_BLOCK_BYTES = 512 << 20  # sorting a block takes some five times as much
@@ -19,7 +18,7 @@ CACHED_ROWS = 256  # number of features that are summed at a time
 PLACES_AT_ONCE = 256  # number of queries whose distances to their nearest images are computed at a time
 
 
-def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
+def as_matrix(values: Tensor | Array, name: str) -> Tensor:
     """Return `values` [rows, columns] as a detached float32 or float64 tensor, without a copy if they are one already.
 
     Raises:
@@ -76,7 +75,7 @@ class Distances:
         values = torch.cat([torch.addmm(norms, query, (part - self.mean).T, alpha=-2) for part, norms in parts], 1)
         return values if self.all_differ else values.index_select(1, self.copies)
 
-    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+    def of_places(self, rows: slice, places: Array) -> Array:
         """Return the squared distances [b, k] of a block of queries to gallery columns [b, k]."""
         query, gallery = self.original
         columns = torch.from_numpy(places).to(gallery.device)
@@ -98,7 +97,7 @@ class ExactDistances:
         """Return a copy of the distances [b, G] on the device of the ranking."""
         return self.distances[rows].to(self.device, copy=True)
 
-    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+    def of_places(self, rows: slice, places: Array) -> Array:
         """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
         columns = torch.from_numpy(places).to(self.distances.device)
         return self.distances[rows].gather(1, columns).float().cpu().numpy()

@@ -9,19 +9,18 @@ Shapes: Q queries, G gallery images, D channels, b queries of one block, M galle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
 from tasks.ranking.near_ties import Float32Distances, IdentityImages, NearTies, Ranks
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 from transfer.engine.device import scoring_precision
+from transfer.task import Array
 
-Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
+Labels = Sequence[int] | Sequence[str] | Array | Tensor
 
 
 class Matches:
@@ -49,7 +48,7 @@ class Matches:
         return IdentityImages(columns, is_entry & ~same_camera, is_entry & same_camera)
 
 
-def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[Array, Array]:
     """Return both arrays of labels as integers that are equal where the labels are equal.
 
     Raises:
@@ -60,8 +59,6 @@ def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) ->
         if array.shape != (size,) or array.dtype.kind not in "iuU":
             form = f"{array.dtype} of shape {list(array.shape)}"
             raise ValueError(f"{side}_{name} must be {size} integers or strings, one per {side} image, not {form}")
-    if (arrays[0].dtype.kind == "U") != (arrays[1].dtype.kind == "U"):
-        raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
     codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)
     return codes[: sizes[0]], codes[sizes[0] :]
 
@@ -83,7 +80,7 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(ranks: Ranks) -> list[NDArray[Any]]:
+def tie_groups(ranks: Ranks) -> list[Array]:
     """Return the tie group of each match, in the order of the distances.
 
     They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
@@ -114,7 +111,7 @@ def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> Ranks:
     return Ranks(matches, *counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf)), nearest)
 
 
-def counts(ordered: Tensor, edges: Tensor) -> list[NDArray[Any]]:
+def counts(ordered: Tensor, edges: Tensor) -> list[Array]:
     """Count in each row of rising distances [b, n] those below each of `edges` [b, M], and those up to each."""
     return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
 
@@ -130,24 +127,24 @@ class Ranking:
         ValueError: if no query has a match.
     """
 
-    ap: NDArray[Any]
+    ap: Array
     """Average precision [Q] in [0, 1]; nan without a match."""
-    inp: NDArray[Any]
+    inp: Array
     """Inverse negative penalty [Q] in [0, 1]; nan without a match."""
-    before: NDArray[Any]
+    before: Array
     """Number [Q] of entries nearer than the first match."""
-    tied: NDArray[Any]
+    tied: Array
     """Number [Q] of entries at the first match's distance, itself included; 0 without a match."""
-    hits: NDArray[Any]
+    hits: Array
     """Number [Q] of matches among the tied entries; 0 without a match."""
-    kept: NDArray[Any]
+    kept: Array
     """Number [Q] of ranked gallery entries, without those of the same identity and camera."""
     max_rank: int = 50
     """Number of ranks of the CMC curve."""
-    nearest: NDArray[Any] | None = None
+    nearest: Array | None = None
     """Gallery indices [Q, k] at the first k places, -1 if fewer are ranked; ties in the gallery's order. None unless
     `keep` was given; no score depends on it."""
-    nearest_distances: NDArray[Any] | None = None
+    nearest_distances: Array | None = None
     """Distances [Q, k] of `nearest` in float32, nan where it has -1; for display."""
 
     def __post_init__(self) -> None:
@@ -155,7 +152,7 @@ class Ranking:
             raise ValueError("no query has a match under another camera in the gallery: check identities and cameras")
 
     @cached_property
-    def valid(self) -> NDArray[Any]:
+    def valid(self) -> Array:
         """Return the mask [Q] of the queries with a match."""
         return self.hits > 0
 
@@ -170,13 +167,13 @@ class Ranking:
         return float(self.inp[self.valid].mean())
 
     @cached_property
-    def cmc_of_queries(self) -> NDArray[Any]:
+    def cmc_of_queries(self) -> Array:
         """Return the chances [Q, max_rank] of a match at rank 1, 2, ... or before; nan without a match."""
         curves = expected_cmc(self.before, self.tied, self.hits, self.max_rank)
         return np.where(self.valid[:, None], curves, np.nan)
 
     @cached_property
-    def cmc(self) -> NDArray[Any]:
+    def cmc(self) -> Array:
         """Return the cumulative matching characteristic [max_rank] over valid queries, in [0, 1]."""
         return self.cmc_of_queries[self.valid].mean(axis=0)
 
@@ -190,12 +187,12 @@ class Ranking:
         ranks = {f"rank{rank}": float(self.cmc[rank - 1]) for rank in (1, 5, 10) if rank <= self.max_rank}
         return {"mAP": self.mAP, **ranks, "mINP": self.mINP}
 
-    def outcomes(self) -> dict[str, NDArray[Any]]:
+    def outcomes(self) -> dict[str, Array]:
         """Return the arrays [Q] per query that `from_outcomes` reads."""
         return {name: getattr(self, name) for name in RANKING_ARRAYS}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
+    def from_outcomes(cls, outcomes: dict[str, Array], max_rank: int = 50) -> "Ranking":
         """Rebuild a ranking from its `outcomes`; scores are bit-exact."""
         return cls(**{name: np.asarray(outcomes[name]) for name in RANKING_ARRAYS}, max_rank=max_rank)
 
@@ -204,8 +201,8 @@ RANKING_ARRAYS = ("ap", "inp", "before", "tied", "hits", "kept")
 
 
 def rank(
-    query: Tensor | NDArray[Any],
-    gallery: Tensor | NDArray[Any],
+    query: Tensor | Array,
+    gallery: Tensor | Array,
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -240,7 +237,7 @@ def rank(
 
 
 def rank_distances(
-    distances: Tensor | NDArray[Any],
+    distances: Tensor | Array,
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -284,13 +281,13 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
     )
 
 
-def _nearest(source: Distances | ExactDistances, rows: slice, nearest: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _nearest(source: Distances | ExactDistances, rows: slice, nearest: Array) -> dict[str, Array]:
     """Return the first places [b, k] of each query of a block, and their distances."""
     of_places = source.of_places(rows, np.maximum(nearest, 0))
     return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
 
-def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:
+def _score(groups: list[Array], matches: Array, ap: str) -> dict[str, Array]:
     """Return the arrays of `Ranking` except `kept` for a block of queries, from the tie groups of their matches."""
     valid = np.flatnonzero(matches)
     rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])

@@ -6,16 +6,15 @@ of a query's identity, k places to keep, n features near a query.
 
 from concurrent.futures import ThreadPoolExecutor
 from math import frexp
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import CACHED_ROWS, Distances
+from transfer.task import Array
 
-Array = NDArray[Any]
 CHANNELS = 256  # number of channels that one product sums: fewer have smaller errors, more are faster
 MOST_OPEN = 16  # if more than one feature in so many is open to a query, products in float64 take less time
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
 from transfer.core.errors import reject
@@ -16,7 +15,7 @@ from transfer.core.options import Added, Common, Execution, Needs, Range, check_
 from transfer.data.reid.dataset import REID_FORMATS, ReidData, join, open_reid, split_off
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
-from transfer.task import Defaults, Metric, Outcomes, Task
+from transfer.task import Array, Defaults, Metric, Outcomes, Task
 
 
 @dataclass(kw_only=True)
@@ -117,7 +116,7 @@ class Reid(Task):
             return {}
         return {"num_identities": (2 ** int(math.log2(identities)), f"there are {identities} training identities")}
 
-    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+    def per_sample(self, name: str, outcomes: Outcomes) -> Array | None:
         """Return the precision or the expected match of each query [Q]; nan for a query without a match."""
         from tasks.ranking.ties import expected_cmc
 

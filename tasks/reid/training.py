@@ -37,7 +37,7 @@ from transfer.engine.extract import NotVaried, check_finite
 from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.outcome import Signs
-from transfer.task import Outcomes, Result, Scores
+from transfer.task import Array, Outcomes, Result, Scores
 
 
 class BNNeck(nn.Module):
@@ -182,8 +182,8 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
         raise UserError(f"{dataset.name}: no training images; use --epochs 0, or set it as --test-dataset")
     identities = len({sample.identity for sample in TASK.training_split(dataset, options, context.seed).train})
     if identities < options.num_identities:
-        taken = f"a batch takes --num-identities {options.num_identities}"
-        raise UserError(f"{dataset.name}: {identities} training identities, but {taken}")
+        batch = f"a batch takes --num-identities {options.num_identities}"
+        raise UserError(f"{dataset.name}: {identities} training identities, but {batch}")
     of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
     if rest or of_micro_batch * options.num_instances % context.ranks.world:
         batch = f"{options.num_identities} identities with {options.num_instances} images each"
@@ -260,20 +260,20 @@ def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context
     Raises:
         NotFinite: a feature is not finite; the image is named.
     """
-    lists, ranked = {"query": dataset.query, "gallery": dataset.gallery}, list[Tensor]()
-    for split, samples in lists.items():
+    ranked, identities, cameras = list[Tensor](), list[Array](), list[Array]()
+    for split, samples in {"query": dataset.query, "gallery": dataset.gallery}.items():
         ranked.append(features(learner, dataset.files(samples), options, context, f"{split} features"))
         check_finite(ranked[-1], [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-    labels = [np.array([sample.identity for sample in samples]) for samples in lists.values()]
-    labels += [np.array([sample.camera for sample in samples]) for samples in lists.values()]
+        identities.append(np.array([sample.identity for sample in samples]))
+        cameras.append(np.array([sample.camera for sample in samples]))
 
     def ranking() -> Ranking:
         query, gallery = on_device(ranked, context.device, copies=6)  # in float64, in halves, and centred
         if not options.rerank:
-            return rank(query, gallery, *labels, ap=options.ap, keep=SHOWN_PLACES)
+            return rank(query, gallery, *identities, *cameras, ap=options.ap, keep=SHOWN_PLACES)
         k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
         distances = rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight)
-        return rank_distances(distances, *labels, ap=options.ap, keep=SHOWN_PLACES, device=query.device)
+        return rank_distances(distances, *identities, *cameras, ap=options.ap, keep=SHOWN_PLACES, device=query.device)
 
     return by_first(ranking)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification
@@ -20,7 +19,7 @@ from transfer.core.options import Common, Execution, Range
 from transfer.data.classification import MASKED, ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.statistics.intervals import resample_counts
-from transfer.task import ByClass, Defaults, Metric, Outcomes, Scores
+from transfer.task import Array, ByClass, Defaults, Metric, Outcomes, Scores
 
 LOOKED_AT = 20
 """Images whose sides are looked at for `--size`."""
@@ -116,13 +115,13 @@ class Segment(Classification):
         return classes
 
 
-def resampled(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+def resampled(outcomes: Outcomes) -> dict[str, Array]:
     """Return both on bootstrap resamples of the images [B], as "resampled_mIoU", of which intervals are made."""
     values = _weighted(outcomes, resample_counts(outcomes["sample"]))
     return {f"resampled_{name}": value for name, value in values.items()}
 
 
-def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _weighted(outcomes: Outcomes, weights: Array) -> dict[str, Array]:
     """Return the scores [B] for weights [B, M] of the images."""
     right, union, labelled = _sums(outcomes, weights)
     shares = np.divide(right, union, out=np.zeros_like(right), where=labelled > 0)
@@ -130,7 +129,7 @@ def _weighted(outcomes: Outcomes, weights: NDArray[Any]) -> dict[str, NDArray[An
     return {"mIoU": shares.sum(1) / present, "pixel_accuracy": right.sum(1) / labelled.sum(1)}
 
 
-def _sums(outcomes: Outcomes, weights: NDArray[Any]) -> list[NDArray[Any]]:
+def _sums(outcomes: Outcomes, weights: Array) -> list[Array]:
     """Return `PIXEL_COUNTS` [B, C] of all images for weights [B, M] of them."""
     return [weights @ outcomes[name].astype(np.float64) for name in PIXEL_COUNTS]
 

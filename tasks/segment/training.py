@@ -49,7 +49,7 @@ from transfer.task import Result
 CROP_TRIES = 10
 CHANGES = {"brightness": 32 / 255, "contrast": 0.5, "saturation": 0.5, "hue": 18 / 180}
 """Largest changes, of which each is made in half of the images."""
-PALETTE = np.random.default_rng(0).integers(256, size=768).tolist()
+LABEL_PALETTE = np.random.default_rng(0).integers(256, size=768).tolist()
 """Palette of label images."""
 DISTORT = v2.Compose([v2.RandomApply([v2.ColorJitter(**{name: most})], 0.5) for name, most in CHANGES.items()])
 
@@ -260,5 +260,5 @@ def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:
     """Save the labels of every image as `folder`/NAME.png (see `file_name`) with a palette."""
     for name, labels in zip(images.names, prediction["labels"]):
         picture = Image.fromarray(labels)
-        picture.putpalette(PALETTE)
+        picture.putpalette(LABEL_PALETTE)
         picture.save(folder / f"{file_name(name)}.png")

@@ -8,11 +8,9 @@ Shapes: M images, P places, F fields of a place, A attentions, G fields of an at
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Subset
 
 from backbones.diagnostics.recorder import Recorder, check_hook_points, observe, spaced_places
@@ -28,7 +26,7 @@ from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import check_finite
-from transfer.task import Outcomes, Result, Scores
+from transfer.task import Array, Outcomes, Result, Scores
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
@@ -42,20 +40,20 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     """Run the images through the backbone and record measures of its tokens."""
     backbone = frozen_backbone(spec, options, context)
     total = len(dataset.validation)
-    chosen = spaced_places(options.images or total, total)
+    rows = spaced_places(options.images or total, total)
     view = SplitDataset(dataset.validation, view_of(options), preload=False)
     recorder = Recorder(backbone, options.class_token)
-    images = Subset(view, chosen.tolist())
+    images = Subset(view, rows.tolist())
     places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
-    first = view[chosen[0]][0][None].to(context.device)
+    first = view[rows[0]][0][None].to(context.device)
     stem = stem_facts(backbone, first)
     context.details["layers"] = layer_facts(recorder.layers, places)
-    _check_finite(places, attentions, [dataset.validation.names[index] for index in chosen.tolist()])
+    _check_finite(places, attentions, [dataset.validation.names[index] for index in rows.tolist()])
     context.details["attention"] = attention_facts(recorder.attentions, attentions)
     context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
     context.details["missing"] = [*recorder.missing, *stem["missing"]]
     columns = image_outcomes(dataset.validation)
-    outcomes = {name: column[chosen] for name, column in columns.items()} | _scored(recorder, places)
+    outcomes = {name: column[rows] for name, column in columns.items()} | _scored(recorder, places)
     scores = rescore(outcomes)
     for measure in context.details["missing"]:
         context.note(f"not to be had: {measure}")
@@ -70,7 +68,7 @@ def rescore(outcomes: Outcomes) -> Scores:
     return {name: mean for name, mean in means.items() if mean is not None}
 
 
-def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:
+def _check_finite(places: list[Array], attentions: list[Array], names: Sequence[str]) -> None:
     """Raise NotFinite, judging by fields that are defined for all finite values."""
     measured = [
         ("tokens", places, TOKEN_FIELDS.index("norm")),
@@ -82,7 +80,7 @@ def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], na
             check_finite(rows, names, f"{quantity} of the val split")
 
 
-def _scored(recorder: Recorder, places: list[NDArray[Any]]) -> Outcomes:
+def _scored(recorder: Recorder, places: list[Array]) -> Outcomes:
     last = {place["kind"]: rows for place, rows in zip(recorder.layers, places, strict=True)}
     similarity = TOKEN_FIELDS.index("similarity")
     return {name: last[kind][:, similarity] for kind, name in SCORED_PLACES.items() if kind in last}

@@ -1,6 +1,5 @@
 """Options and runs of tasks as a command would make them, for tests in process."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,6 @@ def images_of(split: Split | None) -> torch.Tensor:
     """All images of a split as they are stored, [M, C, H, W] in [0, 1]."""
     assert split is not None
     return torch.stack([split.read_pixels(index) for index in range(len(split))]) / 255
-
-
-def without(data: ClassificationData, split: str) -> ClassificationData:
-    """The same dataset, one split fewer."""
-    return replace(data, **{split: None})
 
 
 def run_task(

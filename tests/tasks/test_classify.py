@@ -16,7 +16,7 @@ from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from backbones.weights.export import export
 from tasks.classify.scoring import choose_columns
-from tests.tasks.support import digits, images_of, run_task, smoke_options, without
+from tests.tasks.support import digits, images_of, run_task, smoke_options
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.data.spec import find_root, resolve_dataset
@@ -54,7 +54,7 @@ def named(classes: tuple[str, ...] | None) -> ClassificationData:
 
 
 def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
-    spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), without(digits(10), "train")
+    spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), replace(digits(10), train=None)
     assert data.val is not None
     scores, outcomes, here = run_task("classify", data, "--size", "32", "--resize", "32", spec=spec)
     order = logits_of(spec, data).argsort(1, descending=True).numpy()

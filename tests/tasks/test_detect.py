@@ -103,10 +103,10 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
         (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
         (["--size", "96", "64"], "--size 96 64: the limit of the shorter side comes first"),
         (["--drop-path", "1"], "--drop-path 1.0: must be between 0 and 0.99"),
-        (["--out-indices", "0", "1", "2", "3"], "set four different blocks, with --pyramid taps"),
+        (["--out-indices", "0", "1", "2", "3"], "--out-indices has no effect"),
         (["--pyramid", "taps", "--out-indices", "0", "1", "1", "2"], "set four different blocks"),
         (["--epochs", "3", "--validate-at", "1", "4"], "epochs count from 1 to 3"),
-        (["--pyramid", "taps", "--out-indices", "0", "1", "2", "7"], "block 7 does not exist"),
+        (["--depth", "4", "--pyramid", "taps", "--out-indices", "0", "1", "2", "7"], "block 7 does not exist"),
         (["--window", "2", "--global-blocks", "5"], "--global-blocks: block 5 does not"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
         (

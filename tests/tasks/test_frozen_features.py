@@ -172,10 +172,10 @@ def test_ridge_is_the_plain_formula_and_predictions_its_highest_output(per_class
     assert LeastSquares(features, labels, 5).predict(test, l2).tolist() == np.argmax(expected, 1).tolist()
 
 
-@pytest.mark.parametrize(("labels", "l2"), [([0, 4], 1.0), ([-1, 0], 1.0), ([0], 1.0), ([0, 1], 0.0), ([0, 1], -1.0)])
-def test_ridge_refuses_what_has_no_meaning(labels: list[int], l2: float) -> None:
-    with pytest.raises((RuntimeError, ValueError)):
-        ridge(torch.rand(2, 3), torch.tensor(labels), l2=l2, classes=2)
+@pytest.mark.parametrize("l2", [0.0, -1.0])
+def test_ridge_refuses_what_has_no_meaning(l2: float) -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        ridge(torch.rand(2, 3), torch.tensor([0, 1]), l2=l2, classes=2)
 
 
 @pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])

@@ -46,11 +46,6 @@ def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm(
         assert dim == 128
 
 
-def test_chance_is_the_entropy_of_the_labels() -> None:
-    assert learner([0, 1, 2]).signs().chance == pytest.approx(math.log(3))
-    assert learner([0, 0, 0, 1]).signs().chance == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4))
-
-
 def test_the_best_validation_is_kept_beside_the_last_and_in_the_state() -> None:
     kept = learner()
     first, best, last = ranks(0, 1, 2, 3), ranks(0, 0, 9, 1), ranks(0, 7, 0, 8)
@@ -139,7 +134,7 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(
     [
         (["--n-last-blocks", "3"], "tiny", UsageError, "--n-last-blocks 3.*has 2"),
         (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", UsageError, "--avgpool"),
-        (["--batch-size", "512"], "tiny", UserError, "200 training images.*--batch-size 512"),
+        (["--batch-size", "512"], "tiny", UserError, "a batch takes 512 images, but the training set has 200"),
         (["--lrs", "0.1", "0.2", "--sam", "sam"], "tiny", UsageError, "--sam, --clip-grad"),
         (["--lrs", "0.1", "0.2", "--lr", "0.1"], "tiny", UsageError, "--lr has no effect"),
     ],

@@ -26,7 +26,6 @@ from transfer.core.errors import UsageError
 from transfer.data.classification import open_classification
 from transfer.data.formats.masks import IGNORED
 from transfer.data.spec import resolve_dataset
-from transfer.engine.schedule import Schedule
 from transfer.predict.__main__ import main as predict
 from transfer.report.sections import ReportRequest, sections
 from transfer.run import main
@@ -209,11 +208,3 @@ def test_small_images_have_a_smaller_size_in_whole_patches() -> None:
         assert found["size"] == (size, "twice the shorter side of the images, 96 pixels")
     small = replace(options, size=64)
     assert task.defaults_for_data(resolve("tiny"), shapes(), small)["size"][0] == 64
-
-
-def test_the_rate_falls_on_a_line() -> None:
-    options = command("segment", "--backbone", "tiny").options
-    schedule = Schedule(options)
-    for step in (1500, 20_000, 40_000):
-        assert schedule.rate(step / 1263, 1e-3) == pytest.approx(1e-3 * (1 - step / (32 * 1263)))
-    assert schedule.rate(750 / 1263, 1e-3) == pytest.approx(5e-4, rel=1e-3)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.detect.coco.matching import (
     SCORE_PREFIX,
@@ -26,6 +25,7 @@ from tasks.detect.coco.matching import (
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.scoring import COCO, Number
 from transfer.statistics.intervals import resample_counts
+from transfer.task import Array
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 DENOMINATOR_EPSILON = np.spacing(1)
@@ -53,7 +53,7 @@ class Averager:
         areas = sorted({number.area for number in self.numbers.values()})
         self.layouts = {area: AreaRange(matches, rows, place, area) for area in areas}
 
-    def means(self, weights: NDArray[Any]) -> dict[str, float]:
+    def means(self, weights: Array) -> dict[str, float]:
         """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
 
         They are those of a dataset that holds each image so often, its copies next to one another in the order of ids.
@@ -64,27 +64,27 @@ class Averager:
         averages = self._averages(weights)
         return {name: float(averages[name].mean()) for name in self.numbers if averages[name].size}
 
-    def by_class(self, weights: NDArray[Any]) -> NDArray[Any]:
+    def by_class(self, weights: Array) -> Array:
         """Return the numbers [numbers, K] of each category as `means` of it alone; nan without weighted objects."""
         averages = self._averages(weights, whole=True)
         return np.stack([averages[name] for name in self.numbers])
 
-    def _averages(self, weights: NDArray[Any], *, whole: bool = False) -> dict[str, NDArray[Any]]:
+    def _averages(self, weights: Array, *, whole: bool = False) -> dict[str, Array]:
         """Return `AreaRange.averages` of all ranges; if `whole`, their means [K] by category."""
         copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
         table = np.concatenate(copies).astype(np.float64)
-        averages: dict[str, NDArray[Any]] = {}
+        averages: dict[str, Array] = {}
         for area, layout in self.layouts.items():
             objects = np.bincount(layout.truth_category, table[layout.truth_image], layout.categories).astype(np.int64)
-            wanted = {name: number for name, number in self.numbers.items() if number.area == area}
-            averages |= layout.averages(table, objects, wanted)
-            for name in wanted if whole else ():
+            of_area = {name: number for name, number in self.numbers.items() if number.area == area}
+            averages |= layout.averages(table, objects, of_area)
+            for name in of_area if whole else ():
                 values, averages[name] = averages[name], np.full(len(objects), np.nan)
                 averages[name][objects > 0] = values.mean(axis=(0, *range(2, values.ndim)))
         return averages
 
 
-def _rows(matches: Pairing, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows(matches: Pairing, most: int) -> tuple[Array, Array]:
     """Return the detections in the order of precision, and the place of each one's weight in the table of `means`.
 
     Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
@@ -106,7 +106,7 @@ def _rows(matches: Pairing, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
 class AreaRange:
     """Detections and objects of one area range; right detections by group, within it in the order of precision."""
 
-    def __init__(self, matches: Pairing, rows: NDArray[Any], place: NDArray[Any], area: int) -> None:
+    def __init__(self, matches: Pairing, rows: Array, place: Array, area: int) -> None:
         """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
         self.categories = categories = len(matches.categories)
         self.thresholds = count = len(matches.scoring.ious)
@@ -137,9 +137,7 @@ class AreaRange:
         self.missed_before = np.searchsorted(order[1], order[0])
         """Number [S] of entries of `missed` before each right detection."""
 
-    def averages(
-        self, table: NDArray[Any], objects: NDArray[Any], numbers: Mapping[str, Number]
-    ) -> dict[str, NDArray[Any]]:
+    def averages(self, table: Array, objects: Array, numbers: Mapping[str, Number]) -> dict[str, Array]:
         """Return what the numbers are means of: precisions [T, K', R], recalls [T, K'] of K' categories with objects.
 
         Those at one threshold are [1, K', R].
@@ -160,7 +158,7 @@ class AreaRange:
                 arrays[name] = precision if iou is None else precision[iou : iou + 1]
         return arrays
 
-    def _precision(self, table: NDArray[Any], counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
+    def _precision(self, table: Array, counts: Array, objects: Array) -> Array:
         """Return [T, K, R]: the best precision at each recall or beyond, 0 where that recall is not reached."""
         running, missed, wrong = (_running(values) for values in (counts, table[self.missed], table[self.wrong]))
         start = running[self.right_start]
@@ -177,20 +175,20 @@ class AreaRange:
         best = np.maximum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
         return best.reshape(self.thresholds, self.categories, len(RECALLS))
 
-    def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
+    def _recall(self, counts: Array, objects: Array) -> Array:
         """Return [T, K]: the share of objects that is detected; 0 without objects."""
         detected = np.bincount(self.group, counts, self.thresholds * self.categories)
         return detected.reshape(self.thresholds, self.categories) / np.maximum(objects, 1)
 
 
-def _running(values: NDArray[Any]) -> NDArray[Any]:
+def _running(values: Array) -> Array:
     """Return [S + 1]: the sum of values [S] before each place, and of all."""
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
     return sums
 
 
-def _needed(objects: NDArray[Any]) -> NDArray[Any]:
+def _needed(objects: Array) -> Array:
     """Return int64 [K, R]: the fewest right detections whose share of `objects` [K] reaches each recall; at least 1."""
     total = np.maximum(objects, 1)[:, None]
     fewest = np.ceil(RECALLS * total)
@@ -240,7 +238,7 @@ def pair_detections(data: CocoData, results: list[dict[str, Any]], kind: Kind) -
     )
 
 
-def resampled(matches: Pairing) -> dict[str, NDArray[Any]]:
+def resampled(matches: Pairing) -> dict[str, Array]:
     """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
 
     nan where a resample has no object of the number's size.
@@ -252,7 +250,7 @@ def resampled(matches: Pairing) -> dict[str, NDArray[Any]]:
     return {f"resampled_{prefix}_{name}": column for name, column in zip(names, columns)}
 
 
-def by_class(matches: Pairing, names: Sequence[str]) -> NDArray[Any]:
+def by_class(matches: Pairing, names: Sequence[str]) -> Array:
     """Return the numbers of each category [1 + B, numbers, K]: first the scores, then on the resamples of `resampled`.
 
     nan where a category has no object of the number's size.

@@ -16,32 +16,31 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transfer.data.coco.scoring import COCO, Scoring
 from transfer.data.coco.split import CocoImage, CocoSplit, encoded_mask, mask_library
-from transfer.task import Outcomes
+from transfer.task import Array, Outcomes
 
 
 @dataclass(frozen=True, eq=False)
 class FlatArrays:
     """Objects or detections, one in each of M rows."""
 
-    image: NDArray[Any]
+    image: Array
     """Place [M] of the image among the sorted ids, int64."""
-    category: NDArray[Any]
+    category: Array
     """Place [M] of the category among the sorted ids, int64."""
-    area: NDArray[Any]
+    area: Array
     """Area [M] in square pixels, float64."""
-    boxes: NDArray[Any]
+    boxes: Array
     """Boxes [M, 4] (x, y, width, height) in pixels, float64."""
-    masks: NDArray[Any] | None
+    masks: Array | None
     """Run-length encodings [M] of the masks, object; None where boxes are compared."""
 
     def __len__(self) -> int:
         return len(self.image)
 
-    def out_of(self, areas: NDArray[Any]) -> NDArray[Any]:
+    def out_of(self, areas: Array) -> Array:
         """Return [A, M]: whether each row is outside each of the ranges `areas` [A, 2], whose ends count as inside."""
         return (self.area < areas[:, :1]) | (self.area > areas[:, 1:])
 
@@ -50,10 +49,10 @@ class FlatArrays:
 class Objects(FlatArrays):
     """Objects of a dataset, by image and category; within these in the order of the split."""
 
-    crowd: NDArray[Any]
+    crowd: Array
     """Whether each object is a crowd, bool [M]."""
 
-    def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
+    def ignored(self, areas: Array) -> Array:
         """Return [A, G]: whether each object does not count in a range, being a crowd or of another size."""
         return self.crowd | self.out_of(areas)
 
@@ -62,9 +61,9 @@ class Objects(FlatArrays):
 class Detections(FlatArrays):
     """Detections by image and category; within these by falling score."""
 
-    score: NDArray[Any]
+    score: Array
     """Score [M], float64."""
-    rank: NDArray[Any]
+    rank: Array
     """Rank [M] within image and category, from 0, int64; equal scores in the order of the results."""
 
 
@@ -100,7 +99,7 @@ def objects_of(split: CocoSplit, categories: int, kind: str) -> Objects:
 
 
 def detections_from(
-    results: Sequence[dict[str, Any]], images: NDArray[Any], categories: NDArray[Any], kind: str, *, most: int
+    results: Sequence[dict[str, Any]], images: Array, categories: Array, kind: str, *, most: int
 ) -> Detections:
     """Return the detections with the `most` highest scores of each image and category, of rising ids [I] and [K].
 
@@ -118,14 +117,14 @@ def detections_from(
     masks, boxes = None, np.zeros((len(best), 4))
     if kind == "segm":
         masks = np.array([result["segmentation"] for result in best], dtype=object)
-        area: NDArray[Any] = np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
+        area: Array = np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
     else:
         boxes = np.array([result["bbox"] for result in best], dtype=np.float64).reshape(-1, 4)
         area = boxes[:, 2] * boxes[:, 3]
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
-def _encoded(split: CocoSplit) -> NDArray[Any]:
+def _encoded(split: CocoSplit) -> Array:
     """Return the compressed run-length encodings [M] of the objects' masks, or of the boxes of those without."""
     masks = np.empty(len(split.ids), dtype=object)
     for row, (mask, box) in enumerate(zip(split.segmentations, split.boxes.tolist())):
@@ -156,32 +155,32 @@ class Pairing:
     """
 
     kind: Kind
-    sample: NDArray[Any]
+    sample: Array
     """File names [I] of the images, in the order of their ids."""
-    categories: NDArray[Any]
+    categories: Array
     """Ids [K] of the categories, int64, rising."""
-    image: NDArray[Any]
+    image: Array
     """Index [N] of each detection's image in `sample`, int32."""
-    category: NDArray[Any]
+    category: Array
     """Index [N] of each detection's category in `categories`, int32."""
-    score: NDArray[Any]
+    score: Array
     """Score [N] of each detection, float64."""
-    rank: NDArray[Any]
+    rank: Array
     """Rank [N] of each detection within its image and category, from 0, uint8, or wider for limits above 256."""
-    matched: NDArray[Any]
+    matched: Array
     """Flags [N, A], uint16, or as wide as T needs; bit t: the detection is paired with an object at threshold t."""
-    ignored: NDArray[Any]
+    ignored: Array
     """Flags [N, A] as `matched`; bit t: the detection is neither right nor wrong at threshold t."""
-    truth_image: NDArray[Any]
+    truth_image: Array
     """Index [G] of each object's image in `sample`, int32."""
-    truth_category: NDArray[Any]
+    truth_category: Array
     """Index [G] of each object's category in `categories`, int32."""
-    truth_counted: NDArray[Any]
+    truth_counted: Array
     """Flags [G], uint8; bit a: the object counts in area range a. Crowds count in none."""
     scoring: Scoring = COCO
     """IoU thresholds, area ranges and limits of detections."""
 
-    def outcomes(self) -> dict[str, NDArray[Any]]:
+    def outcomes(self) -> dict[str, Array]:
         """Return the arrays by name, prefixed with the kind ("box_score"); `sample` has no prefix.
 
         Parameters of `scoring` that are not COCO's are JSON in "box_scoring".
@@ -192,7 +191,7 @@ class Pairing:
         return {"sample": self.sample, **arrays}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Pairing":
+    def from_outcomes(cls, outcomes: dict[str, Array], kind: Kind) -> "Pairing":
         """Restore the matches from their `outcomes`; scores are bit-exact."""
         names = {name: f"{SCORE_PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
         changed = json.loads(str(outcomes.get(f"{SCORE_PREFIX[kind]}_scoring", ["{}"])[0]))
@@ -200,7 +199,7 @@ class Pairing:
         return cls(kind=kind, scoring=Scoring(**changed), **arrays)
 
     @cached_property
-    def runs(self) -> NDArray[Any]:
+    def runs(self) -> Array:
         """Number [N], int64, of the run of detections with equal image, category and score that each is in."""
         ends = (np.diff(self.category) != 0) | (np.diff(self.score) != 0) | (np.diff(self.image) != 0)
         return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
@@ -215,7 +214,7 @@ def pairings(outcomes: Outcomes) -> list[Pairing]:
 ARRAYS = tuple(entry.name for entry in fields(Pairing) if entry.name not in ("kind", "sample", "scoring"))
 
 
-Pairs = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Pairs = tuple[Array, Array, Array]
 """Row [P], int64, of the detection and of the object of each pair of one image and category, sorted by detection, then
 object; and their intersection over union [P], float64; with a crowd, the share of the detection that lies in it."""
 
@@ -235,30 +234,30 @@ def candidates(detections: Detections, objects: Objects, lowest: float) -> Pairs
     return detection[enough], target[enough], iou[enough]
 
 
-def places_within(counts: NDArray[Any]) -> NDArray[Any]:
+def places_within(counts: Array) -> Array:
     """Return 0 ... count - 1 for each of `counts` [G], one after the other, int64."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def run_starts(*columns: NDArray[Any]) -> NDArray[Any]:
+def run_starts(*columns: Array) -> Array:
     """Return the first row of each run of equal rows of `columns`, whole numbers [M] from 0 on each."""
     changed = [np.diff(column, prepend=-1) != 0 for column in columns]
     return np.flatnonzero(np.logical_or.reduce(changed))
 
 
-def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+def box_iou(detections: FlatArrays, objects: Objects, detection: Array, target: Array) -> Array:
     """Return the intersection over union [P] of pairs of boxes; for crowds, over the detection's area."""
-    box, other = detections.boxes[detection].T, objects.boxes[target].T
-    ends = np.minimum(box[:2] + box[2:], other[:2] + other[2:])
-    sides = ends - np.maximum(box[:2], other[:2])
+    box, object_box = detections.boxes[detection].T, objects.boxes[target].T
+    ends = np.minimum(box[:2] + box[2:], object_box[:2] + object_box[2:])
+    sides = ends - np.maximum(box[:2], object_box[:2])
     apart = (sides[0] <= 0) | (sides[1] <= 0)
     common = np.where(apart, 0.0, sides[0] * sides[1])
     area = box[2] * box[3]
-    union = np.where(objects.crowd[target], area, area + other[2] * other[3] - common)
+    union = np.where(objects.crowd[target], area, area + object_box[2] * object_box[3] - common)
     return np.divide(common, union, out=np.zeros_like(common), where=~apart)
 
 
-def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], first: NDArray[Any]) -> NDArray[Any]:
+def mask_iou(detections: Detections, objects: Objects, counts: Array, first: Array) -> Array:
     """Return the same [P] for masks, by faster-coco-eval, for one image and category after the other.
 
     Args:
@@ -281,35 +280,35 @@ def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], fir
 
 
 def choose_objects(
-    pairs: Pairs, detections: Detections, objects: Objects, areas: NDArray[Any], thresholds: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+    pairs: Pairs, detections: Detections, objects: Objects, areas: Array, thresholds: Array
+) -> tuple[Array, Array]:
     """Return which detections are paired and which are ignored, uint16 [N, A] each, with a bit for each threshold.
 
     A detection is ignored when its object does not count, or when it has none and is itself of another size.
     """
     ignored = objects.ignored(areas)
     shape = (len(areas), len(thresholds))
-    taken = np.zeros((*shape, len(objects)), dtype=bool)
+    occupied = np.zeros((*shape, len(objects)), dtype=bool)
     matched = np.zeros((*shape, len(detections)), dtype=bool)
     excused = np.repeat(detections.out_of(areas)[:, None], len(thresholds), axis=1)
     area, threshold = np.ogrid[: shape[0], : shape[1]]
     for turn in _turns(pairs[0], detections):
         detection, target, iou = (column[turn] for column in pairs)
-        free = (iou >= thresholds[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
+        free = (iou >= thresholds[:, None]) & ~(occupied[:, :, target] & ~objects.crowd[target])
         starts = run_starts(detection)
         order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
         preference = np.argsort(order, axis=1)[:, None]
         best = np.maximum.reduceat(np.where(free, preference, -1), starts, axis=2)
         paired, chooser = best >= 0, np.broadcast_to(detection[starts], best.shape)
-        chosen = target[np.take_along_axis(order[:, None], np.maximum(best, 0), axis=2)]
+        best_object = target[np.take_along_axis(order[:, None], np.maximum(best, 0), axis=2)]
         a, t = (np.broadcast_to(axis[:, :, None], best.shape)[paired] for axis in (area, threshold))
-        taken[a, t, chosen[paired]] = True
+        occupied[a, t, best_object[paired]] = True
         matched[a, t, chooser[paired]] = True
-        excused[a, t, chooser[paired]] = ignored[a, chosen[paired]]
+        excused[a, t, chooser[paired]] = ignored[a, best_object[paired]]
     return _packed(matched), _packed(excused)
 
 
-def _turns(paired: NDArray[Any], detections: Detections) -> list[NDArray[Any]]:
+def _turns(paired: Array, detections: Detections) -> list[Array]:
     """Return the places of the pairs whose detection is the first of its image and category, the second, and so on.
 
     Only detections that can be paired are counted.
@@ -322,7 +321,7 @@ def _turns(paired: NDArray[Any], detections: Detections) -> list[NDArray[Any]]:
     return np.split(order, run_starts(turn[order])[1:]) if len(order) else []
 
 
-def _packed(flags: NDArray[Any]) -> NDArray[Any]:
+def _packed(flags: Array) -> Array:
     """Pack flags [A, T, N] into uint16 [N, A], or uint32 for more than 16 thresholds, threshold t at bit t."""
     dtype: Any = np.uint16 if flags.shape[1] <= 16 else np.uint32
     weights = (1 << np.arange(flags.shape[1])).astype(dtype)

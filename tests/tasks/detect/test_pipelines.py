@@ -20,15 +20,6 @@ def training(split, view="resize", size=SIZE, flip=0.0, masks=True, seed=0):
     return DetectionImages(split, train_transforms(view, size, flip, masks), seed=seed)
 
 
-def for_scoring(split, size):
-    return DetectionImages(split, pipelines.test_transforms(size))
-
-
-def lit(sample):
-    """bool [H, W] where the red of an image is on."""
-    return sample["inputs"][0].numpy() > 127
-
-
 @pytest.mark.parametrize("view", ["resize", "jitter"])
 @pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize(
@@ -39,7 +30,7 @@ def test_boxes_and_masks_stay_on_what_can_be_seen(tmp_path, image, box, view, ma
     seen, flipped, sizes = 0, set(), set()
     for epoch in range(20):
         sample = images[epoch, 0, 0]
-        visible, found = lit(sample), sample["data_samples"].gt_instances
+        visible, found = sample["inputs"][0].numpy() > 127, sample["data_samples"].gt_instances
         flipped.add(sample["data_samples"].flip)
         sizes.add(tuple(sample["data_samples"].img_shape))
         if not len(found):
@@ -122,7 +113,8 @@ def test_the_size_bounds_the_shorter_and_the_longer_side_however_the_image_lies(
     split = split_of(tmp_path, (image, [(0, 0, 20, 20)]))
     factor = min(size[0] / min(image), size[1] / max(image))
     expected = tuple(int(side * factor + 0.5) for side in image[::-1])
-    for sample in (training(split, size=size)[0, 0, 0], for_scoring(split, size)[0]):
+    scored = DetectionImages(split, pipelines.test_transforms(size))
+    for sample in (training(split, size=size)[0, 0, 0], scored[0]):
         assert tuple(sample["inputs"].shape[1:]) == expected
         assert tuple(sample["data_samples"].img_shape) == expected
 

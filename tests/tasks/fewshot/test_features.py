@@ -13,7 +13,7 @@ from PIL import Image
 
 from backbones.backbone import create
 from tasks.fewshot import features as module
-from tasks.fewshot.features import EMPTY, Extractor, Stored, encoder, locked_file, read_features, write_features
+from tasks.fewshot.features import Extractor, Stored, encoder, locked_file, read_features, write_features
 from tasks.fewshot.task import SupportSets, draw_support_sets, images_digest
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
@@ -108,18 +108,6 @@ CONTENT = Stored(ROWS, np.stack([ROWS, -ROWS], axis=1).astype(np.float32), np.ar
 def place(store: Path, key: dict = KEY) -> Path:
     with locked_file(store, key, lambda: None) as path:
         return path
-
-
-def test_what_is_written_is_read_and_more_rows_are_merged(tmp_path: Path) -> None:
-    path = place(tmp_path)
-    assert read_features(path) is EMPTY
-    write_features(path, CONTENT, {"backbone": "tiny"})
-    more = Stored(np.array([1, 20]), np.ones((2, 2), np.float32), np.zeros(2))
-    merged = read_features(path).merged(more)
-    assert merged.rows.tolist() == [0, 1, 3, 9, 20]
-    assert merged.features.tolist() == [[0, 0], [1, 1], [3, -3], [9, -9], [1, 1]]
-    assert merged.seconds.tolist() == [1, 0, 2, 3, 0]
-    assert EMPTY.merged(CONTENT) is CONTENT
 
 
 def test_every_part_of_the_key_counts(tmp_path: Path) -> None:
@@ -295,10 +283,3 @@ def test_the_digest_of_the_images_sees_contents_labels_and_order(tmp_path) -> No
     path = tmp_path / "test/b/000.png"
     path.write_bytes((tmp_path / "test/b/001.png").read_bytes())
     assert images_digest(opened(tmp_path), ordered=False) != digest
-
-
-def test_nothing_left_to_choose_on(tmp_path) -> None:
-    data = opened(folder_of(tmp_path, {"a": 3, "b": 2}))
-    with pytest.raises(UserError, match=r"more than 3 training images.*lower --shots"):
-        draw_support_sets(data, rule="digest", draws=1, shots=(1, 3), select=1)
-    assert len(draw_support_sets(data, rule="digest", draws=1, shots=(2,), select=1).selection(0)) == 1

@@ -97,32 +97,17 @@ def test_equal_overlaps_go_to_the_later_object():
     assert found["box_AP75"] == pytest.approx(51 / 101)  # the second finds only an overlap of 2/3 free
 
 
-def weighted(matches, weights):
-    means = Averager(matches, most=weights.max()).means(weights)
-    return {f"{SCORE_PREFIX[matches.kind]}_{name}": value for name, value in means.items()}
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_are_repetitions(seed):
     truth, results = drawn(seed)
     weights = np.random.default_rng(seed).multinomial(12, np.full(12, 1 / 12))
     assert weights.max() > 1
     again = repeated(truth, results, weights)
-    found = weighted(evaluate(truth, results, "bbox"), weights)
+    means = Averager(evaluate(truth, results, "bbox"), most=weights.max()).means(weights)
+    found = {f"box_{name}": value for name, value in means.items()}
     assert found == scores(evaluate(*again, "bbox"))
     same(found, official(*again, "bbox"))
     assert found != scores(evaluate(truth, results, "bbox"))
-
-
-@pytest.mark.parametrize("kind", ["bbox", "segm"])
-def test_one_layout_serves_many_weights(kind):
-    matches = evaluate(*drawn(3, crowded=True), kind)
-    averager = Averager(matches, ("AP75", "AR10", "APm"), most=9)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        weights = rng.multinomial(12, np.full(12, 1 / 12))
-        every = {name.partition("_")[2]: value for name, value in weighted(matches, weights).items()}
-        assert averager.means(weights) == {name: every[name] for name in ("AP75", "AR10", "APm")}
 
 
 def test_objects_needed_for_each_recall():
