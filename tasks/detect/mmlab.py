@@ -106,10 +106,6 @@ OPS: dict[str, Callable[..., Any]] = {
 }
 
 
-class MissingOp(UserError, NotImplementedError):
-    """An operator was called that only a compiled mmcv has."""
-
-
 class Bridge(ModuleType):
     """The module that replaces `mmcv._ext`."""
 
@@ -123,7 +119,7 @@ class Bridge(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
         def call(*_: object, **__: object) -> NoReturn:
-            raise MissingOp(
+            raise UserError(
                 f"mmcv's operator {name!r} needs a compiled mmcv: pip install a build of onedl-mmcv with its operators "
                 f"for torch {torch.__version__}, or choose a model without this operator"
             )

@@ -84,15 +84,16 @@ def probe_all(
         return correct, strength, probe.unconverged
 
     draws_of_rank = range(context.ranks.rank, len(sets.orders), context.ranks.world)
-    results: dict[int, dict[int, tuple[Array, float, int]]] = {}
+    results: dict[tuple[int, int], tuple[Array, float, int]] = {}
     for draw in context.bar(draws_of_rank, "probes", total=len(draws_of_rank)):
         context.check_stop()
-        results[draw] = {shots: probed(draw, shots) for shots in sets.shots}
+        for shots in sets.shots:
+            results[draw, shots] = probed(draw, shots)
     for of_rank in gather_objects(results):
         results |= of_rank
     correct, best_strengths, unconverged = dict[str, Array](), dict[str, list[float]](), 0
     for shots in sets.shots:
-        columns, strengths_of, counts = zip(*(results[draw][shots] for draw in range(len(sets.orders))))
+        columns, strengths_of, counts = zip(*(results[draw, shots] for draw in range(len(sets.orders))))
         correct[f"correct_{shots}shot"] = np.stack(columns, axis=1)
         best_strengths[f"correct_{shots}shot"] = [*strengths_of]
         unconverged += sum(counts)

@@ -25,7 +25,7 @@ def as_matrix(values: Tensor | Array, name: str) -> Tensor:
         ValueError: naming `name`, if `values` is empty, not two-dimensional, not floating-point, or not finite.
     """
     if not isinstance(values, Tensor):
-        values = torch.from_numpy(np.require(values, requirements="CW"))  # contiguous and writable
+        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))  # contiguous and writable
     if not values.is_floating_point():
         raise ValueError(f"{name} must be floating-point, not {values.dtype}")
     if values.ndim != 2 or not values.numel():

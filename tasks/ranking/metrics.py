@@ -108,7 +108,8 @@ def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> Ranks:
     ordered = (
         distances.sort(dim=1).values if distances.is_cuda else torch.from_numpy(np.sort(distances.numpy(), axis=1))
     )
-    return Ranks(matches, *counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf)), nearest)
+    nearer, up_to = counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf))
+    return Ranks(matches, nearer, up_to, nearest)
 
 
 def counts(ordered: Tensor, edges: Tensor) -> list[Array]:

@@ -100,7 +100,7 @@ class NearTies:
         self.products, self.slack = source.block(rows), source.slack[rows]
         self.queries = (source.exact.original[0][rows] - source.exact.mean).numpy()
         self.distances = np.full(self.is_match.shape, np.inf)
-        self.counts = np.zeros((2, *self.is_match.shape), dtype=np.int64)
+        self.nearer, self.up_to = np.zeros((2, *self.is_match.shape), dtype=np.int64)
         self.nearest = np.full((len(self.is_match), min(keep, len(source.copies))), -1)
 
     def ranks(self) -> Ranks | None:
@@ -108,7 +108,7 @@ class NearTies:
         parts = np.array_split(np.arange(len(self.is_match)), torch.get_num_threads())
         with ThreadPoolExecutor(len(parts)) as pool:
             done = all(pool.map(self._rank_rows, parts))
-        return Ranks(torch.from_numpy(self.distances), *self.counts, self.nearest) if done else None
+        return Ranks(torch.from_numpy(self.distances), self.nearer, self.up_to, self.nearest) if done else None
 
     def _rank_rows(self, rows: Array) -> bool:
         return all(self._rank(row) for row in rows.tolist())
@@ -136,14 +136,14 @@ class NearTies:
             return False
         distances[is_open] = source.in_float64(query, near[is_open])
         order = distances.argsort(kind="stable")  # is quick, as open features alone have moved
-        of_feature = np.full(len(values), np.inf)
-        of_feature[near] = distances
-        others = source.images - np.bincount(source.copies[np.append(junk, matches)], minlength=len(values))
-        counts = np.append(0, others[near[order]].cumsum())
+        distance_of = np.full(len(values), np.inf)
+        distance_of[near] = distances
+        other_images = source.images - np.bincount(source.copies[np.append(junk, matches)], minlength=len(values))
+        counts = np.append(0, other_images[near[order]].cumsum())
         # not `edges`: sums of fewer rows may be rounded differently
-        self._keep_matches(row, np.sort(of_feature[matched]), distances[order], counts)
+        self._keep_matches(row, np.sort(distance_of[matched]), distances[order], counts)
         if self.keep:
-            self._keep_nearest(row, of_feature, last, junk)
+            self._keep_nearest(row, distance_of, last, junk)
         # what sums in float64 cannot tell apart either is ordered by products in float64
         return bool((np.diff(distances[order][is_open[order]]) >= slack * 2**-32).all())
 
@@ -154,9 +154,10 @@ class NearTies:
             matches, ordered: rising distances [m] of the matches, and [n] of all near features.
             counts: number [n + 1] of other images of the first 0 ... n of these features.
         """
-        self.distances[row, : len(matches)] = matches
-        for side, of_side in zip(("left", "right"), self.counts, strict=True):
-            of_side[row, : len(matches)] = counts[ordered.searchsorted(matches, side)]
+        places = slice(len(matches))
+        self.distances[row, places] = matches
+        self.nearer[row, places] = counts[ordered.searchsorted(matches, "left")]
+        self.up_to[row, places] = counts[ordered.searchsorted(matches, "right")]
 
     def _keep_nearest(self, row: int, distances: Array, last: float, junk: Array) -> None:
         """Keep the first places among the images whose features [U] have distances up to `last`, but for `junk`."""

@@ -163,7 +163,7 @@ def windows(height: int, width: int, size: int) -> list[tuple[int, int]]:
 
 
 @torch.no_grad()
-def make_encoder(backbone: Backbone, blocks: int, size: int) -> tuple[Callable[[Tensor], Tensor], int]:
+def make_map_encoder(backbone: Backbone, blocks: int, size: int) -> tuple[Callable[[Tensor], Tensor], int]:
     """Return a function from images to patch tokens [B, F, h, w] of the last blocks after the final norm, and F.
 
     Of other models than plain vision transformers it is the map of the last stage, without a final norm.
@@ -193,7 +193,7 @@ def untrained_learner(spec: BackboneSpec, options: SegmentOptions) -> SegmentLea
 def check(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions, context: Context) -> None:
     """Check the backbone's tokens, the head where nothing is trained, and the batch for the ranks."""
     backbone = create(spec, img_size=options.size, weights="random", load="strict").eval()
-    make_encoder(backbone, options.n_last_blocks, options.size)
+    make_map_encoder(backbone, options.n_last_blocks, options.size)
     if not options.epochs:
         check_head(spec, "segment")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
@@ -203,7 +203,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
     """Train the classifier on the training split, and score the validation split."""
     val = dataset.validation
     backbone = frozen_backbone(spec, options, context)
-    encode, dim = make_encoder(backbone, options.n_last_blocks, options.size)
+    encode, dim = make_map_encoder(backbone, options.n_last_blocks, options.size)
     learner = SegmentLearner(encode, dim, len(dataset.classes))
     context.details["classes"] = {str(label): name for label, name in enumerate(dataset.classes)}
     if options.epochs:
@@ -230,7 +230,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions
 def restore(spec: BackboneSpec, options: SegmentOptions, context: Context) -> SegmentLearner:
     """Return the classifier with the backbone that it was trained on."""
     backbone, classes = create(spec, img_size=options.size).eval(), weights_facts(spec.weights).get("classes", [])
-    learner = SegmentLearner(*make_encoder(backbone, options.n_last_blocks, options.size), len(classes))
+    learner = SegmentLearner(*make_map_encoder(backbone, options.n_last_blocks, options.size), len(classes))
     learner.load_state_dict(read_frozen_head(spec.weights, classes, learner.state_dict(), context))
     learner.backbone = backbone
     return learner

@@ -17,7 +17,7 @@ import transfer
 from backbones.backbone import create
 from backbones.spec import resolve
 from tasks.segment.task import TASK, resampled
-from tasks.segment.training import MaskedImages, SegmentLearner, check, make_encoder, random_view, windows
+from tasks.segment.training import MaskedImages, SegmentLearner, check, make_map_encoder, random_view, windows
 from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, record
 from tests.support import command, context, stopped_after
@@ -149,7 +149,7 @@ def test_the_loss_is_a_mean_over_all_pixels() -> None:
 
 def test_features_are_the_last_blocks_patch_tokens() -> None:
     backbone, image = create("tiny", img_size=64).eval(), torch.rand(2, 3, 64, 64)
-    encode, dim = make_encoder(backbone, 2, 64)
+    encode, dim = make_map_encoder(backbone, 2, 64)
     tokens = torch.cat(backbone.tokens(image, norm=True)[-2:], 2)[:, backbone.model.num_prefix_tokens :]
     assert torch.equal(encode(image).flatten(2).transpose(1, 2), tokens)
     assert encode(image).shape == (2, dim, 4, 4)
