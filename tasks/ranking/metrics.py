@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.near_ties import Float32Distances, IdentityImages, NearTies, Ranks
+from tasks.ranking.near_ties import Float32Distances, IdentityImages, MatchRanks, NearTies
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 from transfer.engine.device import scoring_precision
 from transfer.task import Array
@@ -80,7 +80,7 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(ranks: Ranks) -> list[Array]:
+def tie_groups(ranks: MatchRanks) -> list[Array]:
     """Return the tie group of each match, in the order of the distances.
 
     They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
@@ -89,7 +89,7 @@ def tie_groups(ranks: Ranks) -> list[Array]:
     return [ranks.nearer + first, ranks.up_to - ranks.nearer + last - first, first, last - first]
 
 
-def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> Ranks:
+def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> MatchRanks:
     """Return the ranks of the matches of a block of queries by their distances.
 
     A rank is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
@@ -109,7 +109,7 @@ def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> Ranks:
         distances.sort(dim=1).values if distances.is_cuda else torch.from_numpy(np.sort(distances.numpy(), axis=1))
     )
     nearer, up_to = counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf))
-    return Ranks(matches, nearer, up_to, nearest)
+    return MatchRanks(matches, nearer, up_to, nearest)
 
 
 def counts(ordered: Tensor, edges: Tensor) -> list[Array]:

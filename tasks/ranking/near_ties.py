@@ -30,7 +30,7 @@ class IdentityImages(NamedTuple):
     """Whether each is left out, bool [b, M]."""
 
 
-class Ranks(NamedTuple):
+class MatchRanks(NamedTuple):
     """Ranks of the matches of a block of queries."""
 
     distances: Tensor
@@ -103,12 +103,12 @@ class NearTies:
         self.nearer, self.up_to = np.zeros((2, *self.is_match.shape), dtype=np.int64)
         self.nearest = np.full((len(self.is_match), min(keep, len(source.copies))), -1)
 
-    def ranks(self) -> Ranks | None:
+    def ranks(self) -> MatchRanks | None:
         """Return the ranks; None if too many features are open to a query, or too near each other."""
         parts = np.array_split(np.arange(len(self.is_match)), torch.get_num_threads())
         with ThreadPoolExecutor(len(parts)) as pool:
             done = all(pool.map(self._rank_rows, parts))
-        return Ranks(torch.from_numpy(self.distances), self.nearer, self.up_to, self.nearest) if done else None
+        return MatchRanks(torch.from_numpy(self.distances), self.nearer, self.up_to, self.nearest) if done else None
 
     def _rank_rows(self, rows: Array) -> bool:
         return all(self._rank(row) for row in rows.tolist())
