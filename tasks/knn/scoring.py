@@ -8,14 +8,19 @@ from backbones.pretrain.accuracy import accuracies, image_outcomes, knn_class_ra
 from backbones.spec import BackboneSpec
 from tasks.knn.task import KnnOptions
 from tasks.labelled_images import check_classes, frozen_backbone
+from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.engine.context import Context
 from transfer.task import Result
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
-    """Check that there are at least two classes."""
+    """Check the classes, and that there are at least as many training images as neighbors."""
     check_classes(dataset)
+    wanted = max(options.k, *options.other_k, 1)
+    if wanted > len(dataset.training):
+        wrong = f"{len(dataset.training)} training images, fewer than {wanted} neighbors"
+        raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
 
 
 def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> Result:

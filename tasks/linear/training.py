@@ -24,7 +24,7 @@ from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_frozen_head, read_head
 from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
-from transfer.core.errors import UsageError, shortened
+from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data.classification import ClassificationData, Split, balanced_weights
 from transfer.data.loading.augment import train_transform
 from transfer.data.loading.loader import RunLoader
@@ -280,15 +280,19 @@ def _for_rates(learner: LinearLearner, options: LinearOptions) -> LinearLearner 
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-    """Check classes, the backbone's features, that the ranks can share a batch, and the learner."""
+    """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
     check_classes(dataset)
     backbone = create(spec, img_size=options.size, weights="random", load="strict")
     if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
         raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
     if options.avgpool and not isinstance(backbone.model, VisionTransformer):
         raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
+    dataset, _ = hold_back(dataset, options, context.seed)
+    images = len(dataset.training)
     if not options.epochs:
         check_head(spec, "linear")
+    elif images < options.batch_size:
+        raise UserError(f"{dataset.name}: {images} training images, a step takes --batch-size {options.batch_size}")
     context.micro_batch(options.batch_size, options.grad_accum_steps)
     freeze_others(untrained_learner(spec, options), options.trainable)
 

@@ -38,8 +38,10 @@ def rerank(
         float32 [Q, G], for `tasks.ranking.metrics.rank_distances`.
 
     Raises:
-        ValueError: if features are of another type or shape, or not finite.
+        ValueError: if shapes, types or values do not fit, or features are not finite.
     """
+    if k1 < 1 or k2 < 1 or not 0 <= lambda_value <= 1:
+        raise ValueError(f"k1 and k2 must be at least 1 and lambda_value in [0, 1], not {k1}, {k2} and {lambda_value}")
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     features = torch.cat([query, gallery])
     if len(distinct(features)[0]) == 1:

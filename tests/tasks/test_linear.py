@@ -134,7 +134,7 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(
     [
         (["--n-last-blocks", "3"], "tiny", UsageError, "--n-last-blocks 3.*has 2"),
         (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", UsageError, "--avgpool"),
-        (["--batch-size", "512"], "tiny", UserError, "a batch takes 512 images, but the training set has 200"),
+        (["--batch-size", "512"], "tiny", UserError, "200 training images.*--batch-size 512"),
         (["--lrs", "0.1", "0.2", "--sam", "sam"], "tiny", UsageError, "--sam, --clip-grad"),
         (["--lrs", "0.1", "0.2", "--lr", "0.1"], "tiny", UsageError, "--lr has no effect"),
     ],
