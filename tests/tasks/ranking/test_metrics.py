@@ -389,6 +389,8 @@ def test_equal_features_stay_degenerate():
     assert rank_distances(distances, [0] * 4, [0, 1] * 15, [0] * 4, [1] * 30).degenerate
 
 
-def test_wrong_features_of_reranking_are_named():
+def test_what_reranking_cannot_use_is_named():
     with pytest.raises(ValueError, match="gallery features hold nan"):
         rerank(np.ones((2, 3)), np.full((5, 3), np.nan))
+    with pytest.raises(ValueError, match=r"lambda_value in \[0, 1\]"):
+        rerank(np.ones((2, 3)), np.ones((5, 3)), lambda_value=1.5)
