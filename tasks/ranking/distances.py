@@ -3,14 +3,16 @@
 Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
 """
 
+import hashlib
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transfer.engine.device import free_bytes
-from transfer.task import Array
 
 BLOCK_BYTES = 64 << 20
 GPU_BLOCK_BYTES = 512 << 20  # sorting a block takes some five times as much
@@ -18,14 +20,17 @@ CACHED_ROWS = 256  # number of features that are summed at a time
 PLACES_AT_ONCE = 256  # number of queries whose distances to their nearest images are computed at a time
 
 
-def as_matrix(values: Tensor | Array, name: str) -> Tensor:
+def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
     """Return `values` [rows, columns] as a detached float32 or float64 tensor, without a copy if they are one already.
 
     Raises:
         ValueError: naming `name`, if `values` is empty, not two-dimensional, not floating-point, or not finite.
     """
     if not isinstance(values, Tensor):
-        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))  # contiguous and writable
+        array = np.asarray(values)
+        if array.dtype.kind != "f" or array.itemsize > 8:
+            raise ValueError(f"{name} must be float16, float32 or float64, not {array.dtype}")
+        values = torch.from_numpy(array if array.flags.c_contiguous and array.flags.writeable else array.copy())
     if not values.is_floating_point():
         raise ValueError(f"{name} must be floating-point, not {values.dtype}")
     if values.ndim != 2 or not values.numel():
@@ -53,8 +58,8 @@ class Distances:
 
     def __init__(self, query: Tensor, gallery: Tensor) -> None:
         if query.shape[1] != gallery.shape[1] or query.device != gallery.device:
-            sizes = " and ".join(f"{features.shape[1]} on {features.device}" for features in (query, gallery))
-            raise ValueError(f"query and gallery must have the same channels and device, not {sizes}")
+            own, other = (f"{features.shape[1]} on {features.device}" for features in (query, gallery))
+            raise ValueError(f"query and gallery must have the same channels and device, not {own} and {other}")
         self.original = query, gallery
         first, self.copies = distinct(gallery)
         self.all_differ = len(first) == len(gallery)
@@ -75,16 +80,15 @@ class Distances:
         values = torch.cat([torch.addmm(norms, query, (part - self.mean).T, alpha=-2) for part, norms in parts], 1)
         return values if self.all_differ else values.index_select(1, self.copies)
 
-    def of_places(self, rows: slice, places: Array) -> Array:
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
         """Return the squared distances [b, k] of a block of queries to gallery columns [b, k]."""
         query, gallery = self.original
         columns = torch.from_numpy(places).to(gallery.device)
-        parts = zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
-        distances = []
-        for features, nearest in parts:
-            differences = gallery[nearest].double() - features.double()[:, None]
-            distances.append(differences.square_().sum(2).float())
-        return torch.cat(distances).cpu().numpy()
+        found = [
+            (gallery[chosen].double() - one.double()[:, None]).square_().sum(2).float()
+            for one, chosen in zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
+        ]
+        return torch.cat(found).cpu().numpy()
 
 
 class ExactDistances:
@@ -97,7 +101,7 @@ class ExactDistances:
         """Return a copy of the distances [b, G] on the device of the ranking."""
         return self.distances[rows].to(self.device, copy=True)
 
-    def of_places(self, rows: slice, places: Array) -> Array:
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
         """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
         columns = torch.from_numpy(places).to(self.distances.device)
         return self.distances[rows].gather(1, columns).float().cpu().numpy()
@@ -127,8 +131,12 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     BLAS may round the same product differently at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
-    rows = features.cpu().numpy() + 0.0  # turns -0.0, an equal number with other bits, into 0.0
-    whole_rows = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
-    _, first, copies = np.unique(whole_rows, return_index=True, return_inverse=True)
-    first, copies = np.unique(first[copies], return_inverse=True)
-    return torch.from_numpy(first).to(features.device), torch.from_numpy(copies).to(features.device)
+    # + 0.0 turns -0.0, an equal number with other bits, into 0.0. Only rows whose bits have equal sums can be equal.
+    sums = torch.cat([(rows + 0.0).contiguous().view(torch.int32).sum(1) for rows in features.split(CACHED_ROWS)])
+    _, sum_of, counts = sums.unique(return_inverse=True, return_counts=True)
+    doubtful, sources = (counts[sum_of] > 1).nonzero()[:, 0], np.arange(len(features))
+    first_of: dict[bytes, int] = {}
+    for index, row in zip(doubtful.tolist(), np.ascontiguousarray(features[doubtful].cpu().numpy() + 0.0), strict=True):
+        sources[index] = first_of.setdefault(hashlib.blake2b(row).digest(), index)
+    first, copies = np.unique(sources, return_inverse=True)
+    return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)

@@ -7,20 +7,22 @@ Shapes: Q queries, G gallery images, D channels, b queries of one block, M galle
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.near_ties import Float32Distances, IdentityImages, MatchRanks, NearTies
+from tasks.ranking.near_ties import Float32Distances, NearTies, Ranks
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 from transfer.engine.device import scoring_precision
-from transfer.task import Array
 
-Labels = Sequence[int] | Sequence[str] | Array | Tensor
+Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
 
 class Matches:
@@ -38,17 +40,17 @@ class Matches:
             torch.from_numpy(array).to(device) for array in (by_id, start, self.counts, cameras, gallery_cameras)
         )
 
-    def block(self, rows: slice) -> IdentityImages:
-        """Return the gallery images of each query's identity."""
+    def block(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gallery columns [b, M] of each query's identity, and masks of matches and left-out images."""
         count = self.count[rows, None]
         place = torch.arange(max(int(count.max()), 1), device=count.device)
         columns = self.by_id[(self.start[rows, None] + place).clamp_(max=len(self.by_id) - 1)]
         same_camera = self.gallery_cameras[columns] == self.query_cameras[rows, None]
         is_entry = place < count
-        return IdentityImages(columns, is_entry & ~same_camera, is_entry & same_camera)
+        return columns, is_entry & ~same_camera, is_entry & same_camera
 
 
-def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[Array, Array]:
+def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both arrays of labels as integers that are equal where the labels are equal.
 
     Raises:
@@ -57,8 +59,10 @@ def _codes(query: Labels, gallery: Labels, sizes: tuple[int, int], name: str) ->
     arrays = [np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels) for labels in (query, gallery)]
     for side, array, size in zip(("query", "gallery"), arrays, sizes):
         if array.shape != (size,) or array.dtype.kind not in "iuU":
-            form = f"{array.dtype} of shape {list(array.shape)}"
-            raise ValueError(f"{side}_{name} must be {size} integers or strings, one per {side} image, not {form}")
+            wanted = f"{size} integers or strings, one per {side} image"
+            raise ValueError(f"{side}_{name} must be {wanted}, not {array.dtype} of shape {list(array.shape)}")
+    if (arrays[0].dtype.kind == "U") != (arrays[1].dtype.kind == "U"):
+        raise ValueError(f"query_{name} and gallery_{name} must both be integers or both be strings")
     codes = np.unique(np.concatenate(arrays), return_inverse=True)[1].reshape(-1)
     return codes[: sizes[0]], codes[sizes[0] :]
 
@@ -80,41 +84,51 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(ranks: MatchRanks) -> list[Array]:
-    """Return the tie group of each match, in the order of the distances.
+def tie_groups(ordered: Tensor, below: NDArray[Any], within: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the tie group of each match, in the order of the distances, from `Ranks`.
 
     They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
     """
-    first, last = counts(ranks.distances, ranks.distances)
-    return [ranks.nearer + first, ranks.up_to - ranks.nearer + last - first, first, last - first]
+    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
+    return [below + first, within - below + last - first, first, last - first]
 
 
-def sorted_ranks(distances: Tensor, images: IdentityImages, keep: int) -> MatchRanks:
+def sorted_ranks(distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: int) -> Ranks:
     """Return the ranks of the matches of a block of queries by their distances.
 
     A rank is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
 
     Args:
         distances: [b, G]; overwritten.
-        images: those of the queries' identities.
+        own: columns, matches and left-out images [b, M] from `Matches.block`.
         keep: the number of first places to return.
     """
-    columns, is_match, is_junk = images
-    distances[is_junk.nonzero()[:, 0], columns[is_junk]] = torch.inf
+    columns, match, left_out = own
+    distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
     nearest = top_ranked(distances, keep).cpu().numpy() if keep else np.empty((len(distances), 0))
-    matches = distances.gather(1, columns).masked_fill(~is_match, torch.inf).sort(dim=1).values
-    distances[is_match.nonzero()[:, 0], columns[is_match]] = torch.inf
-    # numpy sorts bare values with vector instructions
-    ordered = (
-        distances.sort(dim=1).values if distances.is_cuda else torch.from_numpy(np.sort(distances.numpy(), axis=1))
-    )
-    nearer, up_to = counts(ordered, matches.masked_fill(matches == torch.inf, -torch.inf))
-    return MatchRanks(matches, nearer, up_to, nearest)
+    ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
+    distances[match.nonzero()[:, 0], columns[match]] = np.inf
+    below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
+    return ordered, below, within, nearest
 
 
-def counts(ordered: Tensor, edges: Tensor) -> list[Array]:
-    """Count in each row of rising distances [b, n] those below each of `edges` [b, M], and those up to each."""
-    return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
+def counts(distances: Tensor, edges: Tensor) -> list[NDArray[Any]]:
+    """Count in each row of `distances` [b, G] those below each of `edges` [b, M], and those up to each."""
+    if distances.is_cuda:
+        ordered = distances.sort(dim=1).values
+        return [torch.searchsorted(ordered, edges, right=right).cpu().numpy() for right in (False, True)]
+    values, limits, found = distances.numpy(), edges.numpy(), np.zeros((2, *edges.shape), dtype=np.int64)
+
+    def count(rows: NDArray[Any]) -> None:
+        for row in rows.tolist():
+            ordered = np.sort(values[row][values[row] <= limits[row].max()])
+            found[:, row] = ordered.searchsorted(limits[row]), ordered.searchsorted(limits[row], "right")
+
+    # numpy sorts bare values with vector instructions and without the interpreter's lock
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(count, np.array_split(np.arange(len(values)), threads)))
+    return list(found)
 
 
 AP_RULES = ("rectangle", "trapezoid")
@@ -128,24 +142,24 @@ class Ranking:
         ValueError: if no query has a match.
     """
 
-    ap: Array
+    ap: NDArray[Any]
     """Average precision [Q] in [0, 1]; nan without a match."""
-    inp: Array
+    inp: NDArray[Any]
     """Inverse negative penalty [Q] in [0, 1]; nan without a match."""
-    before: Array
+    before: NDArray[Any]
     """Number [Q] of entries nearer than the first match."""
-    tied: Array
+    tied: NDArray[Any]
     """Number [Q] of entries at the first match's distance, itself included; 0 without a match."""
-    hits: Array
+    hits: NDArray[Any]
     """Number [Q] of matches among the tied entries; 0 without a match."""
-    kept: Array
+    kept: NDArray[Any]
     """Number [Q] of ranked gallery entries, without those of the same identity and camera."""
     max_rank: int = 50
     """Number of ranks of the CMC curve."""
-    nearest: Array | None = None
+    nearest: NDArray[Any] | None = None
     """Gallery indices [Q, k] at the first k places, -1 if fewer are ranked; ties in the gallery's order. None unless
     `keep` was given; no score depends on it."""
-    nearest_distances: Array | None = None
+    nearest_distances: NDArray[Any] | None = None
     """Distances [Q, k] of `nearest` in float32, nan where it has -1; for display."""
 
     def __post_init__(self) -> None:
@@ -153,7 +167,7 @@ class Ranking:
             raise ValueError("no query has a match under another camera in the gallery: check identities and cameras")
 
     @cached_property
-    def valid(self) -> Array:
+    def valid(self) -> NDArray[Any]:
         """Return the mask [Q] of the queries with a match."""
         return self.hits > 0
 
@@ -168,13 +182,13 @@ class Ranking:
         return float(self.inp[self.valid].mean())
 
     @cached_property
-    def cmc_of_queries(self) -> Array:
+    def cmc_of_queries(self) -> NDArray[Any]:
         """Return the chances [Q, max_rank] of a match at rank 1, 2, ... or before; nan without a match."""
         curves = expected_cmc(self.before, self.tied, self.hits, self.max_rank)
         return np.where(self.valid[:, None], curves, np.nan)
 
     @cached_property
-    def cmc(self) -> Array:
+    def cmc(self) -> NDArray[Any]:
         """Return the cumulative matching characteristic [max_rank] over valid queries, in [0, 1]."""
         return self.cmc_of_queries[self.valid].mean(axis=0)
 
@@ -188,22 +202,22 @@ class Ranking:
         ranks = {f"rank{rank}": float(self.cmc[rank - 1]) for rank in (1, 5, 10) if rank <= self.max_rank}
         return {"mAP": self.mAP, **ranks, "mINP": self.mINP}
 
-    def outcomes(self) -> dict[str, Array]:
+    def outcomes(self) -> dict[str, NDArray[Any]]:
         """Return the arrays [Q] per query that `from_outcomes` reads."""
-        return {name: getattr(self, name) for name in RANKING_ARRAYS}
+        return {name: getattr(self, name) for name in OUTCOMES}
 
     @classmethod
-    def from_outcomes(cls, outcomes: dict[str, Array], max_rank: int = 50) -> "Ranking":
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
         """Rebuild a ranking from its `outcomes`; scores are bit-exact."""
-        return cls(**{name: np.asarray(outcomes[name]) for name in RANKING_ARRAYS}, max_rank=max_rank)
+        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 
-RANKING_ARRAYS = ("ap", "inp", "before", "tied", "hits", "kept")
+OUTCOMES = ("ap", "inp", "before", "tied", "hits", "kept")
 
 
 def rank(
-    query: Tensor | Array,
-    gallery: Tensor | Array,
+    query: Tensor | NDArray[Any],
+    gallery: Tensor | NDArray[Any],
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -238,7 +252,7 @@ def rank(
 
 
 def rank_distances(
-    distances: Tensor | Array,
+    distances: Tensor | NDArray[Any],
     query_ids: Labels,
     gallery_ids: Labels,
     query_cameras: Labels,
@@ -263,32 +277,34 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
     """Score the queries block by block."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
+    if max_rank < 1:
+        raise ValueError(f"max_rank must be at least 1, not {max_rank}")
     queries, gallery = matches.sizes
     device, scored_blocks = matches.count.device, []
     fast = Float32Distances(source) if isinstance(source, Distances) and device.type == "cpu" else None
     row_bytes = (4 * max(fast.products, 2) if fast else 16) * gallery + 64 * int(matches.counts.max())
     for rows in blocks(queries, row_bytes, device):
-        images = matches.block(rows)
-        ranks = NearTies(fast, rows, images, keep).ranks() if fast else None
+        own = matches.block(rows)
+        ranks = NearTies(fast, rows, own, keep).ranks() if fast else None
         if ranks is None:
             fast = None  # the features of other blocks are alike
-            ranks = sorted_ranks(source.block(rows), images, keep)
-        scores = _score(tie_groups(ranks), images.is_match.sum(1).cpu().numpy(), ap)
-        scores["kept"] = (gallery - images.is_junk.sum(1)).cpu().numpy()
-        scored_blocks.append(scores | (_nearest(source, rows, ranks.nearest) if keep else {}))
+            ranks = sorted_ranks(source.block(rows), own, keep)
+        kept = (gallery - own[2].sum(1)).cpu().numpy()
+        scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
+        scored_blocks.append(scores | (_nearest(source, rows, ranks[3]) if keep else {}))
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
         max_rank=max_rank,
     )
 
 
-def _nearest(source: Distances | ExactDistances, rows: slice, nearest: Array) -> dict[str, Array]:
+def _nearest(source: Distances | ExactDistances, rows: slice, nearest: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return the first places [b, k] of each query of a block, and their distances."""
     of_places = source.of_places(rows, np.maximum(nearest, 0))
     return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
 
-def _score(groups: list[Array], matches: Array, ap: str) -> dict[str, Array]:
+def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of `Ranking` except `kept` for a block of queries, from the tie groups of their matches."""
     valid = np.flatnonzero(matches)
     rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])

@@ -1,46 +1,30 @@
 """Ranks of matches by products in float32, and in float64 where their rounding errors leave an order open, on the CPU.
 
 Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block, M gallery images
-of a query's identity, k places to keep, n features near a query.
+of a query's identity, k places to keep.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from math import frexp
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import CACHED_ROWS, Distances
-from transfer.task import Array
 
+Array = NDArray[Any]
 CHANNELS = 256  # number of channels that one product sums: fewer have smaller errors, more are faster
+PARTS = 1 << 12  # number of parts of the range of values around a query's matches
 MOST_OPEN = 16  # if more than one feature in so many is open to a query, products in float64 take less time
 
 
-class IdentityImages(NamedTuple):
-    """The gallery images of the identity of each query of a block."""
-
-    columns: Tensor
-    """Gallery columns [b, M]; those beyond the query's last image have no meaning."""
-    is_match: Tensor
-    """Whether each is a match, bool [b, M]."""
-    is_junk: Tensor
-    """Whether each is left out, bool [b, M]."""
-
-
-class MatchRanks(NamedTuple):
-    """Ranks of the matches of a block of queries."""
-
-    distances: Tensor
-    """Distances [b, M] of the matches, the nearest first, infinite behind the last."""
-    nearer: Array
-    """Number [b, M] of images of other identities that are nearer than each match."""
-    up_to: Array
-    """Number [b, M] of images of other identities that are no farther than each match."""
-    nearest: Array
-    """Gallery columns [b, k] of the first places, -1 behind the last."""
+Ranks = tuple[Tensor, Array, Array, Array]
+"""Of the matches of a block of queries: distances [b, M], the nearest first, infinite behind them; numbers [b, M] of
+images of other identities nearer than each, and of those up to it; gallery columns [b, k] of the first places, -1
+behind the last."""
 
 
 class Float32Distances:
@@ -48,8 +32,8 @@ class Float32Distances:
 
     def __init__(self, exact: Distances) -> None:
         self.exact, self.copies = exact, exact.copies.numpy()
-        self.images = np.bincount(self.copies)
-        """Number [U] of images of each feature."""
+        self.images = np.bincount(self.copies).astype(np.float64)
+        """Number [U] of images of each feature, in the type by which `bincount` weights."""
         self.square = 4.0 ** -(frexp(max(float(exact.norms.max()), float(exact.query_norms.max()), 1e-280))[1] // 2)
         self.products = -(-exact.unique.shape[1] // CHANNELS)
         self.query, self.gallery = self._scaled(exact.original[0], -2), self._scaled(exact.unique, 1)
@@ -58,20 +42,20 @@ class Float32Distances:
         # A sum of n products, in any order, is off by less than n u |q| |g| / (1 - n u), where u = 2^-24 (Higham 2002,
         # "Accuracy and Stability of Numerical Algorithms", section 3.1). Rounding of features, norms and sums adds u of
         # what is rounded, and of what is rounded to 0 less than 2^-90.
-        summed, roundings, largest = self.query[0].shape[1], self.products + 4, exact.norms.max()
-        errors = 2 * (summed + roundings) * (exact.query_norms * largest).sqrt() + roundings * largest
+        summed, others, largest = self.query[0].shape[1], self.products + 4, exact.norms.max()
+        errors = 2 * (summed + others) * (exact.query_norms * largest).sqrt() + others * largest
         self.slack = (1.01 * 2**-24 * errors * self.square + 2**-90).numpy()
         """A bound [Q] of the errors of the values."""
 
     def _scaled(self, features: Tensor, factor: float) -> tuple[Tensor, ...]:
         """Return parts [rows, at most CHANNELS] of the features, centred and scaled."""
-        scaled = torch.empty(features.shape)
-        for source, target in zip(features.split(CACHED_ROWS), scaled.split(CACHED_ROWS), strict=True):
+        found = torch.empty(features.shape)
+        for source, target in zip(features.split(CACHED_ROWS), found.split(CACHED_ROWS), strict=True):
             target.copy_((source - self.exact.mean).mul_(factor * self.square**0.5))
-        return scaled.tensor_split(self.products, 1)
+        return found.tensor_split(self.products, 1)
 
     def block(self, rows: slice) -> Array:
-        """Return arrays [products, b, U] for a block of queries, whose sum and the gallery's norms are the values.
+        """Return arrays [n, b, U] for a block of queries, whose sum and the gallery's norms are the values.
 
         The next call overwrites them, for new memory takes time.
         """
@@ -91,85 +75,98 @@ class NearTies:
     """Ranks in a block of queries.
 
     A gallery feature is open to a query if errors in float32 could move it past a match or the last place to keep.
-    Matches and open features are compared in float64; the others are in the order of their values in float32.
+    Matches and open features are compared in float64; the others are only counted.
     """
 
-    def __init__(self, source: Float32Distances, rows: slice, images: IdentityImages, keep: int) -> None:
+    def __init__(self, source: Float32Distances, rows: slice, own: tuple[Tensor, Tensor, Tensor], keep: int) -> None:
+        """Take the columns [b, M] of each query's identity, and masks of matches and left-out images."""
         self.source, self.keep = source, keep
-        self.columns, self.is_match, self.is_junk = (tensor.numpy() for tensor in images)
-        self.products, self.slack = source.block(rows), source.slack[rows]
+        self.columns, self.match, self.left_out = (tensor.numpy() for tensor in own)
+        self.values, self.slack = source.block(rows), source.slack[rows]
         self.queries = (source.exact.original[0][rows] - source.exact.mean).numpy()
-        self.distances = np.full(self.is_match.shape, np.inf)
-        self.nearer, self.up_to = np.zeros((2, *self.is_match.shape), dtype=np.int64)
-        self.nearest = np.full((len(self.is_match), min(keep, len(source.copies))), -1)
+        self.distances = np.full(self.match.shape, np.inf)
+        self.counts = np.zeros((2, *self.match.shape), dtype=np.int64)
+        self.nearest = np.full((len(self.match), min(keep, len(source.copies))), -1)
 
-    def ranks(self) -> MatchRanks | None:
+    def ranks(self) -> Ranks | None:
         """Return the ranks; None if too many features are open to a query, or too near each other."""
-        parts = np.array_split(np.arange(len(self.is_match)), torch.get_num_threads())
+        parts = np.array_split(np.arange(len(self.match)), torch.get_num_threads())
         with ThreadPoolExecutor(len(parts)) as pool:
-            done = all(pool.map(self._rank_rows, parts))
-        return MatchRanks(torch.from_numpy(self.distances), self.nearer, self.up_to, self.nearest) if done else None
+            done = all(pool.map(self._count_rows, parts))
+        return (torch.from_numpy(self.distances), *self.counts, self.nearest) if done else None
 
-    def _rank_rows(self, rows: Array) -> bool:
-        return all(self._rank(row) for row in rows.tolist())
+    def _count_rows(self, rows: Array) -> bool:
+        images = self.source.images.copy()
+        return all(self._count(row, images) for row in rows.tolist())
 
-    def _rank(self, row: int) -> bool:
-        """Rank the matches of a query; return False if its order is left to products in float64."""
+    def _count(self, row: int, images: Array) -> bool:
+        """Rank the matches of a query; `images` is as `Float32Distances.images`, and left so."""
         source, query, slack = self.source, self.queries[row], self.slack[row]
-        junk, matches = self.columns[row][self.is_junk[row]], self.columns[row][self.is_match[row]]
-        matched = source.copies[matches]
-        values = self.products[:, row].sum(0) + source.norms
+        junk, matches = (self.columns[row][mask[row]] for mask in (self.left_out, self.match))
+        own, matched, m = source.copies[np.append(junk, matches)], source.copies[matches], len(matches)
+        values = self.values[0, row]
+        for more in (*self.values[1:, row], source.norms):
+            values += more
         edges = source.in_float64(query, matched)
         low, high = edges - slack, edges + slack
         if self.keep:
-            # as many features have a value up to this one as there are first places and images that are left out
+            # no nearer than the last place, whatever is left out, since so many groups have a value up to it
             places = min(self.keep + len(junk), len(values))
-            last = np.partition(values, places - 1)[places - 1] + 2 * slack
-            low, high = np.append(low, -np.inf), np.append(high, last)
+            groups = np.arange(0, len(values), max(len(values) // (16 * places), 1))
+            last = np.partition(np.minimum.reduceat(values, groups), places - 1)[places - 1]
+            low, high = np.append(low, -np.inf), np.append(high, last + 2 * slack)
         if not len(high):
             return True
-        near = np.flatnonzero(values <= high.max())
-        near = near[values[near].argsort()]
-        distances = values[near].astype(np.float64)
-        is_open = _within(distances, low, high)
+        np.subtract.at(images, own, 1)
+        features, closed = _between(low, high, slack, values, images)
+        found = values[features].astype(np.float64)
+        is_open = np.sort(low).searchsorted(found, "right") > np.sort(high).searchsorted(found)
         if np.count_nonzero(is_open) > 256 + len(values) // MOST_OPEN:
             return False
-        distances[is_open] = source.in_float64(query, near[is_open])
-        order = distances.argsort(kind="stable")  # is quick, as open features alone have moved
-        distance_of = np.full(len(values), np.inf)
-        distance_of[near] = distances
-        other_images = source.images - np.bincount(source.copies[np.append(junk, matches)], minlength=len(values))
-        counts = np.append(0, other_images[near[order]].cumsum())
-        # not `edges`: sums of fewer rows may be rounded differently
-        self._keep_matches(row, np.sort(distance_of[matched]), distances[order], counts)
+        found[is_open] = source.in_float64(query, features[is_open])
+        order = found.argsort()
+        counts, ordered = np.append(0, images[features[order]].cumsum()), found[order]
+        np.add.at(images, own, 1)
+        distances = found[features.searchsorted(matched)]  # not `edges`: sums of fewer rows may be rounded differently
+        sides = [counts[ordered.searchsorted(distances, side)] for side in ("left", "right")]
+        nearest = distances.argsort()
+        self.distances[row, :m] = distances[nearest]
+        self.counts[:, row, :m] = (closed[:m] + sides)[:, nearest]
         if self.keep:
-            self._keep_nearest(row, distance_of, last, junk)
+            first = found <= high[-1]
+            self._keep_nearest(row, features[first], found[first], junk)
         # what sums in float64 cannot tell apart either is ordered by products in float64
-        return bool((np.diff(distances[order][is_open[order]]) >= slack * 2**-32).all())
+        return bool((np.diff(np.sort(found[is_open])) >= slack * 2**-32).all())
 
-    def _keep_matches(self, row: int, matches: Array, ordered: Array, counts: Array) -> None:
-        """Keep the distances [m] of the matches, and how many of the n near features are nearer and no farther.
-
-        Args:
-            matches, ordered: rising distances [m] of the matches, and [n] of all near features.
-            counts: number [n + 1] of other images of the first 0 ... n of these features.
-        """
-        places = slice(len(matches))
-        self.distances[row, places] = matches
-        self.nearer[row, places] = counts[ordered.searchsorted(matches, "left")]
-        self.up_to[row, places] = counts[ordered.searchsorted(matches, "right")]
-
-    def _keep_nearest(self, row: int, distances: Array, last: float, junk: Array) -> None:
-        """Keep the first places among the images whose features [U] have distances up to `last`, but for `junk`."""
+    def _keep_nearest(self, row: int, features: Array, values: Array, junk: Array) -> None:
+        """Keep the first places among the images of features [n] with values [n]."""
         copies = self.source.copies
-        columns = np.flatnonzero(distances[copies] <= last)
+        columns = features if self.source.exact.all_differ else np.flatnonzero(np.isin(copies, features))
         columns = np.setdiff1d(columns, junk, assume_unique=True)  # in the gallery's order, which a stable sort keeps
-        columns = columns[distances[copies[columns]].argsort(kind="stable")[: self.keep]]
+        columns = columns[values[features.searchsorted(copies[columns])].argsort(kind="stable")[: self.keep]]
         self.nearest[row, : len(columns)] = columns
 
 
-def _within(ordered: Array, low: Array, high: Array) -> Array:
-    """Return which of rising values [n] lie within any of the ranges from `low` to `high`, bool [n]."""
-    begins = np.bincount(ordered.searchsorted(low), minlength=len(ordered) + 1)
-    ends = np.bincount(ordered.searchsorted(high, "right"), minlength=len(ordered) + 1)
-    return np.cumsum(begins - ends)[:-1] > 0
+def _between(low: Array, high: Array, slack: float, values: Array, images: Array) -> tuple[Array, Array]:
+    """Return the features between each `low` and `high` and some near them, and the images of others below each `low`.
+
+    The range is divided into equal parts, by a function that never falls, in floating-point numbers either.
+
+    Args:
+        low, high: [n], the latter at least twice `slack` above the former, or infinitely.
+        values, images: [U], the value and the number of images of each feature.
+    """
+    start = np.float32(high.min() - 3 * slack)
+    scale = np.float32((PARTS - 1) / (high.max() - start))
+
+    def part_of(numbers: Array) -> Array:
+        return np.clip((numbers.astype(np.float32) - start) * scale + 1, 0, PARTS + 1).astype(np.intp)
+
+    few = 2 * np.count_nonzero(values <= high.max()) < len(values)  # as of trained features
+    near: Any = np.flatnonzero(values <= high.max()) if few else slice(None)
+    first, last, parts = part_of(low), part_of(high), part_of(values[near])
+    size = PARTS + 3
+    is_open = np.cumsum(np.bincount(first, minlength=size) - np.bincount(last + 1, minlength=size)) > 0
+    closed = np.cumsum(np.where(is_open, 0, np.bincount(parts, images[near], size)))
+    features = np.flatnonzero(is_open.take(parts))
+    return near[features] if few else features, closed[first]

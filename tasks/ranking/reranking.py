@@ -4,23 +4,25 @@ Shapes: Q queries, G gallery images, N = Q + G images, D channels.
 The sets and vectors of the paper are sparse matrices [N, N]: row i belongs to image i.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
 from tasks.ranking.distances import as_matrix, blocks, centre, distinct
-from transfer.task import Array
 
 
 def rerank(
-    query: Tensor | Array,
-    gallery: Tensor | Array,
+    query: Tensor | NDArray[Any],
+    gallery: Tensor | NDArray[Any],
     *,
     k1: int = 20,
     k2: int = 6,
     lambda_value: float = 0.3,
-) -> Array:
+) -> NDArray[Any]:
     """Return re-ranked distances: lambda d + (1 - lambda) Jaccard distance of k-reciprocal encodings (equation 12).
 
     d is the squared Euclidean distance of the features, divided by the image's largest, in float64. Distances and the
@@ -30,7 +32,7 @@ def rerank(
     Args:
         query: features [Q, D].
         gallery: features [G, D].
-        k1: the size of the neighbourhoods whose reciprocal neighbours encode an image, at least 1.
+        k1: the size of the neighbourhoods whose reciprocal neighbours encode an image.
         k2: the size of the neighbourhood over which encodings are averaged; 1 for none.
         lambda_value: the weight of the original distance, in [0, 1].
 
@@ -43,6 +45,8 @@ def rerank(
     if k1 < 1 or k2 < 1 or not 0 <= lambda_value <= 1:
         raise ValueError(f"k1 and k2 must be at least 1 and lambda_value in [0, 1], not {k1}, {k2} and {lambda_value}")
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
+    if query.shape[1] != gallery.shape[1]:
+        raise ValueError(f"query and gallery must have the same channels, not {query.shape[1]} and {gallery.shape[1]}")
     features = torch.cat([query, gallery])
     if len(distinct(features)[0]) == 1:
         return np.zeros((len(query), len(gallery)), dtype=np.float32)
@@ -56,7 +60,7 @@ def rerank(
     return _blend(distances, encodings, lambda_value)
 
 
-def _neighbours(features: Tensor, count: int, queries: int) -> tuple[Array, Tensor, Array]:
+def _neighbours(features: Tensor, count: int, queries: int) -> tuple[NDArray[Any], Tensor, NDArray[Any]]:
     """Return the nearest images [N, count] of each, itself first, its largest distance [N], and d of queries [Q, G].
 
     Args:
@@ -79,7 +83,7 @@ def _neighbours(features: Tensor, count: int, queries: int) -> tuple[Array, Tens
     return nearest, largest, distances
 
 
-def _encodings(features: Tensor, nearest: Array, largest: Tensor) -> csr_array:
+def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_array:
     """Return encodings [N, N]: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
     reciprocal = _reciprocal(nearest)
     half = _reciprocal(nearest[:, : round((nearest.shape[1] - 1) / 2) + 1])  # of k1 + 1 images, each itself included
@@ -94,20 +98,20 @@ def _encodings(features: Tensor, nearest: Array, largest: Tensor) -> csr_array:
     return csr_array((weights / sums[expanded.row], (expanded.row, expanded.col)), shape=expanded.shape)
 
 
-def _reciprocal(nearest: Array) -> csr_array:
+def _reciprocal(nearest: NDArray[Any]) -> csr_array:
     """Return a matrix [N, N] with 1 where two images are among each other's nearest."""
     relation = _relation(nearest)
     return relation * relation.T.tocsr()
 
 
-def _relation(nearest: Array) -> csr_array:
+def _relation(nearest: NDArray[Any]) -> csr_array:
     """Return a matrix [N, N] with 1 from each image to its nearest [N, k]."""
     images, count = nearest.shape
     places = np.arange(0, images * count + 1, count)
     return csr_array((np.ones(images * count), nearest.reshape(-1), places), shape=(images, images))
 
 
-def _distances_of_pairs(features: Tensor, first: Array, second: Array, largest: Tensor) -> Array:
+def _distances_of_pairs(features: Tensor, first: NDArray[Any], second: NDArray[Any], largest: Tensor) -> NDArray[Any]:
     """Return d between images `first` and `second`, divided by the largest distance of `first`."""
     distances = np.empty(len(first))
     for rows in blocks(len(first), 64 * features.shape[1], features.device):  # few, so that they stay in the cache
@@ -117,7 +121,7 @@ def _distances_of_pairs(features: Tensor, first: Array, second: Array, largest: 
     return distances
 
 
-def _blend(distances: Array, encodings: csr_array, lambda_value: float) -> Array:
+def _blend(distances: NDArray[Any], encodings: csr_array, lambda_value: float) -> NDArray[Any]:
     """Overwrite d [Q, G] by lambda d + (1 - lambda) (1 - sum of minima / sum of maxima) (equations 10 and 12).
 
     Encodings sum to 1, so their maxima sum to 2 less the sum of their minima.

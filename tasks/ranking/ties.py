@@ -5,13 +5,15 @@ and k, that of matches within the group. Importing it loads no torch: tables rea
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from transfer.task import Array
 
-
-def expected_ap(b: Array, n: Array, m: Array, k: Array, *, rule: str = "rectangle") -> Array:
+def expected_ap(
+    b: NDArray[Any], n: NDArray[Any], m: NDArray[Any], k: NDArray[Any], *, rule: str = "rectangle"
+) -> NDArray[Any]:
     """Return the expected precision that one match of the group contributes, shaped like `b`.
 
     Averaged over a query's matches this is AP. `rule` is the rule for the area under precision and recall:
@@ -24,7 +26,7 @@ def expected_ap(b: Array, n: Array, m: Array, k: Array, *, rule: str = "rectangl
     return here if rule == "rectangle" else (here + _precision(m, b, slope, n)) / 2
 
 
-def _precision(hits: Array, rank: Array, slope: Array, count: Array) -> Array:
+def _precision(hits: NDArray[Any], rank: NDArray[Any], slope: NDArray[Any], count: NDArray[Any]) -> NDArray[Any]:
     """Return the mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
     harmonic = _harmonic(1 << int((rank + count).max(initial=1)).bit_length())  # few sizes, so the cache serves
     before = np.maximum(rank - 1, 0)
@@ -35,12 +37,12 @@ def _precision(hits: Array, rank: Array, slope: Array, count: Array) -> Array:
 
 
 @lru_cache(maxsize=1)
-def _harmonic(size: int) -> Array:
+def _harmonic(size: int) -> NDArray[Any]:
     """Return the harmonic numbers H_0 ... H_size in extended precision: ranks multiply differences of neighbours."""
     return np.concatenate([[0], np.cumsum(1 / np.arange(1, size + 1, dtype=np.longdouble))])
 
 
-def expected_cmc(b: Array, n: Array, k: Array, max_rank: int) -> Array:
+def expected_cmc(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], max_rank: int) -> NDArray[Any]:
     """Return the chance of a match at rank 1 ... max_rank or before; the group is that of the first match, m = 0.
 
     Returns:
@@ -52,13 +54,13 @@ def expected_cmc(b: Array, n: Array, k: Array, max_rank: int) -> Array:
     return 1 - np.cumprod(np.where(place < 0, 1.0, miss), axis=1)
 
 
-def expected_inp(b: Array, n: Array, k: Array, matches: Array) -> Array:
+def expected_inp(b: NDArray[Any], n: NDArray[Any], k: NDArray[Any], matches: NDArray[Any]) -> NDArray[Any]:
     """Return matches / rank of the last match, the inverse negative penalty (arXiv 2001.04193, section 4).
 
     The group is that of the last match. Its last match stands at place x with the chance C(x - 1, k - 1) / C(n, k).
     """
     # in a group of matches only, the last match is the last entry
-    inp: Array = matches / (b + n)
+    inp: NDArray[Any] = matches / (b + n)
     mixed = np.flatnonzero(n > k)
     if mixed.size:
         groups, group_of = np.unique(np.stack([b, n, k])[:, mixed], axis=1, return_inverse=True)

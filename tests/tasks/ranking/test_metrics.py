@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.ranking import distances, rank, rank_distances
 from tasks.ranking.distances import Distances, as_matrix, blocks, distinct
-from tasks.ranking.metrics import RANKING_ARRAYS, Ranking
+from tasks.ranking.metrics import OUTCOMES, Ranking
 from tasks.ranking.reranking import rerank
 from tasks.ranking.ties import expected_ap, expected_inp
 from tests.oracles.ranking import RANKS, junk, score_list
@@ -42,7 +42,7 @@ def squared(query, gallery):
 
 
 def assert_same(left, right):
-    for name in RANKING_ARRAYS:
+    for name in OUTCOMES:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
     assert left.scores() == right.scores()
     np.testing.assert_array_equal(left.cmc, right.cmc)
@@ -227,7 +227,9 @@ def test_nearly_parallel_features_rank_as_in_float64(lost):
     ("change", "words"),
     [
         ({"query_ids": [1, 2, 3]}, "query_ids must be 2 integers or strings"),
+        ({"query_ids": ["1", "2"]}, "both be integers or both be strings"),
         ({"query_ids": [8, 9]}, "no query has a match"),
+        ({"max_rank": 0}, "max_rank must be at least 1"),
         ({"ap": "triangle"}, "ap must be one of rectangle, trapezoid"),
     ],
 )
@@ -303,7 +305,8 @@ def test_blocks_cover_all_rows_and_are_never_short(rows, row_bytes):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (np.zeros((2, 3), dtype=np.int64), "floating-point, not torch.int64"),
+        (np.zeros((2, 3), dtype=np.int64), "floating|float16"),
+        (torch.zeros(2, 3, dtype=torch.int32), "floating-point, not torch.int32"),
         (np.zeros(3), r"not of shape \[3\]"),
         (torch.zeros(0, 3), r"not of shape \[0, 3\]"),
         (np.array([[1.0, np.nan]]), "nan"),
@@ -366,6 +369,18 @@ def test_distances_follow_the_paper(queries, gallery, k1, k2, lambda_value):
     np.testing.assert_allclose(found, reranked(query, images, k1=k1, k2=k2, weight=lambda_value), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("k1", "k2", "lambda_value"), SETTINGS[:2])
+def test_torchreid_gives_the_same_distances(k1, k2, lambda_value):
+    reference = pytest.importorskip("torchreid.reid.utils.rerank")
+    query, images = (torch.from_numpy(rows) for rows in in_clusters(50, 250, seed=1))
+    # it squares the distances that it is given
+    parts = [torch.cdist(one, other).numpy() for one, other in ((query, images), (query, query), (images, images))]
+    expected = reference.re_ranking(*parts, k1=k1, k2=k2, lambda_value=lambda_value)
+    found = rerank(query, images, k1=k1, k2=k2, lambda_value=lambda_value)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("spread", [1e-3, 1e-4])
 def test_clusters_of_nearly_parallel_features_have_the_neighbourhoods_of_float64(spread):
     rng = np.random.default_rng(3)
@@ -389,8 +404,15 @@ def test_equal_features_stay_degenerate():
     assert rank_distances(distances, [0] * 4, [0, 1] * 15, [0] * 4, [1] * 30).degenerate
 
 
-def test_what_reranking_cannot_use_is_named():
-    with pytest.raises(ValueError, match="gallery features hold nan"):
-        rerank(np.ones((2, 3)), np.full((5, 3), np.nan))
-    with pytest.raises(ValueError, match=r"lambda_value in \[0, 1\]"):
-        rerank(np.ones((2, 3)), np.ones((5, 3)), lambda_value=1.5)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"k1": 0}, "k1 and k2 must be at least 1"),
+        ({"lambda_value": 1.5}, r"lambda_value in \[0, 1\]"),
+        ({"query": np.ones((2, 4))}, "same channels"),
+        ({"gallery": np.full((5, 3), np.nan)}, "gallery features hold nan"),
+    ],
+)
+def test_wrong_inputs_of_reranking_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        rerank(**{"query": np.ones((2, 3)), "gallery": np.ones((5, 3))} | arguments)
