@@ -152,7 +152,7 @@ def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any],
 
 def _execute(command: Command, task: Task, progress: bool) -> RunSet:
     from transfer.core.errors import Stopped
-    from transfer.evaluation.evaluate import evaluate_each
+    from transfer.evaluation.evaluator import evaluate_each
     from transfer.run import commands_with_inputs
 
     if command.launch.launcher != "local":

@@ -141,7 +141,7 @@ def execute(commands: "list[tuple[Command, ResolvedInputs]]", task: "Task") -> "
 
         print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
         commands = [(each, find_inputs(each, task, inputs.spec)) for each, inputs in commands]
-    from transfer.evaluation.evaluate import evaluate_each
+    from transfer.evaluation.evaluator import evaluate_each
     from transfer.report.tables.text import run_table
 
     try:

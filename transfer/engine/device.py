@@ -15,7 +15,7 @@ from torch import Tensor
 from transfer.core.errors import MachineError, UsageError, UserError, first_line
 from transfer.core.machine_errors import machine_error
 from transfer.core.process import Ranks
-from transfer.engine.options import Precision, cpu_has_bf16, named_precisions
+from transfer.engine.options import Precision, cpu_has_bf16
 
 DRIVER = Path("/proc/driver/nvidia/version")
 """Exists while NVIDIA's driver is loaded, also in containers."""
@@ -116,8 +116,12 @@ def choose_precision(name: str, device: torch.device) -> Precision:
 
 
 def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
-    """Return the precisions of training and of scoring, see `named_precisions`. Raises UsageError."""
-    training, scoring = named_precisions(options)
+    """Return the precisions of training and of scoring, by the options `precision` and `eval_precision` of a command.
+
+    Where nothing trains `precision` is missing, and the first is the second. Raises UsageError.
+    """
+    training = getattr(options, "precision", options.eval_precision)
+    scoring = training if options.eval_precision == "run" else options.eval_precision
     return choose_precision(training, device), choose_precision(scoring, device)
 
 

@@ -1,10 +1,9 @@
 """The options of one training run, shared by every task and pretraining method. Values live in YAML, none here."""
 
-import ctypes
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
 from transfer.core.errors import reject
 from transfer.core.options import Added, Checked, Common, Execution, Needs, Range, Span
@@ -166,38 +165,3 @@ def cpu_has_bf16() -> bool:
     except OSError:
         return False
     return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
-
-
-def named_precisions(options: Any) -> tuple[str, str]:
-    """Return what the options `precision` and `eval_precision` of a command name for training and for scoring.
-
-    Where nothing trains `precision` is missing, and the first is the second.
-    """
-    training = getattr(options, "precision", options.eval_precision)
-    return training, training if options.eval_precision == "run" else options.eval_precision
-
-
-def settled_without_torch(options: Any, device: str) -> tuple[Precision, Precision, str] | None:
-    """Return what `choose_precisions` does, and the kind of device, if no GPU has to be asked what it can; else None.
-
-    Args:
-        options: of a task or method.
-        device: the option `--device`.
-    """
-    names = named_precisions(options)
-    if (device == "auto" and _may_have_gpu()) or (device == "cuda" and not {*names} <= {"fp32", "fp16"}):
-        return None
-    auto = "bf16" if cpu_has_bf16() else "fp32"
-    training, scoring = (cast(Precision, auto if name == "auto" else name) for name in names)
-    return training, scoring, "cuda" if device == "cuda" else "cpu"
-
-
-def _may_have_gpu() -> bool:
-    """Return whether torch might see a GPU: builds for CUDA need the driver's library, those for ROCm its device."""
-    if Path("/dev/kfd").exists():
-        return True
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True

@@ -1,6 +1,7 @@
-"""Executes the runs of a command, from the search for files to the record."""
+"""Command -> records: those that exist, and runs for the others; then scores on the datasets of `--test-dataset`."""
 
 import contextlib
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ import torch
 
 from backbones.diagnostics.recorder import BlockWatch
 from transfer.cli.command import Command
-from transfer.core.errors import DeviceLost, Notice, UsageError, UserError, count
+from transfer.core.errors import DeviceLost, Notice, UsageError, UserError, count, print_safe, shortened
+from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
 from transfer.data.loading.loader import steps_taken
 from transfer.data.loading.workers import start_server
+from transfer.data.spec import resolve_dataset
+from transfer.data.splits.integrity import overlap_notes
 from transfer.data.understood import statement, understood
 from transfer.engine import dist
 from transfer.engine.checkpoint import PREVIOUS, STATE
@@ -28,12 +32,77 @@ from transfer.engine.device import choose_device, choose_precisions, device_name
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish_run, planned_runs, reuse_messages
-from transfer.evaluation.preflight import ResolvedInputs, check_inputs
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs, reuse_messages
+from transfer.evaluation.preflight import ResolvedInputs, check_inputs, find_inputs, open_dataset
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.record import Record
 from transfer.records.store import ERROR, OPTIONS, RECORD, Store, has_state
 from transfer.task import Scores, Task
+
+
+def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *, progress: bool = True) -> Evaluation:
+    """Evaluate commands, one after the other, and then what each run trained on the datasets of `--test-dataset`, and
+    with `--joint` on each of its own, without training.
+
+    Every such score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
+
+    Args:
+        commands: each with its inputs.
+        progress: whether bars and lines about the runs go to stderr.
+
+    Raises:
+        UserError: as `evaluate_runs`; also if a test set holds training images, see `overlap_notes`. Nothing of that
+            command has run then.
+    """
+    result = Evaluation()
+    for command, inputs in commands:
+        joined = command.run.dataset if command.joined else ()
+        names = (*joined, *getattr(command.options, "test_dataset", ()))
+        for line in _checked_sets(command, task, names) if names else ():
+            if progress:
+                print_safe(line, file=sys.stderr)
+        trained = evaluate_runs(command, task, inputs, progress)
+        result.add(trained)
+        for record in trained.records if names else []:
+            if not record.training_failed:
+                scoring = _scoring(command, record, names)
+                test_inputs = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+                result.add(evaluate_runs(scoring, task, test_inputs, progress))
+    return result
+
+
+def _checked_sets(command: Command, task: Task, names: tuple[str, ...]) -> list[str]:
+    """Check that test sets suit what a command trains on, and return lines on images of both."""
+    flag = "--joint" if command.joined else "--test-dataset"
+    if command.options.epochs == 0:
+        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; set the dataset with --dataset")
+    if command.run.save_weights == "none":
+        raise UsageError(f"{flag} evaluates the weights that a run saves: remove --save-weights none")
+    trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
+    scoring = replace(command, options=replace(command.options, epochs=0))
+    tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
+    lines = list[str]()
+    for training in trained:
+        for test in tested:
+            if command.joined and test.digest == training.digest:
+                continue  # checked when it was opened
+            if unknown := [name for name in getattr(test, "classes", ()) if name not in training.classes]:
+                has_none = f"{training.name} has no class {shortened(unknown, 3)}"
+                raise UserError(f"--test-dataset {test.name}: {has_none}; remove these from the dataset")
+            images = test.images() | {"train": training.images()["train"]}
+            overlap = overlap_notes(f"{flag} {test.name}", images, trained=training.name)
+            lines += [f"{test.name}: {line}" for line in overlap]
+    return lines  # no notes of the run, which is the same without a training
+
+
+def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:
+    """Return the command that scores what a run trained on the test sets."""
+    run = replace(command.run, dataset=names, seeds=(record.seed,))
+    backbone = replace(command.backbone, weights=(str(command.run.out / record.run_id / EXPORT),))
+    options = replace(command.options, epochs=0, test_dataset=(), **({"joint": False} if command.joined else {}))
+    if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
+        options = replace(options, detector=record.details["detector"])
+    return replace(command, run=run, backbone=backbone, options=options, fitted=())
 
 
 def new_record(planned: PlannedRun, context: Context, scores: Scores, started: str) -> Record:
@@ -74,10 +143,15 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
 
 
 def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress: bool) -> Evaluation:
-    """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate_command`.
+    """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:
-        inputs: of the command; its datasets are opened unless they are.
+        inputs: what the command needs, found without its data.
+        progress: whether bars and lines about the runs go to stderr.
+
+    Raises:
+        UserError: something is missing; raised before anything runs, with all that is missing in one message.
+        Stopped: a signal arrived; the state of the run is saved.
     """
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
@@ -134,8 +208,8 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
     try:
         record = _record(planned, context, store)
         result.records.append(record)
-        if context.ranks.first:
-            finish_run(planned, record, store)
+        if context.ranks.first and not record.training_failed:
+            planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
     except Exception as error:
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them

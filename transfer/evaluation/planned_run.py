@@ -1,9 +1,5 @@
-"""The runs that a command plans, one per dataset and seed: what identifies them, and records that stand for them.
+"""The runs that a command plans, one per dataset and seed: what identifies them, and records that stand for them."""
 
-Imports no torch.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,19 +13,18 @@ from transfer.core.errors import UserError, count, shortened
 from transfer.core.exports import WEIGHTS, pretraining_facts
 from transfer.core.files import check_writable
 from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
-from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
-from transfer.engine.options import RESOLVED, settled_without_torch
+from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import rule_of
 from transfer.evaluation.environment import source_state
-from transfer.evaluation.preflight import ResolvedInputs, open_datasets
+from transfer.evaluation.preflight import ResolvedInputs
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
 from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Store, StoredRun, missing_files
+from transfer.records.store import Store, StoredRun, missing_files
 from transfer.task import Task
 
 
@@ -206,9 +201,12 @@ class PlannedRun:
 def planned_runs(
     command: Command, task: Task, inputs: ResolvedInputs, settled: tuple[str, str, str]
 ) -> list[PlannedRun]:
-    """Return a run for each dataset and seed; `settled` is what `settled_without_torch` returns.
+    """Return a run for each dataset and seed.
 
     What identifies them is settled now: files may be replaced before the last one begins.
+
+    Args:
+        settled: the precisions of training and of scoring, and cpu or cuda.
 
     Raises:
         UserError: what a pretraining is to leave has no place, see `PlannedRun.check_target`.
@@ -250,52 +248,6 @@ class Evaluation:
         if self.failures:
             return min(failure.error.exit_status for failure in self.failures)
         return 3 if any(record.training_failed for record in self.records) else 0
-
-
-def reuse(command: Command, task: Task, inputs: ResolvedInputs, say: Callable[[str], None]) -> Evaluation | None:
-    """Return the finished records of all runs of a command, without torch where that can be.
-
-    Nothing is said or raised unless all runs have records: the evaluator continues with the inputs.
-
-    Args:
-        task: its facts suffice.
-        inputs: get the opened datasets.
-        say: gets the lines for the user.
-
-    Returns:
-        The evaluation; None if a run has no record, or something is wrong that the evaluator will raise.
-    """
-    settled = settled_without_torch(command.options, command.run.device)
-    if settled is None or ranks_from_environment().world > 1:
-        return None
-    if not any(command.run.out.glob(f"{task.name}-*/{RECORD}")):
-        return None
-    store = Store(command.run.out)
-    try:
-        open_datasets(inputs, command, task)
-        runs = planned_runs(command, task, inputs, settled)
-        records = [store.find(planned.run_id, planned.run_key) for planned in runs]
-        if None in records:
-            return None
-    except UserError:
-        return None  # the evaluator raises it, with all else that is wrong
-    inputs.deliver(say, say)
-    result = Evaluation([record for record in records if record])
-    for planned, record in zip(runs, result.records, strict=True):
-        for line in reuse_messages(record, planned, store, 1):
-            say(line)
-        try:
-            finish_run(planned, record, store)
-        except UserError as error:
-            say(f"error: {planned.run_id}: {error}")
-            result.failures.append(RunFailed(planned.run_id, error))
-    return result
-
-
-def finish_run(planned: PlannedRun, record: Record, store: Store) -> None:
-    """Create the extra files of a run with scores, on which no score depends."""
-    if not record.training_failed:
-        planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
 
 
 def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world: int) -> list[str]:

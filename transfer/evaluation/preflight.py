@@ -108,9 +108,7 @@ def _check_folder(spec: DatasetSpec, data: Path | None) -> None:
 
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
-    """Open the datasets of a command into `inputs`, unless they are there. Raises UserError with all that is wrong."""
-    if inputs.datasets:
-        return
+    """Open the datasets of a command into `inputs`. Raises UserError with all that is wrong."""
     with errors_together(join=True):
         named_files.cache_clear()  # nothing is remembered from one command to the next
         opened: list[tuple[tuple[str, ...], Any]] = []

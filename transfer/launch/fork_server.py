@@ -27,7 +27,7 @@ from transfer.evaluation.environment import source_state
 from transfer.launch import python_command
 
 JOB_MODULES = (
-    "transfer.evaluation.evaluate",
+    "transfer.evaluation.evaluator",
     "transfer.report.tables.text",
     "tasks.reid.training",
     "backbones.pretrain.dino.training",

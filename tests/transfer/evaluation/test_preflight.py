@@ -141,4 +141,3 @@ def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_ref
     assert record.details["weights"]["dropped"] == ["blocks.*.ls1"]
     assert record.backbone["mean"] == [0.485, 0.456, 0.406]
     assert "allow_dropped" not in record.run_key_content["backbone"]
-    assert run(command) == 0, "reused"
