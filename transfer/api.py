@@ -139,9 +139,7 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
     """Return the options with the name of the backbone, under which a live module is registered."""
     if isinstance(backbone, str | Path):
         return {"backbone": str(backbone), **options}
-    called = name or str(getattr(backbone, "__name__", type(backbone).__name__))
-    live_modules.register_module(called, backbone)
-    return {"backbone": f"{live_modules.LIVE_PREFIX}{called}", **options}
+    return {"backbone": live_modules.register_module(backbone, name), **options}
 
 
 def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any], run: type[RunOptions]) -> Command:

@@ -125,18 +125,23 @@ def _plain_attributes(module: "nn.Module") -> list[tuple[str, Any]]:
 _known: dict[str, LiveModule] = {}
 
 
-def register_module(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveModule:
-    """Make a module known under `live:NAME` in this process, in the place of an earlier one of this name.
+def register_module(source: "nn.Module | Callable[[], nn.Module]", name: str | None = None) -> str:
+    """Make a module known in this process, in the place of an earlier one of this name, and return `live:NAME`.
+
+    Args:
+        source: see `LiveModule`.
+        name: by default that of the class or function.
 
     Raises:
         UsageError: a name that does not fit into a folder's name, or something else than a module or what makes one.
     """
+    name = name or str(getattr(source, "__name__", type(source).__name__)).strip("<>")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}", name):
         raise UsageError(f"name={name!r}: begin with a letter or digit, then letters, digits and any of _ . + -")
     if not _is_module(source) and not callable(source):
         raise UsageError(f"backbone={source!r}: a name (text), an nn.Module, or a class or function that returns one")
     _known[name] = LiveModule(name, source)
-    return _known[name]
+    return f"{LIVE_PREFIX}{name}"
 
 
 def find(text: str) -> LiveModule:

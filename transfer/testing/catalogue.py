@@ -21,7 +21,7 @@ from backbones.backbone import FEATURE_ROUNDING
 from backbones.build import pooled_features
 from transfer.core.errors import UsageError, UserError, first_line, shortened, unknown
 from transfer.testing import CheckFailed, CheckSkipped, Report, Result, State, sizes
-from transfer.testing.subject import Factory, Subject, check_equal, difference, find_source, train_without_noise
+from transfer.testing.subject import Factory, Subject, check_equal, difference, spec_of, train_without_noise
 
 BF16_ROUNDING = 0.1
 """The same for bf16 autocast, as the norm of the difference by the norm of the features."""
@@ -287,7 +287,7 @@ def check_backbone(factory: Factory, *, on_result: Callable[[Result], None] | No
         results.append(result)
         if on_result is not None:
             on_result(result)
-    return Report(checks[0].subject.name, tuple(results))
+    return Report(checks[0].subject.spec.name, tuple(results))
 
 
 def backbone_checks(
@@ -314,8 +314,7 @@ def backbone_checks(
         only: names of the checks to run, by default all.
         skip: names of checks to leave out.
         seed: of weights and images.
-        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`. A class or function
-            at the top of a file will do for these three parts.
+        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`.
 
     Raises:
         UsageError: see `check_backbone`.
@@ -326,7 +325,7 @@ def backbone_checks(
     names = [name for name in CATALOGUE if name in {*(only or CATALOGUE)} - {*skip}]
     if not names:
         raise UsageError("only and skip leave no check to run")
-    subject = Subject(*find_source(factory, parts), size, divisor, seed)
+    subject = Subject(spec_of(factory, parts), size, divisor, seed)
     return [BackboneCheck(name, subject) for name in names]
 
 

@@ -3,18 +3,16 @@
 There shapes and devices are followed, and nothing is computed. B images, H x W pixels, D channels, h x w grid.
 """
 
-import logging
 import re
 import traceback
+from collections.abc import Iterable, Iterator
 from typing import Any
 from unittest.mock import patch
 
 import timm
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode
 
 from backbones.backbone import Backbone
 from backbones.build import pooled_features
@@ -27,7 +25,8 @@ from transfer.testing.subject import Size, Subject, check_equal, text
 def builds(subject: Subject) -> str:
     """The model is made and gives finite features [B, D] of square images, which differ from image to image.
 
-    Hint: a backbone takes images [B, 3, H, W] and gives features [B, D]; see docs/adding-a-part.md
+    Hint: a backbone is made without arguments, takes images [B, 3, H, W] and gives features [B, D]; a part is checked
+    inside one, as backbone tiny with stem=..., attention=... or ffn=... (--stem, --attention, --ffn)
     """
     model = subject.backbone()
     features = _features(model, subject.images())
@@ -191,13 +190,12 @@ def memory_formats(subject: Subject) -> None:
             check_equal(features, reference, 1e-3, form)
 
 
-# Not cuda, for whose gradients a CPU build of torch would abort.
 _DEVICE = torch.device("meta")
-_COPIES = ("copy_", "_to_copy", "index", "_unsafe_index", "index_put", "index_put_")
+"""Not cuda, for whose gradients a CPU build of torch would abort."""
+_COPIES = ("copy_", "to", "type_as", "__getitem__", "__setitem__", "index_put", "index_put_")
 """Operations that take tensors of the CPU beside those of a GPU."""
-_MIXTURE = r"same device|Mismatching \S+ device|\.numpy\(\)"
-"""What torch and `_Separate` say where tensors of two devices meet."""
-logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # gets the traceback of every error raised
+_MIXTURE = "same device|the expected device|Cannot copy out of meta tensor|to numpy"
+"""What torch and `_Separate` say where tensors of two devices meet, or leave theirs."""
 _LIBRARIES = (*torch.__path__, *timm.__path__, *(str(ROOT / room) for room in ("backbones", "tasks", "transfer")))
 
 
@@ -221,9 +219,7 @@ def another_device(subject: Subject) -> None:
 def _run_elsewhere(subject: Subject, size: Size, train: bool) -> None:
     """Compute features of images of a size, and in training their gradients, by the model made for the square."""
     model, images = subject.backbone().train(train).to(_DEVICE), subject.images(size=size).to(_DEVICE)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode.allow_meta = True
-    with mode, _Separate(), patch.object(torch, "autocast", _Autocast):  # type: ignore[no-untyped-call]
+    with _Separate(), patch.object(torch, "autocast", _Autocast):
         features: Tensor = model(images)
         if features.device != _DEVICE:
             raise RuntimeError("features are not on the same device as images")
@@ -238,18 +234,27 @@ class _Autocast(torch.autocast):
         super().__init__("cpu" if device_type == _DEVICE.type else device_type, *given, **named)
 
 
-class _Separate(TorchDispatchMode):
+class _Separate(TorchFunctionMode):
     """Raises where tensors of the CPU, other than scalars, meet others, also in the few operations where torch's own
     meta tensors let them pass, such as an embedding of `torch.arange`.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [*_tensors_in([*args, *(kwargs or {}).values()])]
         on_cpu = [tensor for tensor in tensors if tensor.device != _DEVICE]
         mixed = len(on_cpu) < len(tensors) and any(tensor.ndim for tensor in on_cpu)
-        if mixed and func.overloadpacket.__name__ not in _COPIES:
-            raise RuntimeError(f"{func.overloadpacket.__name__} takes tensors of the same device; some are on the CPU")
+        name = getattr(func, "__name__", repr(func))
+        if mixed and name not in _COPIES:
+            raise RuntimeError(f"{name} takes tensors of the same device; some are on the CPU")
         return func(*args, **(kwargs or {}))
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors_in(value)
 
 
 def _placed(error: Exception) -> str:

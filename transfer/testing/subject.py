@@ -1,9 +1,8 @@
-"""The backbone under test: from what a user gives to `Backbone`s of any image size, copies of it, and images.
+"""The backbone under test: from what a user gives to a `Backbone` of any image size, copies of it, and images.
 
 Shapes: B images, H x W pixels, D channels.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -16,72 +15,27 @@ from timm.layers import DropPath, PatchDropout
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.spec import BackboneSpec, override, resolve
-from transfer.core import live_modules, user_code
-from transfer.core.errors import UsageError
+from backbones.spec import BackboneSpec, resolve
+from transfer.core import live_modules
 from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
 
 
-def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, BackboneSpec, Backbone | None]:
-    """Return what reports call a backbone, its specification, and a `Backbone` that exists already and is copied.
-
-    Weights are random, unless it is a module that holds its own.
+def spec_of(factory: Factory, parts: dict[str, Any]) -> BackboneSpec:
+    """Return the specification of a backbone, with random weights unless it is a module that holds its own.
 
     Args:
         factory: whatever `--backbone` takes, `file.py:Class` too; a live `nn.Module`; or a class or function without
             required parameters that returns one.
-        overrides: fields of `BackboneSpec`; `stem`, `attention` and `ffn` may be classes or functions of a file.
+        parts: fields of `BackboneSpec` in the place of its own.
 
     Raises:
-        UsageError: an unknown name or field, or a class with required parameters.
+        UsageError: an unknown name or field.
+        UserError: a class or function fails, as one with required parameters does.
     """
-    fields = {
-        key: _located_part(key, value) if key in user_code.VARIED_PARTS else value for key, value in overrides.items()
-    }
-    if isinstance(factory, str | Path):
-        spec = resolve(
-            str(factory), **(fields if live_modules.is_live(str(factory)) else {"weights": "random"} | fields)
-        )
-        if spec.kind == "user" and not live_modules.is_live(spec.arch):
-            _check_needs_nothing(user_code.load_part(spec.arch), spec.arch)
-        return spec.name, spec, None
-    if isinstance(factory, Backbone):
-        if fields:
-            raise UsageError(f"{', '.join(fields)}: a Backbone that exists keeps its parts; give its name instead")
-        return factory.spec.name, factory.spec, factory
-    _check_needs_nothing(factory, repr(factory))
-    name = str(getattr(factory, "__name__", type(factory).__name__)).strip("<>")
-    live_modules.register_module(name, factory)
-    return name, override(resolve(f"{live_modules.LIVE_PREFIX}{name}"), **fields), None
-
-
-def _check_needs_nothing(factory: Any, where: str) -> None:
-    """Raise UsageError if a class or function has required parameters."""
-    if isinstance(factory, nn.Module) or not callable(factory):
-        return
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # something compiled has no signature
-        return
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    single = [item for item in parameters if item.kind not in several]
-    if required := [item.name for item in single if item.default is item.empty]:
-        raise UsageError(
-            f"{where} needs {', '.join(required)}: a backbone is made without arguments; a part is checked inside a "
-            "backbone, as backbone tiny with stem=..., attention=... or ffn=... (--stem, --attention, --ffn)"
-        )
-
-
-def _located_part(part: str, value: Any) -> Any:
-    """Return `file.py:Name` for a class or function of a file, and every other value as it is."""
-    if not callable(value):
-        return value
-    file = inspect.getsourcefile(value)
-    if file is None or not Path(file).is_file() or "." in value.__qualname__:
-        raise UsageError(f"{part}={value!r}: put it at the top of a file, or give the text 'path/to/file.py:Name'")
-    return f"{file}:{value.__name__}"
+    name = str(factory) if isinstance(factory, str | Path) else live_modules.register_module(factory)
+    return resolve(name, **(parts if live_modules.is_live(name) else {"weights": "random"} | parts))
 
 
 Size = tuple[int, int]
@@ -95,17 +49,13 @@ class Subject:
     """A backbone and the sizes at which it is checked.
 
     Attributes:
-        name: what reports call it.
         spec: its specification.
-        given: a `Backbone` that exists already, which is copied; None: one is created from the specification.
         size: side in pixels of the square image; None: 4 patches, or 224 pixels where the patch is not known.
         divisor: what heights and widths must be multiples of; None: the patch, or the stride of the model's last map.
         seed: of weights and images.
     """
 
-    name: str
     spec: BackboneSpec
-    given: Backbone | None
     size: int | None = None
     divisor: int | None = None
     seed: int = 0
@@ -114,8 +64,7 @@ class Subject:
     @property
     def is_reinitialized(self) -> bool:
         """Whether a new model has weights of its own, by the seed."""
-        live = live_modules.is_live(self.spec.arch)
-        return self.given is None and (not live or live_modules.find(self.spec.arch).is_reinitialized)
+        return self.spec.weights != "live"
 
     @cached_property
     def step(self) -> int:
@@ -125,7 +74,7 @@ class Subject:
         if self.spec.patch is not None:
             return self.spec.divisor
         if self.spec.kind == "timm":
-            stride = self._make(None).stride
+            stride = create(self.spec).stride
             return stride if 32 % stride else 32
         return 32 if (self.size or 224) >= 128 else 16
 
@@ -142,10 +91,6 @@ class Subject:
         low, high = (max(1, steps - 1 - steps // 8) * self.step, (steps + 1 + steps // 8) * self.step)
         return (low, high), (high, low)
 
-    def _make(self, size: Size | None) -> Backbone:
-        """Return a new model; only our architectures and timm's are told the size."""
-        return create(self.spec, img_size=size) if self.given is None else deepcopy(self.given).cpu()
-
     def made(self, size: Size | None = None, *, other_seed: bool = False, again: bool = False) -> Backbone:
         """Return a model as it was made, in evaluation mode; to be read, not changed.
 
@@ -156,7 +101,7 @@ class Subject:
         key = size or self.square, other_seed, again
         if key not in self._made:
             torch.manual_seed(self.seed + other_seed)
-            self._made[key] = self._make(key[0]).eval()
+            self._made[key] = create(self.spec, img_size=key[0]).eval()
         return self._made[key]
 
     def backbone(self, size: Size | None = None) -> Backbone:
