@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
-from transfer.core.errors import MissingInput, UsageError, did_you_mean, errors_together, reject, unusable
+from transfer.core.errors import MissingInput, UsageError, errors_together, reject, unusable
 from transfer.core.exports import CONFIG, EXPORT, why_not_exported
 from transfer.core.options import Added, Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
@@ -203,16 +203,11 @@ def weights_of_run(weights: str, out: Path) -> str:
         out: the folder of runs, in which an id is looked for.
 
     Raises:
-        MissingInput: the run is unfinished, its training failed, it saved no weights, or the id
-            is unknown and near that of a run.
+        MissingInput: the run is unfinished, its training failed, or it saved no weights.
         UserError: its record cannot be read.
     """
     run = Path(weights) if "/" in weights or Path(weights).is_dir() else out / weights
     if not (run / RECORD).exists() and not (run / OPTIONS).exists():
-        ids = (record.parent.name for record in out.glob(f"*/{RECORD}"))
-        plausible = "-" in weights and not {":", "/"} & {*weights} and not Path(weights).exists()
-        if plausible and (near := did_you_mean(weights, ids)):
-            raise MissingInput(f"--weights {weights}: no such run in {out}{near}")
         return weights
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")

@@ -15,19 +15,15 @@ from transfer.core.exports import shipped_names
 from transfer.core.files import with_home
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import INTERRUPTED, end_with_parent
-from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.core.settings import config_names
 
 LISTINGS: dict[str, Callable[[], Iterable[str]]] = {
     **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
     **{f"{part}s": partial(user_code.builtin_names, part) for part in user_code.VARIED_PARTS},
     "recipes": partial(config_names, "pretrain"),
     "weights": shipped_names,
-    "steps": lambda: [
-        f"{name}: {' '.join(read_yaml(CONFIGS / 'sweeps' / f'{name}.yaml').get('steps', ()))}"
-        for name in config_names("sweeps")
-    ],
 }
-"""Kind of names -> what lists them; `steps` are those of each sweep, for `--set STEP.KEY=VALUE`."""
+"""Kind of names -> what lists them."""
 
 
 def listing(kinds: Iterable[str]) -> str:

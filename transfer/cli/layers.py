@@ -1,7 +1,6 @@
 """Lays the values of YAML files and the flags over each other, and checks the result. Imports no torch."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -10,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from transfer.cli.help import print_help
-from transfer.core.errors import UsageError, did_you_mean, errors_in, errors_naming, errors_together, kept, reject
+from transfer.core.errors import UsageError, did_you_mean, errors_in, kept, reject
 from transfer.core.options import CommandLine, Files, noted
-from transfer.core.settings import CONFIGS, as_flags, flat_schema, parse_flags, read_yaml, shipped_path
+from transfer.core.settings import as_flags, flat_schema, parse_flags, read_yaml, shipped_path
 
 
 def flag_values(argv: list[str], flag: str) -> list[str]:
@@ -113,26 +112,17 @@ def combined_options(
         SystemExit: after `--help`.
     """
     known, schema = [item.name for group in groups.values() for item in fields(group)], flat_schema(**groups)
-    words, values, places = list[str](), dict[str, Any](), defaultdict[str, list[Any]](list)
-    wrong, checked = list[str](), dict[str, Any]()
+    words, values, checked = list[str](), dict[str, Any](), dict[str, Any]()
+    places = dict[str, Path | str | None]()
     for layer, content in layers:
         for key in content:
             if key.partition(".")[0].replace("-", "_") not in known:
                 raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
-        with errors_naming(str(layer)):
-            words += as_flags(with_full_paths(layer, content, groups.values()))
-        if content and CONFIGS not in layer.parents:  # a value that a later layer replaces is checked, too
-            with errors_in() as errors, errors_naming(str(layer)), errors_together():
-                parse_flags(schema, [], prog=program, below=words)
-            wrong += [line for error in errors for line in str(error).split("\n") if "is missing;" not in line]
+        words += as_flags(with_full_paths(layer, content, groups.values()))
         values |= {key.replace("-", "_"): value for key, value in content.items()}
-        for key in content:
-            places[key.replace("-", "_")].append(layer)
+        places |= dict.fromkeys((key.replace("-", "_") for key in content), layer)
     print_help(program, groups, values, argv)
-    for name in names_of_flags(argv):
-        places[name].append(called)
-    if wrong:
-        raise UsageError("\n".join(wrong))
+    places |= dict.fromkeys(names_of_flags(argv), called)
     with errors_in() as errors:
         unchecked = parse_flags(schema, argv, prog=program, below=words)
         checked |= {name: object.__new__(group) for name, group in groups.items()}
@@ -148,13 +138,12 @@ def combined_options(
     return SimpleNamespace(**checked)
 
 
-def _with_place(text: str, places: Mapping[str, list[Any]], recipe: Path, called: str | None) -> str:
+def _with_place(text: str, places: Mapping[str, Path | str | None], recipe: Path, called: str | None) -> str:
     """Return an error message with the layer in front that set the option which it names first.
 
     Args:
-        places: the layers that set each option, the last one last; None for the command line.
+        places: the layer that set each option last; None for the command line.
     """
     flag = next(iter(re.findall(r"--[\w-]+", text)), "")
-    of_flag = places.get(flag[2:].replace("-", "_"))
-    where = recipe if "is missing;" in text else (of_flag or [called])[-1]
+    where = recipe if "is missing;" in text else places.get(flag[2:].replace("-", "_"), called)
     return f"{where}: {text}" if where else text

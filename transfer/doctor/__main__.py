@@ -65,10 +65,8 @@ def _main(argv: list[str]) -> int:
 def _backbone(options: BackboneCheckOptions) -> int:
     from transfer.testing import check_backbone
 
-    resolve(options.name, stem=options.stem, attention=options.attention, ffn=options.ffn)
-    fields = vars(options) | {"name": None}
-    arguments = {name: value for name, value in fields.items() if value is not None}
-    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **arguments)
+    given = {name: value for name, value in vars(options).items() if name != "name" and value is not None}
+    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **given)
     print_safe(report.summary)
     return int(not report.ok)
 

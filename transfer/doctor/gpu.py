@@ -1,12 +1,8 @@
 """`python -m transfer.doctor gpu`: what a GPU computes, as a table for an issue.
 
-A part that fails is a row of the table, and the next ones run. `PEAKS` has the dense bfloat16 operations a second that
-NVIDIA states, by pages that quote it (unconfirmed): A100, H100, H200, A10 and L40S in the datasheet of each, with
-sparsity, so twice as much, for Hopper (1,979, PCIe 1,513, NVL 1,671); RTX 3090, 4090 and 5090 in Appendix A of the
-white paper of the Blackwell RTX architecture, with float32 accumulation.
+A part that fails is a row of the table, and the next ones run.
 """
 
-import re
 import sys
 import time
 import warnings
@@ -30,12 +26,6 @@ from transfer.engine.device import DTYPES, choose_device, choose_precision, devi
 from transfer.evaluation.environment import source_state
 from transfer.measure.steps import Step
 
-PEAKS = {
-    **{r"A100[- ]\S+( PCIe)?": 312e12, r"A10": 125e12, r"H100 80GB HBM3": 989e12, r"H100 PCIe": 756e12},
-    **{r"H(1|2)00 NVL": 835e12, r"H200": 989e12, r"L40S": 362e12},
-    **{r"GeForce RTX 3090": 71e12, r"GeForce RTX 4090": 165e12, r"GeForce RTX 5090": 209e12},
-}
-"""Dense bfloat16 operations a second by the card's name; a part of a card (MIG) has another one."""
 TOLERANCES = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 1e-2}
 """Largest norm of the kernels' difference to float64, by that of the result."""
 
@@ -72,12 +62,6 @@ def _software(device: torch.device) -> str:
     )
 
 
-def card_peak(device: torch.device) -> float | None:
-    """Return the card's dense bfloat16 operations a second by its maker; None of an unknown one, and of a CPU."""
-    name = device_name(device).removeprefix("NVIDIA ") if device.type == "cuda" else ""
-    return next((peak for card, peak in PEAKS.items() if re.fullmatch(card, name)), None)
-
-
 def matrix_throughput(device: torch.device, dtype: torch.dtype) -> float:
     """Return the operations per second of a large matrix product, the best of some."""
     for side in (512, 2048, 4096, 8192):
@@ -99,10 +83,8 @@ def wall_time(device: torch.device, step: Step, times: int) -> float:
 
 
 def _matrix_product(device: torch.device) -> str:
-    precision, peak = choose_precision("auto", device), card_peak(device)
-    rate = matrix_throughput(device, DTYPES[precision])
-    share = f", {rate / peak:.0%} of the datasheet's {peak / 1e12:.0f}" if peak and precision == "bf16" else ""
-    return f"{rate / 1e12:.1f} T operations/s in {precision}{share}"
+    precision = choose_precision("auto", device)
+    return f"{matrix_throughput(device, DTYPES[precision]) / 1e12:.1f} T operations/s in {precision}"
 
 
 def _kernels(device: torch.device) -> str:

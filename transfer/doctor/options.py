@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from backbones.spec import resolve
 from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
@@ -81,10 +80,6 @@ class SpeedOptions(Checked):
     """Device to compute on; auto uses a GPU if there is one."""
     seconds: Annotated[float, Range(1e-3)] = 8.0
     """Seconds of each measurement."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        resolve(self.backbone)
 
 
 @dataclass(kw_only=True)

@@ -5,8 +5,6 @@ from the per-sample results). Nothing is trained, and nothing is written.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe
 from transfer.core.settings import Positional
 from transfer.core.user_code import allow, is_in_file, locate
-from transfer.records.store import RECORD, Store, StoredRun, Unfinished, has_record, merged, store_in, unfinished_in
-from transfer.verify.checks import verify
+from transfer.records.store import RECORD, StoredRun, Unfinished, has_record, merged, store_in, unfinished_in
+from transfer.verify.checks import Verification, verify
 
 
 @dataclass(kw_only=True)
@@ -24,7 +22,7 @@ class VerifyOptions:
     """Verify runs."""
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report bundle` wrote."""
+    """The runs to verify: their folders, or folders of runs or sweeps."""
     trust_code: tuple[str, ...] = ()
     """Custom metrics, tasks, methods, readers and components, FILE.py:NAME, that may run from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
@@ -42,10 +40,10 @@ def _main(argv: list[str]) -> int:
             raise UsageError(f"--trust-code {part}: name a file and what is in it, as my_metric.py:NAME")
         allow(locate(part))
     print_safe(f"verify: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
-    verdicts, unfinished = [], list[Unfinished]()
-    with ExitStack() as opened:
-        for folder, name in _folders(options.runs, opened, unfinished):
-            verdicts.append(verify(folder, name))
+    verdicts, unfinished = list[Verification](), list[Unfinished]()
+    for path in options.runs:
+        for folder in _folders(path, unfinished):
+            verdicts.append(verify(folder))
             print_safe(str(verdicts[-1]))
     runs = [StoredRun(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
@@ -60,27 +58,22 @@ def _main(argv: list[str]) -> int:
     return int(bool(wrong or disputes or lacking))
 
 
-def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfinished]) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of the runs that the arguments mean, in order, and their names in messages.
+def _folders(path: Path, unfinished: list[Unfinished]) -> list[Path]:
+    """Return the folders of the runs that an argument means, in order.
 
     Args:
         unfinished: gets the folders of runs without a record.
     """
-    from transfer.verify.bundle import unpacked
-
-    for path in paths:
-        source = path.parent if path.name == RECORD else path
-        folder = opened.enter_context(unpacked(source)) if source.is_file() else source
-        if (folder / RECORD).exists():
-            yield folder, str(folder)
-            continue
-        folder = folder if source.is_file() else store_in(folder).root
-        folders = [run for run in Store(folder).folders() if has_record(run)]
-        if not folders:
-            neither = f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle"
-            raise UserError(str(unfinished_in(source) or neither))
-        yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)
-        unfinished += Store(folder).unfinished()
+    folder = path.parent if path.name == RECORD else path
+    if (folder / RECORD).exists():
+        return [folder]
+    store = store_in(folder)
+    folders = [run for run in store.folders() if has_record(run)]
+    if not folders:
+        neither = f"{path}: neither a run with a {RECORD}, nor a folder with such runs"
+        raise UserError(str(unfinished_in(folder) or neither))
+    unfinished += store.unfinished()
+    return folders
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
 from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder
-from transfer.core.options import as_list
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
@@ -34,12 +32,12 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runti
 
 
 @contextmanager
-def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
+def unpacked(file: Path, beside: Path) -> Iterator[Path]:
     """Unpack a bundle into a temporary folder; `python -m transfer.verify` checks the digests of its files.
 
     Args:
         file: the bundle.
-        beside: the folder in which the temporary folder is made; None means the system's.
+        beside: the folder in which the temporary folder is made.
 
     Raises:
         UserError: the file is not a bundle, is corrupt, or contains other files. Nothing is unpacked then.
@@ -76,22 +74,24 @@ def without_paths(record: Record) -> Record:
     return Record(**(texts_without_paths(content, known_paths(record)) | unchanged))
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in nested values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(item)
+
+
 def paths_in(value: Any) -> list[str]:
     """Return the paths in nested values."""
-    if isinstance(value, dict):
-        return [path for item in value.values() for path in paths_in(item)]
-    if isinstance(value, list | tuple):
-        return [path for item in value for path in paths_in(item)]
-    return _PATH.findall(value) if isinstance(value, str) else []
+    return [path for text in texts_in(value) for path in _PATH.findall(text)]
 
 
 def known_paths(record: Record) -> dict[str, str]:
     """Return the paths that a record names and their replacements; those with spaces match no pattern."""
-    files = {part: code["file"] for part, code in record.user_code.items()}
-    values = (*record.options.values(), *record.backbone.values(), *files.values())
-    texts = (value for value in chain.from_iterable(map(as_list, values)) if isinstance(value, str))
     known = {str(Path.cwd()): ".", str(Path.home()): "~"}
-    for text in texts:
+    for text in texts_in([record.options, record.backbone, record.user_code]):
         if len(text) > 1 and _WHOLE.match(text):
             path, colon, name = text.rpartition(":") if ".py:" in text else (text, "", "")
             known[text] = Path(path).name + colon + name

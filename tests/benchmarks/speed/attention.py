@@ -11,6 +11,7 @@ channel forward and 10 backward, over the rate of the datasheet, or else of a la
 
 import argparse
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,13 +26,22 @@ from backbones.kernels.functions import SCORE_FUNCTIONS, pointwise
 from tests.benchmarks.options import read
 from tests.benchmarks.speed.timing import Step, figure, finish, measure, show
 from transfer.core.process import ALONE, usable_cores
-from transfer.doctor.gpu import card_peak, matrix_throughput
+from transfer.doctor.gpu import matrix_throughput
 from transfer.engine.device import choose_device, device_name
 
 HEADS, HEAD_DIM = 6, 64
 LENGTHS = (197, 785, 1024, 4096)
 STEPS = {"cpu": 10, "cuda": 20}  # in a round
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch
+PEAKS = {
+    **{r"A100[- ]\S+( PCIe)?": 312e12, r"A10": 125e12, r"H100 80GB HBM3": 989e12, r"H100 PCIe": 756e12},
+    **{r"H(1|2)00 NVL": 835e12, r"H200": 989e12, r"L40S": 362e12},
+    **{r"GeForce RTX 3090": 71e12, r"GeForce RTX 4090": 165e12, r"GeForce RTX 5090": 209e12},
+}
+"""Dense bfloat16 operations a second by the card's name, as NVIDIA states them; see pages that quote it (unconfirmed):
+A100, H100, H200, A10 and L40S in the datasheet of each, with sparsity, so twice as much, for Hopper (1,979, PCIe 1,513,
+NVL 1,671); RTX 3090, 4090 and 5090 in Appendix A of the white paper of the Blackwell RTX architecture, with float32
+accumulation. A part of a card (MIG) has another one."""
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -154,6 +164,12 @@ def tune(device: torch.device) -> None:
             for tile in sorted(found, key=lambda tile: found[tile])[:5]:
                 shape = f"{tile.rows} x {tile.columns}, {tile.warps} warps, {tile.stages} stages"
                 figure(f"{length} tokens, {part}: {shape}", found[tile], "ms")
+
+
+def card_peak(device: torch.device) -> float | None:
+    """Return the card's dense bfloat16 operations a second by its maker; None of an unknown one, and of a CPU."""
+    name = device_name(device).removeprefix("NVIDIA ") if device.type == "cuda" else ""
+    return next((peak for card, peak in PEAKS.items() if re.fullmatch(card, name)), None)
 
 
 def main(argv: Sequence[str]) -> int:

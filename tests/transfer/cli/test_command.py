@@ -73,9 +73,7 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "named"),
     [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"), ("epochs: -1\n", "epochs"), ("lr: [\n", "YAML"),
-     ("dataset: [null]", "a list holds an empty value (null)"),
-     ("num_instances: 1e20", "--num-instances must be INT, got '1e+20'"),
-     ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag")],
+     ("num_instances: 1e20", "--num-instances must be INT, got '1e+20'")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "mine.yaml"
@@ -84,14 +82,6 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
         read("--config", str(path))
     assert "mine.yaml" in str(caught.value)
     assert named in str(caught.value)
-
-
-def test_a_wrong_value_that_is_replaced_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("epochs: many\n")
-    (tmp_path / "later.yaml").write_text("epochs: 3\n")
-    for words in (["--epochs", "3"], [str(tmp_path / "later.yaml")]):
-        with pytest.raises(UsageError, match=r"mine\.yaml: --epochs must be INT\|FLOAT, got 'many'"):
-            read("--config", str(tmp_path / "mine.yaml"), *words)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +187,7 @@ def test_all_that_is_wrong_with_a_command_is_one_error(here: Path, capfd: pytest
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--list", "ffns"], "mlp"), (["--list", "steps"], "demo: "), (["--version"], "torch 2."), (["-h"], "pretrain"),
+        (["--list", "ffns"], "mlp"), (["--version"], "torch 2."), (["-h"], "pretrain"),
         (["--list", "stem"], "did you mean 'stems'"),
     ],
 )  # fmt: skip
@@ -244,8 +234,6 @@ def test_a_run_stands_for_its_export_and_other_weights_stay(tmp_path: Path) -> N
         assert weights_of_run(name, tmp_path) == str(folder / "export")
     for weights in ("config", "timm:vit.tag", "hf-hub:a/b", "some/file.pth"):
         assert weights_of_run(weights, tmp_path) == weights
-    with pytest.raises(MissingInput, match=f"no such run in .*did you mean '{folder.name}'"):
-        weights_of_run(f"{folder.name[:-1]}c", tmp_path)
 
 
 @pytest.mark.parametrize(

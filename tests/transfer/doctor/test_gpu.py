@@ -22,12 +22,3 @@ def test_a_part_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     rows = dict(line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:])
     assert rows["software"].startswith("FAILED: ")
     assert rows["kernels"].startswith("differ from float64 by fp32 ")
-
-
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA A100 80GB PCIe", 312e12), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None)],
-)
-def test_a_card_has_the_peak_of_its_datasheet(name: str, peak: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert gpu.card_peak(torch.device("cuda")) == peak

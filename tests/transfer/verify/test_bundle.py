@@ -93,7 +93,7 @@ def test_runs_come_through_whole_and_verify(runs: list[StoredRun], file: Path, t
     store = Store(tmp_path / "other")
     result = import_bundle(file, store)
     assert sorted(result.added) == sorted(run.record.run_id for run in runs)
-    assert verify([str(file), str(store.root)]) == 0
+    assert verify([str(store.root)]) == 0
     found = {run.record.run_key: run for run in store.runs()[0]}
     for run in runs:
         other = found[run.record.run_key]
@@ -199,7 +199,7 @@ def test_torn_and_damaged_files_are_no_bundles(file: Path, tmp_path: Path, capsy
         with pytest.raises(UserError, match="not a readable bundle"):
             import_bundle(file, Store(tmp_path / "other"))
     assert verify([str(file)]) == 1
-    assert "not a readable bundle" in capsys.readouterr().err
+    assert "(Not a directory); it should be a folder of runs" in capsys.readouterr().err
 
 
 def test_what_does_not_verify_is_not_shared(runs: list[StoredRun], tmp_path: Path) -> None:
