@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tests.faults.damaged import DamagedFiles
 from tests.faults.killed import Killed
-from tests.faults.trial import Kind, NotHeldError
+from tests.faults.trial import NotHeldError
 
-KINDS = {"bytes": DamagedFiles, "kill": Killed}
+KINDS: dict[str, type[DamagedFiles] | type[Killed]] = {"bytes": DamagedFiles, "kill": Killed}
 SHARES = {"bytes": 1.0, "kill": 3.0}
 """How the kinds share the time: a trial takes milliseconds in one, a minute in another."""
 
@@ -34,7 +34,7 @@ def tried(name: str, options: argparse.Namespace, seconds: float) -> int:
     with tempfile.TemporaryDirectory(prefix=f"faults-{name}-") as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
-        kind: Kind = KINDS[name](made)
+        kind = KINDS[name](made)
         end = time.monotonic() + seconds
         for number in count() if options.only is None else [options.only]:
             folder = Path(scratch) / str(number)

@@ -60,7 +60,7 @@ class DamagedFiles:
         self.expected = {target.name: target.read(target.whole) for target in self.targets}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
-        """Change one file; see `Kind`."""
+        """Change one file, and return how it was held, as `weights: refused`."""
         target = rng.choice(self.targets)
         copy = shutil.copytree(target.whole, folder / "copy")
         name = rng.choice(target.files)

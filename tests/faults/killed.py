@@ -64,7 +64,7 @@ class Killed:
         self.alone: dict[str, tuple[Path, float]] = {}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
-        """Interrupt one command once or twice; see `Kind`."""
+        """Interrupt one command once or twice, and return how it was held, as `weights: refused`."""
         name = rng.choice([*RUNS])
         whole, seconds = self.undisturbed(name)
         sent = []

@@ -136,7 +136,7 @@ def _named(places: Places) -> dict[str, tuple[str, ...]]:
     return {
         "backbone": models,
         "stem": (*STEMS, places.user("Stem")),
-        "attention": (*ATTENTIONS, places.user("attend")),
+        "attention": (*ATTENTIONS, places.user("linear")),
         "ffn": (*FFNS,),
         "pool": ("cls", "gap", "mean"),
         "pos": ("learned", "sincos2d"),

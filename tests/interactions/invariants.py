@@ -20,7 +20,8 @@ TABLES = "detect"
 
 def broken(ran: Ran) -> list[str]:
     """What is wrong with a command that has run, or was refused; nothing where all is well."""
-    found = [f"an unexpected error: {_last(ran.stderr)}"] * ("traceback" in (ran.stdout + ran.stderr).lower())
+    traced = "traceback" in (ran.stdout + ran.stderr).lower()
+    found = [f"an unexpected error: {_last(ran.stderr)}"] if traced else []
     if ran.status in (1, 2):
         return found + _of_refusal(ran)
     if ran.status not in (0, 3) or not ran.runs:
@@ -33,8 +34,8 @@ def broken(ran: Ran) -> list[str]:
 def _of_refusal(ran: Ran) -> list[str]:
     """What is wrong with how a command was refused: it is one error, which names a flag that it was given."""
     lines = [line for line in ran.stderr.splitlines() if line.startswith("error:")]
-    found = ["a record all the same"] * bool(ran.runs)
-    if len(lines) != 1 and "For full helptext" not in ran.stderr:  # the box around a flag that cannot be read
+    found = ["a record all the same"] if ran.runs else []
+    if len(lines) != 1:
         found.append(f"{len(lines)} lines that start with `error:`: {_last(ran.stderr)}")
     return found
 
@@ -76,7 +77,8 @@ def _of_scores(record: Record, status: int) -> list[str]:
 def _of_history(folder: Path, record: Record) -> list[str]:
     steps = history(folder, "loss")
     numbers = [line["step"] for line in steps]
-    found = ["the steps of the history are not 1, 2, 3, ..."] * (numbers != list(range(1, len(steps) + 1)))
+    in_order = numbers == list(range(1, len(steps) + 1))
+    found = [] if in_order else ["the steps of the history are not 1, 2, 3, ..."]
     if record.training_failed:
         return found
     for line in steps:

@@ -1,21 +1,15 @@
-"""The journey of docs/guide/afternoon.md, as the page has it, with numbers checked by numpy, scipy and scikit-learn.
+"""The journey of docs/guide/afternoon.md, as the page has it.
 
 The page's files, and the task that it takes from another page, are written to an empty folder, and its commands run in
 order, with the smaller numbers of `SMALLER`.
 """
 
-import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
-from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
 from tests.documents import ROOT, blocks, files_in
 
@@ -27,32 +21,7 @@ SMALLER = {
     **{f"transfer.report {name} runs": f"transfer.report {name} runs --dirty" for name in ("table", "compare", "page")},
 }  # fmt: skip
 SEEDS = (0, 1)
-VARIANTS = {"patchify": "patchify + softmax", "lap": "LapStem + softmax", "lap_relu2": "LapStem + relu2"}
-FEATURES = """
-import sys
-import backbones.vit, numpy as np, timm, torch
-from pathlib import Path
-from PIL import Image
-
-for weights in sys.argv[1:]:
-    model = timm.create_model(f"local-dir:{weights}", pretrained=True, num_classes=0).eval()
-    mean, std = (torch.tensor(model.pretrained_cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
-    found = {}
-    for split in ("train", "val"):
-        paths = sorted(Path("digits/new", split).glob("*/*.png"))
-        for name, side in (("plain", 32), ("resized", 36)):
-            edge = (side - 32) // 2
-            box = (edge, edge, edge + 32, edge + 32)
-            images = [
-                Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC).crop(box)
-                for path in paths
-            ]
-            pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
-            with torch.inference_mode():
-                found[f"{split}_{name}"] = torch.cat([model((part - mean) / std) for part in pixels.split(64)]).numpy()
-        found[f"{split}_labels"] = np.array([int(path.parent.name) for path in paths])
-    np.savez(f"{weights.replace('/', '-')}.npz", **found)
-"""
+VARIANTS = ("patchify + softmax", "LapStem + softmax", "LapStem + relu2")
 
 
 def shell(script: str, folder: Path) -> str:
@@ -83,67 +52,12 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     return folder, {script: shell(smaller(script), folder) for script in blocks(PAGE, "sh")}
 
 
-def records(folder: Path, task: str, name: str) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """Return record and per-sample results of a task's runs with the weights of a variant."""
-    found = []
-    for path in sorted((folder / "runs").glob(f"{task}-new-{name}-*/record.json")):
-        with np.load(path.with_name("outcomes.npz")) as arrays:
-            found.append((json.loads(path.read_text()), dict(arrays)))
-    assert len(found) == len(SEEDS)
-    return found
-
-
-def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Return mean and 95 % interval over S seeds and M test images, [S, M], by docs/concepts/statistics.md."""
-    seeds, images = values.shape
-    by_seed = values.mean(1)
-    parts = (values - by_seed[:, None]) / images / np.sqrt(1 - 1 / images)
-    over_images = (parts.mean(0) ** 2).sum()
-    both = ((parts - parts.mean(0)) ** 2).sum() / (seeds - 1) / seeds
-    over_seeds = max(by_seed.var(ddof=1) / seeds - both, 0)
-    total = over_images + over_seeds
-    df = total**2 / (over_images**2 / (images - 1) + over_seeds**2 / (seeds - 1))
-    alone = stats.t.ppf(0.975, seeds - 1) * by_seed.std(ddof=1) / np.sqrt(seeds)
-    half = max(stats.t.ppf(0.975, df) * np.sqrt(total), alone)
-    return by_seed.mean(), max(by_seed.mean() - half, 0), min(by_seed.mean() + half, 1)
-
-
-def test_scores_equal_those_of_scikit_learn(journey: tuple[Path, dict[str, str]]) -> None:
-    folder, _ = journey
-    weights = {(name, seed): f"weights/{name}/seed{seed}" for name in VARIANTS for seed in SEEDS}
-    command = [sys.executable, "-c", FEATURES, *weights.values()]
-    subprocess.run(command, cwd=folder, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    for name in VARIANTS:
-        accuracies, neighbours = list[float](), list[float]()
-        for seed in SEEDS:
-            found = np.load(folder / f"weights-{name}-seed{seed}.npz")
-            labels = found["train_labels"], found["val_labels"]
-            centroids = NearestCentroid().fit(found["train_plain"], labels[0])
-            accuracies.append((centroids.predict(found["val_plain"]) == labels[1]).mean())
-            votes = KNeighborsClassifier(20, metric="cosine", weights=lambda apart: np.exp((1 - apart) / 0.07))
-            votes.fit(found["train_resized"], labels[0])
-            neighbours.append((votes.predict(found["val_resized"]) == labels[1]).mean())
-        for task, score, values in (("nearest_mean", "accuracy", accuracies), ("knn", "top1", neighbours)):
-            own = sorted(one["scores"][score] for one, _ in records(folder, task, name))
-            # sums of some processors round one image to another class
-            assert own == pytest.approx(sorted(values), abs=1.01 / len(labels[1])), task
-
-
-def test_the_pivot_has_the_means_and_intervals_of_the_records(journey: tuple[Path, dict[str, str]]) -> None:
+def test_tables_and_page_name_the_variants(journey: tuple[Path, dict[str, str]]) -> None:
     folder, printed = journey
-    (table,) = [text for script, text in printed.items() if script.rstrip().endswith("--pivot")]
-    latex = (folder / "table.tex").read_text()
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
-    for name, title in VARIANTS.items():
-        values = np.stack([arrays["accuracy"] for _, arrays in records(folder, "nearest_mean", name)])
-        expected = [f"{100 * number:.1f}" for number in interval(values)]
-        for text, sign in ((table, r"\|"), (latex, "&")):
-            (row,) = [line for line in text.splitlines() if re.match(rf"[| ]*{re.escape(title)} *{sign}", line)]
-            assert all(number in re.findall(r"\d+\.\d", row) for number in expected), (expected, row)
-
-
-def test_the_page_names_the_variants(journey: tuple[Path, dict[str, str]]) -> None:
-    page = (journey[0] / "report.html").read_text()
+    (pivot,) = [text for script, text in printed.items() if script.rstrip().endswith("--pivot")]
+    for table in (pivot, (folder / "table.tex").read_text()):
+        assert [title for title in VARIANTS if title not in table] == []
+    page = (folder / "report.html").read_text()
     assert [part for part in ("patchify", "LapStem", "relu2") if part not in page] == []
 
 
