@@ -11,6 +11,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the back
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # two processes run the tests, each on one core: threads of several would wait for each other most of the time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TRANSFER_SIDE_BY_SIDE", os.environ.get("PYTEST_XDIST_WORKER_COUNT", ""))
 
 # a machine with a GPU gives the same results; workers of pytest-xdist inherit what the first process decided
 os.environ.setdefault("TRANSFER_TESTS_ON_GPU", str(int("--gpu" in sys.argv)))

@@ -22,7 +22,6 @@ from transfer.core.errors import UsageError, count
 
 SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
 """How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
-SHARED_BY = {"PYTEST_XDIST_WORKER_COUNT": "tests", SIDE_BY_SIDE: "cells"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 SMALL_WORK = 2e9
 """Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
@@ -58,18 +57,17 @@ def usable_cores() -> int:
 def core_limit() -> tuple[int, str]:
     """Return the cores that this process may use, and a phrase that says what limits them.
 
-    They are those of its affinity, no more than the quota of its control group, and shared with the other tests or
-    cells that run at the same time.
+    They are those of its affinity, no more than the quota of its control group, and shared with the other
+    cells of a sweep that run at the same time.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     reason = count(cores, "core")
     quota = cgroup_quota()
     if quota < cores:
         cores, reason = max(1, int(quota)), f"a quota of {quota:g} cores"
-    for name, kind in SHARED_BY.items():
-        sharing = os.environ.get(name, "")
-        if sharing.isdecimal() and int(sharing) > 1:
-            cores, reason = max(1, cores // int(sharing)), f"{reason}, shared by {sharing} {kind}"
+    sharing = os.environ.get(SIDE_BY_SIDE, "")
+    if sharing.isdecimal() and int(sharing) > 1:
+        cores, reason = max(1, cores // int(sharing)), f"{reason}, shared by {sharing} cells"
     return cores, reason
 
 

@@ -19,7 +19,7 @@ from tyro.conf import Positional as Positional
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject, unknown
 from transfer.core.files import ROOT, with_home
-from transfer.core.options import plain
+from transfer.core.options import mapping, plain
 
 T = TypeVar("T")
 CONFIGS = ROOT / "configs"
@@ -44,11 +44,7 @@ def _mapping(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: file not found{near}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise UsageError(f"{path}: expected `key: value` lines at the top level")
-    return content
+    return {} if content is None else mapping(content, str(path))
 
 
 @functools.cache

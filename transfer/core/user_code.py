@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from transfer.core import live_modules
-from transfer.core.errors import UsageError, UserError, did_you_mean, unknown, unusable
+from transfer.core.errors import UsageError, UserError, did_you_mean, first_line, unknown, unusable
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
@@ -265,21 +265,15 @@ def import_file(path: str) -> ModuleType:
             spec.loader.exec_module(sys.modules[key])
         except (Exception, SystemExit) as error:
             del sys.modules[key]
-            reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
-            raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+            place = f" at line {lines[-1]}" if lines else ""  # that of a SyntaxError is part of its text
+            raise UserError(f"{path}: importing this file failed{place}: {first_line(error)}") from error
         finally:
             with suppress(ValueError):  # the file may have removed it
                 sys.path.remove(folder)
         trust(content)
     _loaded[path] = contents
     return sys.modules[key]
-
-
-def _error_line(error: BaseException, path: str) -> str:
-    if isinstance(error, SyntaxError) and error.filename == path:
-        return f" at line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f" at line {lines[-1]}" if lines else ""
 
 
 def file_digest(path: Path) -> str:

@@ -65,8 +65,9 @@ def _main(argv: list[str]) -> int:
 def _backbone(options: BackboneCheckOptions) -> int:
     from transfer.testing import check_backbone
 
-    given = {name: value for name, value in vars(options).items() if name != "name" and value is not None}
-    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **given)
+    arguments = {name: value for name, value in vars(options).items() if value is not None}
+    factory = arguments.pop("name")
+    report = check_backbone(factory, on_result=lambda result: print_safe(f"  {result}", flush=True), **arguments)
     print_safe(report.summary)
     return int(not report.ok)
 

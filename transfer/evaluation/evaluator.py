@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -272,7 +271,12 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         with tracking(planned.command.run.tracker, run, context.note) as context.tracker, _notices(context):
             with context.signals():
                 scores, outcomes = task.execute(spec, dataset, planned.command.options, context)
-            _check_files(planned, folder)
+            try:
+                planned.check_files()
+            except UserError:  # a file was replaced, and the state was trained on both
+                for state in (STATE, PREVIOUS):
+                    (folder / state).unlink(missing_ok=True)
+                raise
             if planned.task.file and context.ranks.first:
                 check_users_results(planned.task, scores, outcomes)
             if scores and context.ranks.first:
@@ -324,13 +328,3 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         of_epoch = f" of {steps:,} steps, {steps_taken(steps, options.epochs):,} in all" if steps else ""
         lines.append(f"{count(options.epochs, 'epoch')}{of_epoch}{of_step}")
     return [*lines, f"written to {context.folder}"]
-
-
-def _check_files(planned: PlannedRun, folder: Path) -> None:
-    """Raise Replaced for a file that has changed meanwhile; the state, trained on both, goes."""
-    try:
-        planned.check_files()
-    except UserError:
-        for state in (STATE, PREVIOUS):
-            (folder / state).unlink(missing_ok=True)
-        raise

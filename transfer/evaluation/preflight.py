@@ -3,7 +3,6 @@
 All that is wrong or missing at either time is one error.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from transfer.engine.context import Context
 
 
-RANDOM_WEIGHTS = "weights: none given, the backbone starts from random weights; for trained ones use --weights FILE"
-
-
 @dataclass
 class ResolvedInputs:
     """The resolved backbone with the id and origin of its weights, and the opened datasets."""
@@ -46,10 +42,10 @@ class ResolvedInputs:
         """Keep a line for the user."""
         self.lines.append((text, recorded))
 
-    def deliver(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+    def deliver(self, context: "Context") -> None:
         """Hand the lines on, once."""
         for text, recorded in self.lines:
-            (note if recorded else say)(text)
+            (context.note if recorded else context.say)(text)
         self.lines.clear()
 
 
@@ -61,8 +57,12 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         _note_changed_parts(inputs, command)
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
-                others = "--backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
-                inputs.note(f"{RANDOM_WEIGHTS}, {others}")
+                trained = (
+                    "--weights FILE, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
+                )
+                inputs.note(
+                    f"weights: none given, the backbone starts from random weights; for trained ones use {trained}"
+                )
             _note_ignored_export(inputs)
     return inputs
 
@@ -235,11 +235,11 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
 
 def check_inputs(command: Command, task: Task, context: "Context", inputs: ResolvedInputs) -> None:
     """Open the data of a command and check that the task can use it. Raises UserError with all that is wrong."""
-    inputs.deliver(context.say, context.note)
+    inputs.deliver(context)
     _check_model(inputs, command, task, context)
     with errors_together():
         open_datasets(inputs, command, task)
-        inputs.deliver(context.say, context.note)
+        inputs.deliver(context)
         for _, dataset in inputs.datasets:
             with kept():
                 task.check(inputs.spec, dataset, command.fit_data(task, inputs.spec, dataset).options, context)

@@ -98,7 +98,7 @@ def _sixteen_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of a process without a quota, beside no other tests."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     monkeypatch.setattr(process, "GROUPS", tmp_path / "cgroup")
-    for name in (*process.SHARED_BY, *process.WAITING, "OMP_NUM_THREADS"):
+    for name in (SIDE_BY_SIDE, *process.WAITING, "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -124,13 +124,12 @@ def test_ranks_and_loader_processes_take_their_share() -> None:
     assert auto_threads(None, CPU, ALONE, workers=16).count == 1
 
 
-@pytest.mark.parametrize(("tests", "cells", "cores"), [("4", "", 4), ("2", "3", 2), ("", "40", 1)])
-def test_tests_and_cells_side_by_side_share_the_cores(tests, cells, cores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", tests)
+@pytest.mark.parametrize(("cells", "cores"), [("", 16), ("3", 5), ("40", 1)])
+def test_cells_side_by_side_share_the_cores(cells: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SIDE_BY_SIDE, cells)
     limit, reason = core_limit()
     assert limit == cores
-    assert ("shared by 4 tests" in reason, "shared by 3 cells" in reason) == (tests == "4", cells == "3")
+    assert ("shared by 3 cells" in reason) == (cells == "3")
 
 
 def test_the_least_quota_of_nested_groups_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
         ("class Stem: pass", UsageError, "'Stam' not found in this file; did you mean 'Stem'"),
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
-        ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
+        ("x = 1\ndef f(:\n", UserError, r"failed: SyntaxError: .* \(mine.py, line 2\)"),
     ],
 )
 def test_errors(content, kind, said, tmp_path):
