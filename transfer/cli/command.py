@@ -123,10 +123,6 @@ class Command:
     def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
         """Return lines on what the program chose in the place of the user: defaults, and a part of the backbone."""
         lines = [*self.fitted]
-        by_default = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
-        if by_default and not self.resolved(from_scratch, attention="softmax").qk_norm:
-            default = f"as --attention {spec.attention} has it by default"
-            lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
         others = self.resolved(from_scratch=False).weights if from_scratch else ""
         if others and self.backbone.weights == ("config",) and Path(others).exists():
             lines.append(f"pretraining starts from random weights; --weights {others} starts from those of {spec.name}")
@@ -166,7 +162,7 @@ def read_command(
         UsageError: a layer has a wrong key or value (the layer is named), or backbone or dataset is missing.
         SystemExit: after `--help`.
     """
-    user_layers = config_files(argv)
+    user_layers = [(path, read_yaml(path)) for path in config_files(argv)]
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
     layers = [(recipe.path, recipe.values(known))]
@@ -175,12 +171,14 @@ def read_command(
             missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
             raise UsageError(f"--smoke: {missing}; set them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
-    layers += [(layer, read_yaml(layer)) for layer in user_layers]
+    layers += user_layers
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)
     parsed = combined_options(recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
-    users_layers = [read_yaml(layer) for layer in user_layers if CONFIGS not in layer.parents]
-    set_by_user = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}
+    set_by_user = {*flags}
+    for path, content in user_layers:
+        if CONFIGS not in path.parents:
+            set_by_user |= {key.replace("-", "_") for key in content}
     recipe_backbone = _take_recipe_fields(parsed.backbone, set_by_user)
     set_by_user |= {"size"} if parsed.run.smoke else set()
     if recipe.path.suffix in (".yaml", ".yml") and CONFIGS not in recipe.path.resolve().parents:  # of the user's own

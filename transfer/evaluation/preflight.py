@@ -55,15 +55,11 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
     with kept():
         _find_weights(inputs, command)
         _note_changed_parts(inputs, command)
-        if command.backbone.weights == ("config",) and not task.from_scratch:
-            if asked.weights == inputs.weights_id == "random":
-                trained = (
-                    "--weights FILE, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
-                )
-                inputs.note(
-                    f"weights: none given, the backbone starts from random weights; for trained ones use {trained}"
-                )
-            _note_ignored_export(inputs)
+        unnamed = command.backbone.weights == ("config",) and not task.from_scratch
+        if unnamed and asked.weights == inputs.weights_id == "random":
+            state = "none given, the backbone starts from random weights"
+            trained = "--weights FILE, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
+            inputs.note(f"weights: {state}; for trained ones use {trained}")
     return inputs
 
 
@@ -169,14 +165,6 @@ def _note_changed_parts(inputs: ResolvedInputs, command: Command) -> None:
     values = {name: (getattr(spec, name), getattr(configured, name)) for name in names}
     if parts := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
         inputs.note(f"--load partial: kept from {spec.weights}: {'; '.join(parts)}")
-
-
-def _note_ignored_export(inputs: ResolvedInputs) -> None:
-    """Note weights in `weights/NAME` that a command does not use because it did not name them."""
-    export = Path("weights") / inputs.spec.name
-    if inputs.spec.weights != str(export) and (facts := pretraining_facts(export)):
-        kind = "a smoke run" if facts.get("smoke") else "a training"
-        inputs.note(f"{export} holds weights of {kind} that are not used by name; set --weights {export} to use them")
 
 
 def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:

@@ -156,11 +156,7 @@ def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_short
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--attention relu", "qk_norm: on, as --attention relu has it by default; --qk-norm False for the other"),
-        ("--attention relu --qk-norm False", ""),
-        ("--attention relu --qk-norm True", ""),
-        ("--attention softmax", ""),
-        ("--backbone bigvision_s16 --weights random --attention relu", ""),  # its file has the norm
+        ("--attention relu", ""),
         ("--epochs 3", "--epochs 3, where the recipe has 120: warmup_epochs 5 -> 0.125, schedule epoch -> step"),
     ],
 )
