@@ -5,17 +5,11 @@ import io
 import math
 from pathlib import Path
 
-import numpy as np
-
 from tests.interactions.commands import Ran
 from transfer.engine.checkpoint import STATE, history
-from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import ERROR, LOCK, RECORD
 from transfer.verify.__main__ import main as verify
-
-TABLES = "detect"
-"""The task whose outcomes are tables of several lengths."""
 
 
 def broken(ran: Ran) -> list[str]:
@@ -50,8 +44,6 @@ def of_run(folder: Path, status: int) -> list[str]:
     found = _of_scores(record, status) + _of_history(folder, record)
     found += [f"left {name}" for name in (STATE, ERROR, LOCK) if (folder / name).exists()]
     found += [f"left {path.name}" for path in folder.glob(".*")]
-    if record.scores:
-        found += _of_outcomes(folder, record)
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         if verify([str(folder)]):
@@ -90,18 +82,4 @@ def _of_history(folder: Path, record: Record) -> list[str]:
     of_step = last["epoch"] / last["step"]  # whole steps come near a fraction of epochs
     if last["step"] != record.outcome["step"] or abs(last["epoch"] - end) > of_step * (end != int(end)):
         found.append(f"the history ends at {last['step']}, {last['epoch']}, not with the training")
-    return found
-
-
-def _of_outcomes(folder: Path, record: Record) -> list[str]:
-    with np.load(folder / OUTCOMES) as file:
-        arrays = dict(file)
-    found = [f"outcomes have no {name}" for name in ("sample", "cluster") if name not in arrays]
-    if record.task == TABLES:
-        return found
-    lengths = {len(values) for name, values in arrays.items() if not name.startswith("resampled_")}
-    if len(lengths) != 1:
-        found.append(f"outcomes of lengths {sorted(lengths)}")
-    if len({*arrays["sample"].tolist()}) != len(arrays["sample"]):
-        found.append("a sample stands twice in the outcomes")
     return found

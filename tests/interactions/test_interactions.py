@@ -8,12 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from backbones.attention import ATTENTIONS
-from backbones.backbone import create
-from backbones.ffn import FFNS
-from backbones.stems import STEMS
 from tests.interactions.__main__ import WIDTH, tried
 from tests.interactions.commands import Bench, Ran
 from tests.interactions.generator import base_words, choices, rows, works
@@ -21,9 +16,6 @@ from tests.interactions.invariants import broken, of_run
 from tests.interactions.places import Places
 from tests.interactions.relations import RELATIONS
 from transfer.records.record import with_checksum
-
-FLOAT32, BFLOAT16 = 4e-6, 0.015
-"""Relative error of an image's pooled features against float64. bf16 has 8 bits: 2^-9 a rounding, in some dozens."""
 
 
 @pytest.fixture(scope="module")
@@ -70,21 +62,3 @@ def test_what_is_planted_is_found(bench: Bench, tmp_path: Path) -> None:
         assert said in str(of_run(folder, 0))
     for change in ({"stderr": "Traceback (most recent call last)"}, {"status": 3}, {"status": 2}):
         assert broken(Ran(**{**vars(sound), **change})), change
-
-
-PARTS = {"stem": [*STEMS], "attention": [*ATTENTIONS], "ffn": [*FFNS]}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("part", "name"), [(part, name) for part, names in PARTS.items() for name in names])
-def test_features_in_fewer_digits_are_near_those_of_float64(part: str, name: str) -> None:
-    torch.manual_seed(11)
-    backbone = create("tiny", img_size=64, weights="random", **{part: name}).eval()  # type: ignore[arg-type]
-    images = torch.rand(6, 3, 64, 64, generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        found = [backbone.pooled(images).double()]
-        with torch.autocast("cpu", torch.bfloat16):
-            found.append(backbone.pooled(images).double())
-        exact = backbone.double().pooled(images.double())
-    errors = [float(((one - exact).norm(dim=1) / exact.norm(dim=1)).max()) for one in found]
-    assert 0 < errors[0] < FLOAT32 < errors[1] < BFLOAT16

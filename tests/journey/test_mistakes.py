@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from transfer import run
-from transfer.doctor import __main__ as doctor
 from transfer.pretrain import main as pretrain
 from transfer.report import __main__ as report
 
@@ -34,7 +33,7 @@ def two(q, k):
     return q
 """
 MAIN: dict[str, Callable[[list[str]], int]] = {
-    "run": run.main, "pretrain": pretrain, "report": report.main, "doctor": doctor.main,
+    "run": run.main, "pretrain": pretrain, "report": report.main,
 }  # fmt: skip
 Captured = pytest.CaptureFixture[str]
 PROBE = "run knn --backbone tiny --weights random --dataset digits/new --size 32 --threads 1"
@@ -73,8 +72,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("command", "status", "text"),
     [
-        (PROBE.replace("knn", "fewshto"), 2, "unknown task 'fewshto'; did you mean 'fewshot'"),
-        (PROBE.replace("digits/new", "toy_digit"), 2, "unknown dataset 'toy_digit'; did you mean 'toy_digits'"),
         (PROBE.replace("digits/new", "digits"), 2, "contains datasets; set --dataset to digits/new or digits/noval"),
         (PROBE.replace("digits/new", "digits/noval"), 1, "knn needs a validation split.*; add it .*a folder val/"),
         (f"{PROBE} --stem component.py:LapStem", 2, "component.py; did you mean 'components.py'"),
@@ -117,7 +114,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
         ("report rnus", 1, "rnus: directory not found; name a folder of runs"),
         ("report runs --format xls", 2, "--format must be one of terminal, .*, got 'xls'"),
-        ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],
 )
 def test_each_mistake_is_one_line_with_the_fix(
