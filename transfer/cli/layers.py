@@ -30,9 +30,12 @@ def flag_values(argv: list[str], flag: str) -> list[str]:
 
 def names_of_flags(argv: list[str]) -> tuple[str, ...]:
     """Return the names of the options that flags set; `--no-NAME` gives NAME with and without its prefix."""
-    flags = (argument.partition("=")[0].removeprefix("--") for argument in argv if argument.startswith("--"))
-    names = (flag.replace("-", "_") for flag in flags)
-    return tuple(dict.fromkeys(form for name in names for form in (name, name.removeprefix("no_"))))
+    names: dict[str, None] = {}
+    for argument in argv:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+            names |= {name: None, name.removeprefix("no_"): None}
+    return tuple(names)
 
 
 def layer_values(path: Path) -> dict[str, Any]:
@@ -42,13 +45,13 @@ def layer_values(path: Path) -> dict[str, Any]:
 
 def config_files(argv: list[str]) -> list[Path]:
     """Return the YAML files of `--config`: a user's own, or those of configs/schedules by name. Raises UsageError."""
-
-    def file_of(name: str) -> Path:
-        if Path(name).suffix or Path(name).exists():
-            return Path(name)
-        return shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
-
-    return [file_of(name) for name in flag_values(argv, "--config")]
+    named = flag_values(argv, "--config")
+    return [
+        Path(name)
+        if Path(name).suffix or Path(name).exists()
+        else shipped_path("schedules", "schedule", name, "; --config takes a YAML file, too")
+        for name in named
+    ]
 
 
 def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
@@ -115,12 +118,12 @@ def combined_options(
     words, values, checked = list[str](), dict[str, Any](), dict[str, Any]()
     places = dict[str, Path | str | None]()
     for layer, content in layers:
-        for key in content:
-            if key.partition(".")[0].replace("-", "_") not in known:
+        for key, value in content.items():
+            name = key.replace("-", "_")
+            if name.partition(".")[0] not in known:
                 raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
+            values[name], places[name] = value, layer
         words += as_flags(with_full_paths(layer, content, groups.values()))
-        values |= {key.replace("-", "_"): value for key, value in content.items()}
-        places |= dict.fromkeys((key.replace("-", "_") for key in content), layer)
     print_help(program, groups, values, argv)
     places |= dict.fromkeys(names_of_flags(argv), called)
     with errors_in() as errors:

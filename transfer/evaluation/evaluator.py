@@ -164,18 +164,14 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
     for planned in planned_runs(command, task, inputs, settled):
         if command.run.dry_run:
             plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
-            context.say("\n  ".join([_state(planned, store), *plan, *planned.command.fitted]))
+            begins = "resume" if has_state(store.folder(planned.run_id)) else "start"
+            recorded = store.find(planned.run_id, planned.run_key)
+            would = "has a record, which would be reused" if recorded else f"would {begins}"
+            context.say("\n  ".join([f"{planned.run_id}: {would}", *plan, *planned.command.fitted]))
             continue
         _evaluate_run(planned, context, store, result)
     dist.stop()  # after an error the others may be inside a collective, which this would wait for
     return result
-
-
-def _state(planned: PlannedRun, store: Store) -> str:
-    """Return what a command would do for a run."""
-    if store.find(planned.run_id, planned.run_key):
-        return f"{planned.run_id}: has a record, which would be reused"
-    return f"{planned.run_id}: would {'resume' if has_state(store.folder(planned.run_id)) else 'start'}"
 
 
 def make_context(command: Command) -> Context:

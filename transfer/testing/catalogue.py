@@ -217,13 +217,9 @@ def state_dict_round_trip(subject: Subject) -> str:
     except RuntimeError as error:
         lines = str(error).splitlines()
         raise CheckFailed(f"load_state_dict rejects it: {' '.join(lines[:2])}") from error
+    images = subject.images()
     with torch.no_grad():
-        check_equal(
-            other.pooled(subject.images()),
-            model.pooled(subject.images()),
-            0.0,
-            "a model of another seed after load_state_dict",
-        )
+        check_equal(other.pooled(images), model.pooled(images), 0.0, "a model of another seed after load_state_dict")
     return f"{len(state)} tensors"
 
 
