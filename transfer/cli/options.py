@@ -214,4 +214,7 @@ def check_resources(resources: dict[str, Any], where: str = "resources") -> None
     values = {name: value for name, value in resources.items() if value is not None}
     values.pop("extra", None)
     with errors_naming(where), errors_together():
-        parse_flags(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **values}))
+        read = parse_flags(LaunchOptions, [], prog=where, below=as_flags({"gpus": 0, **values}))
+        for name, value in values.items():
+            if isinstance(value, str) and not isinstance(getattr(read, name), str):
+                reject(f"{name} must be a number, not the text {value!r}; remove the quotes")

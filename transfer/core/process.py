@@ -247,12 +247,13 @@ def ranks_from_environment(token_ranks: int = 1) -> Ranks:
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise UsageError(f"WORLD_SIZE={world}, but not {', '.join(missing)}, is set; {_FIX}")
-    return Ranks(_number("RANK", 0), world, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), token_ranks)
+    rank = _number("RANK", 0, below=world)
+    return Ranks(rank, world, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), token_ranks)
 
 
-def _number(name: str, default: int) -> int:
+def _number(name: str, default: int, below: int | None = None) -> int:
     text = os.environ.get(name) or str(default)
-    if not text.isdecimal():
+    if not text.isdecimal() or (below is not None and int(text) >= below):
         raise UsageError(f"the environment variable {name}={text} describes no distributed job; {_FIX}")
     return int(text)
 

@@ -81,6 +81,7 @@ def test_a_job_of_torchrun_and_none(left: dict[str, str], ranks: Ranks, monkeypa
         ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": ""}, "^WORLD_SIZE=2, but not MASTER_ADDR, MASTER_PORT, is"),
         ({"WORLD_SIZE": "abc", "LOCAL_RANK": "0"}, "variable WORLD_SIZE=abc describes no distributed job"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"),
+        (JOB | {"RANK": "2"}, "RANK=2"),
         (JOB | {"LOCAL_RANK": "-1"}, "LOCAL_RANK=-1"),
     ],
 )
