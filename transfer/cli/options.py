@@ -36,6 +36,9 @@ class RunOptions(Checked):
     files override earlier ones, and flags override all."""
     out: Annotated[Path, Execution(repeated=False), Common()] = Path("runs")
     """Folder of the runs."""
+    baselines: Annotated[tuple[Path, ...], Execution(repeated=False)] = ()
+    """Folders of records: a finished run of theirs with the same run key is copied to --out instead of run again; a
+    pretraining without its weights only with --save-weights none."""
     feature_cache: Annotated[Path, Execution(repeated=False)] = Path("features")
     """Folder that caches features of frozen backbones for later probes; delete it to free space."""
     metric: Annotated[tuple[str, ...], Files()] = ()
@@ -97,8 +100,6 @@ class PretrainRunOptions(RunOptions):
         super().__post_init__()
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             reject(f"--name {self.name}: a plain name, without folders (--export-dir names the folder)")
-        if self.save_weights == "none":
-            reject("--save-weights none: a pretraining is for its weights; leave it out")
 
 
 SUBMITTED = Needs(launcher="slurm")

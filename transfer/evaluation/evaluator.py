@@ -34,6 +34,7 @@ from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs, find_inputs, open_dataset
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
+from transfer.records.baselines import protocol_mismatch
 from transfer.records.record import Record
 from transfer.records.store import ERROR, OPTIONS, RECORD, Store, has_state
 from transfer.task import Scores, Task
@@ -169,6 +170,8 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
             would = "has a record, which would be reused" if recorded else f"would {begins}"
             context.say("\n  ".join([f"{planned.run_id}: {would}", *plan, *planned.command.fitted]))
             continue
+        if context.ranks.first:
+            planned.take_baseline(store)
         _evaluate_run(planned, context, store, result)
     dist.stop()  # after an error the others may be inside a collective, which this would wait for
     return result
@@ -258,6 +261,9 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     context.say("\n  ".join([f"{planned.run_id}: starts", *_plan(planned, context)]))
     for line in (*getattr(planned.dataset, "notes", ()), *planned.command.fitted):  # a user's data need not have notes
         context.note(f"{planned.dataset.name}: {line}")
+    baselines = planned.command.run.baselines
+    if baselines and (mismatch := protocol_mismatch(baselines, planned.run_key, planned.task.name)):
+        context.note(mismatch)
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised

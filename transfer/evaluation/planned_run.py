@@ -22,6 +22,7 @@ from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
+from transfer.records.baselines import copied_from, copy_baseline
 from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Store, StoredRun, missing_files
@@ -121,6 +122,12 @@ class PlannedRun:
     def _paths(self) -> dict[str, Path]:
         """The files and folders that options name."""
         return {name: value for name, value in vars(self.command.options).items() if isinstance(value, Path)}
+
+    def take_baseline(self, store: Store) -> None:
+        """Copy the finished run of `--baselines` that has this run's key into a store that lacks it."""
+        run = self.command.run
+        weights = isinstance(run, PretrainRunOptions) and run.save_weights == "last"
+        copy_baseline(run.baselines, store, self.run_id, weights=weights)
 
     def check_files(self) -> None:
         """Raise Replaced for an image, or a file that an option names, which has changed since the run was planned."""
@@ -261,6 +268,8 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
         origin = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+    if source := copied_from(store.folder(run_id)):
+        origin += f" (copied from {source})"
     lines = [f"{run_id}: has a record, reused{origin}"]
     lacking = missing_files(StoredRun(store.folder(run_id), record))
     if lacking and record.shared is None:

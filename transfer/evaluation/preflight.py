@@ -19,6 +19,7 @@ from transfer.data.spec import DatasetSpec, candidate_folders, data_folder, find
 from transfer.data.splits.manifest import named_files
 from transfer.engine.trackers import check_installed
 from transfer.evaluation.users_metrics import load_metrics
+from transfer.records.baselines import check_baselines
 from transfer.task import Task
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
     with errors_together(join=True):
         check_folders(command)
         attempt(load_metrics, command.run.metric)
+        attempt(check_baselines, command.run.baselines)
         attempt(check_installed, command.run.tracker)
         attempt(check_writable, out, "--out")
         if has_kept() and str(spec.weights).startswith("timm"):

@@ -57,9 +57,10 @@ def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
     """
     from backbones.weights.locate import sha256
 
-    if not record.export:
-        return None
     target, source = target_of(run, record.backbone["name"], record.seed), run.out / record.run_id / EXPORT
+    unwanted = run.save_weights == "none" and not source.is_dir()
+    if not record.export or unwanted:
+        return None
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
     if not same or pretraining_facts(target).get("identity") != record.run_key:

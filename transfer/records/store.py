@@ -21,8 +21,10 @@ from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, with_checksum
 
 RECORD, OPTIONS, ERROR, LOCK = "record.json", "options.yaml", "error.txt", "lock"
+ORIGIN = "copied_from.txt"
+"""Names the folder from which a run was copied; see `transfer.records.baselines`."""
 _EVENTS = "events.out."  # of TensorBoard, which may still write to it
-NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
+NOT_LISTED = (RECORD, ERROR, LOCK, ORIGIN, STATE, PREVIOUS)
 TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
 

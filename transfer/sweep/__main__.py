@@ -52,8 +52,9 @@ class SweepOptions(Checked):
     ffn: str | None = None
     """FFN of the variant to compare."""
     against: tuple[str, ...] = ()
-    """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part
-    that a variant does not name is the backbone's own."""
+    """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part that
+    a variant does not name is the backbone's own. A folder of records stands for the variants in it, unless others are
+    named; runs in it with the same protocol are copied instead of run."""
     equal: Literal["flops"] | None = None
     """Pretrain every variant with the training FLOPs of the first of --against, which has the recipe's epochs; the
     others get more or fewer. Only for pretraining: tasks keep their epochs."""
@@ -121,10 +122,14 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     from transfer.core.user_code import VARIED_PARTS
     from transfer.experiments.step import read_variants
     from transfer.experiments.sweep_file import read_sweep
+    from transfer.records.baselines import baseline_variants
 
     parts = {part: value for part in VARIED_PARTS if (value := getattr(options, part))}
+    against = [text for text in options.against if not Path(text).is_dir()]
+    if not against:
+        against = baseline_variants(_baselines(options), tuple(parts))
     with errors_together():
-        variants = (attempt(read_variants, parts, options.against) if parts else None) or []
+        variants = (attempt(read_variants, parts, against) if parts else None) or []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
     if options.gpus is not None:
         gpus = {"gpus": options.gpus}
@@ -251,10 +256,17 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
     return LocalLauncher(options.workers, options.per_gpu)
 
 
+def _baselines(options: SweepOptions) -> list[Path]:
+    """Return the folders of records among `--against`."""
+    return [Path(text) for text in options.against if Path(text).is_dir()]
+
+
 def _extra(options: SweepOptions) -> tuple[str, ...]:
     """Return the arguments of this command that every job's command gets."""
     data = ("--data", str(options.data)) if options.data else ()
-    return (*data, *(("--device", options.device) if options.device != "auto" else ()))
+    folders = _baselines(options)
+    baselines = ("--baselines", *map(str, folders)) if folders else ()
+    return (*data, *baselines, *(("--device", options.device) if options.device != "auto" else ()))
 
 
 def _run(sweeper: "Sweeper") -> bool:

@@ -11,6 +11,7 @@ from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
 from transfer.experiments.sweep_file import SweepFile
 from transfer.measure.ratios import CostRatios
+from transfer.records.baselines import copied_from
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import Store, StoredRun
 from transfer.report.formats import as_text
@@ -54,7 +55,7 @@ class SweepReport:
     @cached_property
     def of_jobs(self) -> list[Section]:
         """Sections on the jobs: how they ended, and results of searches."""
-        parts = [_jobs(self.sweeper)]
+        parts = [_jobs(self.sweeper), *_origins(self.sweeper)]
         return parts + ([Section(title="Largest stable rates", table=self.searches.table())] if self.searches else [])
 
     @cached_property
@@ -128,6 +129,22 @@ def _requests(sweep: SweepFile) -> list[dict[str, Any]]:
     if options.get("cost"):
         requests.append({"cost": True})
     return requests
+
+
+def _origins(sweeper: Sweeper) -> list[Section]:
+    """Return a section that says where the runs of each variant come from, if some were copied from baselines."""
+    rows = Counter[tuple[str, ...]]()
+    for progress in sweeper.jobs.values():
+        if record := progress.record:
+            source = copied_from(sweeper.out / "runs" / record.run_id)
+            environment = record.environment
+            facts = (str(environment["device"]), str(environment["git"])[:8], str(environment["started"])[:10])
+            rows[(progress.job.title.rpartition(", seed")[0], source or "this sweep", *facts)] += 1
+    if not any(source != "this sweep" for _, source, *_ in rows):
+        return []
+    names = ("job", "from", "device", "code", "started")
+    table = Table.from_rows([dict(zip(names, row, strict=True)) | {"runs": count} for row, count in rows.items()])
+    return [Section(title="Where the runs come from", table=table)]
 
 
 def _jobs(sweeper: Sweeper) -> Section:

@@ -98,7 +98,6 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
         (pretrain, "--backbone tiny", "recipe must come first"),
         (pretrain, "deit --backbone tiny --smoke --weights a b", "takes one value, got 2"),
         (pretrain, "deit --backbone tiny --smoke --method dino", "another recipe"),
-        (pretrain, "deit --backbone tiny --smoke --save-weights none", "a pretraining is for its weights"),
     ],
 )
 def test_wrong_words_exit_with_2_and_a_hint(

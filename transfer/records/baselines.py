@@ -1,0 +1,107 @@
+"""Finished runs of other folders that stand for runs of a command, `--baselines`. Imports no torch."""
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import MissingInput, shortened
+from transfer.core.exports import EXPORT
+from transfer.core.files import folder_replacement, write_atomic
+from transfer.core.options import differences
+from transfer.core.user_code import VARIED_PARTS, is_user_part
+from transfer.records.record import Record, RunKey
+from transfer.records.store import ORIGIN, RECORD, Store, has_record, runs_in, store_in
+
+NOT_OF_PROTOCOL = (
+    "seed",
+    "backbone name",
+    "backbone files",
+    *(f"backbone {part}" for part in VARIED_PARTS),
+)
+"""Entries of a run key in which a variant may differ from those it is compared with."""
+
+
+def check_baselines(folders: Sequence[Path]) -> None:
+    """Raise MissingInput for the first of these folders that does not exist."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise MissingInput(f"--baselines {folder}: directory not found; use a folder of runs")
+
+
+def copy_baseline(folders: Sequence[Path], store: Store, run_id: str, *, weights: bool) -> None:
+    """Copy a finished run of these folders into a store that lacks it, with the name of its folder in `ORIGIN`.
+
+    Args:
+        weights: whether a run that exported weights counts only with them.
+
+    Raises:
+        UserError: the record is damaged, or the store cannot be written.
+    """
+    target = store.folder(run_id)
+    for folder in folders:
+        source = store_in(folder).folder(run_id)
+        if has_record(target) or not has_record(source):
+            continue
+        if weights and Record.read(source / RECORD).export and not (source / EXPORT).is_dir():
+            continue
+        with folder_replacement(target) as new:
+            shutil.copytree(source, new, dirs_exist_ok=True)
+            write_atomic(new / ORIGIN, str(folder).encode())
+
+
+def baseline_variants(folders: Sequence[Path], parts: Sequence[str]) -> list[str]:
+    """Return the different values of these parts among the runs of folders, as `stem=conv`; not those of users' files.
+
+    Of backbones with several names those with the most runs count.
+    """
+    backbones = [run.record.backbone for run in runs_in(folders)[0]]
+    names = Counter(backbone["name"] for backbone in backbones)
+    commonest = max(names, key=names.__getitem__, default=None)
+    variants = [
+        ",".join(f"{part}={backbone.get(part)}" for part in parts)
+        for backbone in backbones
+        if backbone["name"] == commonest
+    ]
+    return [text for text in dict.fromkeys(variants) if not is_user_part(text)]
+
+
+def copied_from(folder: Path) -> str:
+    """Return the folder from which a run was copied, "" for one that was made where it is."""
+    file = folder / ORIGIN
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def protocol_mismatch(folders: Sequence[Path], run_key: RunKey, task: str) -> str:
+    """Return how the nearest run of these folders differs from a run in more than the part and the seed; else "".
+
+    The nearest one has the fewest different entries of the run key. The text names each entry.
+    """
+    runs = [run for run in runs_in(folders)[0] if run.record.task == task and run.record.run_key_content]
+    where = " and ".join(map(str, folders))
+    if not runs:
+        return f"baselines: no run of {task} in {where}"
+    ours = _entries(run_key.content)
+    texts = {run.record.run_id: _differences(_entries(run.record.run_key_content), ours) for run in runs}
+    nearest = min(texts, key=lambda run_id: len(texts[run_id]))
+    if not texts[nearest]:
+        return ""
+    return f"baselines: no run of this protocol in {where}; the nearest, {nearest}, has {shortened(texts[nearest], 5)}"
+
+
+def _entries(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a run key by flat names, "options lr"."""
+    entries = {"device_type": "cuda"}  # has no entry in the key
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            entries |= {f"{name} {key}": item for key, item in value.items()}
+        else:
+            entries[name] = value
+    return entries
+
+
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    none = dict.fromkeys({*theirs, *ours})
+    text = differences(none | {**theirs}, none | {**ours}, NOT_OF_PROTOCOL)
+    return text.split("; ") if text else []
