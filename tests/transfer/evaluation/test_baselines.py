@@ -1,0 +1,73 @@
+"""`--baselines`: finished runs of other folders stand for those of a command, or their differences are named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transfer
+from transfer.records.baselines import baseline_variants, copied_from, protocol_mismatch
+from transfer.records.record import RunKey
+from transfer.records.store import RECORD
+from transfer.runs import Run, RunSet
+from transfer.sweep.__main__ import main as transfer_sweep
+
+SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny", "k": [5]}
+SWEEP = """
+vary: probe
+steps:
+  probe: {run: knn, backbone: tiny, dataset: toy_digits, seeds: [0], options: {smoke: true, threads: 1, k: [5]}}
+"""
+
+
+def probes(out: Path, **options: Any) -> RunSet:
+    return transfer.evaluate("knn", out=out, **{**SMOKE, "feature_cache": out / "features", **options})
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run of another folder."""
+    return probes(tmp_path_factory.mktemp("theirs") / "runs", stem="conv")[0]
+
+
+def test_a_run_with_the_same_key_is_copied(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = theirs.folder.parent
+    run = probes(tmp_path, stem="conv", baselines=[folder], progress=True)[0]
+    assert (run.folder / RECORD).read_bytes() == (theirs.folder / RECORD).read_bytes()
+    assert copied_from(run.folder) == str(folder)
+    assert f"{run.run_id}: has a record, reused (copied from {folder})" in capsys.readouterr().err
+    assert not copied_from(theirs.folder)
+
+
+def test_another_protocol_is_run_and_its_differences_are_named(theirs: Run, tmp_path: Path) -> None:
+    run = probes(tmp_path, stem="conv", k=[7], baselines=[theirs.folder.parent])[0]
+    assert not copied_from(run.folder)
+    (note,) = [note for note in run.record.notes if note.startswith("baselines: ")]
+    assert note.endswith(f"the nearest, {theirs.run_id}, has options k 5 there, 7 here")
+
+
+def test_a_part_and_a_seed_are_no_difference_of_protocol(theirs: Run, tmp_path: Path) -> None:
+    run = probes(tmp_path, stem="patchify", seeds=[1], baselines=[theirs.folder.parent])[0]
+    assert [note for note in run.record.notes if "baselines" in note] == []
+
+
+def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
+    content = {name: value for name, value in theirs.record.run_key_content.items() if name != "device_type"}
+    text = protocol_mismatch([theirs.folder.parent], RunKey(content), "knn")
+    assert text.endswith("has device_type cpu there, cuda here")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(transfer.UserError, match="--baselines nowhere: directory not found"):
+        probes(tmp_path, baselines=["nowhere"])
+
+
+def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = theirs.folder.parent
+    assert baseline_variants([folder], ["stem"]) == ["stem=conv"]
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    words = ["--stem", "patchify", "--against", str(folder), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
+    copied = [copied_from(run) for run in sorted((tmp_path / "out" / "runs").iterdir())]
+    assert sorted(copied) == ["", str(folder)]
+    assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
