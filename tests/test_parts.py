@@ -44,7 +44,7 @@ def missing(kind: str, name: str) -> Iterator[str]:
     if kind == "method" and all(absent(f"configs/pretrain/{recipe}.yaml", f"method: {name}") for recipe in RECIPES):
         yield f"a recipe in configs/pretrain/ with `method: {name}`"
     if kind == "score function":
-        if name not in blocked.SCORE_FUNCTIONS:
+        if name not in blocked.BUFFERED_FUNCTIONS:
             yield "value and slope in backbones/kernels/blocked.py"
         if name != "identity" and absent("backbones/kernels/fused.py", f'H == "{name}"'):  # identity is its else
             yield "value and slope in backbones/kernels/fused.py"

@@ -52,9 +52,9 @@ class SweepOptions(Checked):
     ffn: str | None = None
     """FFN of the variant to compare."""
     against: tuple[str, ...] = ()
-    """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part that
-    a variant does not name is the backbone's own. A folder of records stands for the variants in it, unless others are
-    named; runs in it with the same protocol are copied instead of run."""
+    """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part
+    that a variant does not name is the backbone's own. Folders of finished runs stand for the variants in them, unless
+    others are named; runs with the same run key are copied instead of run."""
     equal: Literal["flops"] | None = None
     """Pretrain every variant with the training FLOPs of the first of --against, which has the recipe's epochs; the
     others get more or fewer. Only for pretraining: tasks keep their epochs."""
