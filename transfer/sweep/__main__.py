@@ -1,5 +1,6 @@
 """`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]` runs a grid of commands, one process each, and reports."""
 
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -122,10 +123,11 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     from transfer.core.user_code import VARIED_PARTS
     from transfer.experiments.step import read_variants
     from transfer.experiments.sweep_file import read_sweep
-    from transfer.records.baselines import baseline_variants
+    from transfer.records.baselines import baseline_variants, check_baselines
 
+    check_baselines(_baselines(options))
     parts = {part: value for part in VARIED_PARTS if (value := getattr(options, part))}
-    against = [text for text in options.against if not Path(text).is_dir()]
+    against = [text for text in options.against if not _is_folder(text)]
     if not against:
         against = baseline_variants(_baselines(options), tuple(parts))
     with errors_together():
@@ -258,7 +260,12 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
 def _baselines(options: SweepOptions) -> list[Path]:
     """Return the folders of records among `--against`."""
-    return [Path(text) for text in options.against if Path(text).is_dir()]
+    return [Path(text) for text in options.against if _is_folder(text)]
+
+
+def _is_folder(text: str) -> bool:
+    """Return whether a text of `--against` names a folder, and not a part, whose widths may be fractions: `@wD/8`."""
+    return Path(text).is_dir() or ("/" in text and not re.search(r"[@=]|\.py:", text))
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(transfer.UserError, match="--baselines nowhere: directory not found"):
+    with pytest.raises(transfer.UserError, match="nowhere: directory not found"):
         probes(tmp_path, baselines=["nowhere"])
 
 
