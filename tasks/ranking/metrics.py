@@ -204,15 +204,15 @@ class Ranking:
 
     def outcomes(self) -> dict[str, NDArray[Any]]:
         """Return the arrays [Q] per query that `from_outcomes` reads."""
-        return {name: getattr(self, name) for name in OUTCOMES}
+        return {name: getattr(self, name) for name in RANKING_ARRAYS}
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
         """Rebuild a ranking from its `outcomes`; scores are bit-exact."""
-        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
+        return cls(**{name: np.asarray(outcomes[name]) for name in RANKING_ARRAYS}, max_rank=max_rank)
 
 
-OUTCOMES = ("ap", "inp", "before", "tied", "hits", "kept")
+RANKING_ARRAYS = ("ap", "inp", "before", "tied", "hits", "kept")
 
 
 def rank(

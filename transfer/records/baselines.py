@@ -78,7 +78,7 @@ def protocol_mismatch(folders: Sequence[Path], run_key: RunKey, task: str) -> st
 
     The nearest one has the fewest different entries of the run key. The text names each entry.
     """
-    runs = [run for run in runs_in(folders)[0] if run.record.task == task and run.record.run_key_content]
+    runs = [run for run in runs_in(folders)[0] if run.record.task == task]
     where = " and ".join(map(str, folders))
     if not runs:
         return f"baselines: no run of {task} in {where}"

@@ -231,8 +231,8 @@ class Sweeper:
 
     def _time_left(self) -> str:
         """Return the time left by the mean duration of the jobs of each step that ended; empty if there is none yet."""
-        done = [item for item in self.jobs.values() if item.record is not None and not item.reused]
-        seconds = values_by_key((item.job.step.name, item.seconds) for item in done)
+        ended = [item for item in self.jobs.values() if item.record is not None]
+        seconds = values_by_key((item.job.step.name, item.seconds) for item in ended if not item.reused)
         left = [item.job.step.name for item in self.jobs.values() if not item.ended]
         known = [fmean(seconds[step]) for step in left if step in seconds]
         if not known or self.launcher.slots is None:

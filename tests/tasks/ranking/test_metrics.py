@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.ranking import distances, rank, rank_distances
 from tasks.ranking.distances import Distances, as_matrix, blocks, distinct
-from tasks.ranking.metrics import OUTCOMES, Ranking
+from tasks.ranking.metrics import RANKING_ARRAYS, Ranking
 from tasks.ranking.reranking import rerank
 from tasks.ranking.ties import expected_ap, expected_inp
 from tests.oracles.ranking import RANKS, junk, score_list
@@ -42,7 +42,7 @@ def squared(query, gallery):
 
 
 def assert_same(left, right):
-    for name in OUTCOMES:
+    for name in RANKING_ARRAYS:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
     assert left.scores() == right.scores()
     np.testing.assert_array_equal(left.cmc, right.cmc)
