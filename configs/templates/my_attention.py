@@ -8,9 +8,8 @@ class Temperature(nn.Module):  # a core: the suite projects queries, keys and va
         super().__init__()
         self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
 
-    def forward(
-        self, q, k, v, scale=None
-    ):  # [B, heads, N, head_dim]; scores are scale q k^T, by default / sqrt(head_dim)
+    # q, k, v: [B, heads, N, head_dim]; scores are scale q k^T, where the scale is 1 / sqrt(head_dim) by default
+    def forward(self, q, k, v, scale=None):
         q = q * self.temperature.to(q.dtype)
         return nn.functional.scaled_dot_product_attention(q, k, v, scale=scale)
 

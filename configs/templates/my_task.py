@@ -3,9 +3,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transfer import (
-    api,
-)  # a name of it is imported when first used, so wrong arguments are reported before torch is loaded
+# a name of api is imported when first used, so that wrong arguments are reported before torch is loaded
+from transfer import api
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 from transfer.testing import backbone_checks
 
 FILE = Path(__file__).with_name("my_attention.py")
-NAMES = ("Temperature", "linear", "Linear")
+NAMES = ("Temperature", "linear", "Linear")  # what my_attention.py holds
 CHECKS = [check for name in NAMES for check in backbone_checks("tiny", attention=f"{FILE}:{name}")]
 
 
