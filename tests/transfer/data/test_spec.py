@@ -16,7 +16,6 @@ from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.layouts import read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
-from transfer.task import load_task
 
 
 def written(path, text):
@@ -97,12 +96,6 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         assert find_root(spec, None) == tmp_path / "my.set"
 
 
-def test_a_folder_for_another_task_names_a_fitting_dataset(tmp_path):
-    (tmp_path / "0.jpg").touch()
-    with pytest.raises(UsageError, match="set --dataset to coco2017"):
-        load_task("detect").check_kind(resolve_dataset(str(tmp_path)))
-
-
 @pytest.mark.parametrize("entry", ["~/images", "$HOME/images", "[elsewhere, ~/images]"])
 def test_the_home_folder_in_a_users_file(tmp_path, monkeypatch, entry):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -113,12 +106,9 @@ def test_the_home_folder_in_a_users_file(tmp_path, monkeypatch, entry):
     assert find_root(resolve_dataset("market1501"), None) == tmp_path / "home" / "market1501"
 
 
-def test_nowhere(tmp_path):
+def test_nowhere_and_in_two_copies_that_are_not_chosen_between(tmp_path):
     with pytest.raises(UserError, match=r"MSMT17_V1.*: no such folder[\s\S]*--data[\s\S]*mask_train_v2/[\s\S]*ask the"):
         find_root(resolve_dataset("msmt17"), tmp_path)
-
-
-def test_two_copies_are_not_chosen_between(tmp_path):
     one, two = market(tmp_path / "market1501"), market(tmp_path / "Market-1501")
     with pytest.raises(UserError, match=rf"{two}\n  {one}"):
         find_root(resolve_dataset("market1501"), tmp_path)
