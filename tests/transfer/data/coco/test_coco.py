@@ -6,7 +6,7 @@ from PIL import Image, ImageOps
 
 from tests.transfer.data.coco.coco_tree import changed, content, objects, opened, outline, spec, written
 from tests.transfer.data.reid.layouts import replaced
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import UserError
 from transfer.data.coco.dataset import open_coco
 from transfer.data.spec import resolve_dataset
 
@@ -46,9 +46,7 @@ def test_names_of_ones_own(tmp_path):
     assert data.train.path(0) == f"{root}/pictures/train1.jpg"
     assert data.val.file == root / "labels" / "val.json"
     del options["val_annotations"]
-    with pytest.raises(
-        UserError, match=r"tiny: no validation split: .*_val2017.json not found; set `val_annotations` and"
-    ):
+    with pytest.raises(UserError, match=r"tiny: no validation split: .*_val2017.json not found; set `val_annotations`"):
         open_coco(spec(root, options=options), None)
 
 
@@ -161,27 +159,13 @@ def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation
         assert "correct" not in str(caught.value)
         return
     data = open_coco(described, None)
+    if orientation == 3:
+        assert (data.digest == opened(root).digest) == (exif != "apply")
     with Image.open(root / "train2017" / "train1.jpg") as image:
         expected = ImageOps.exif_transpose(image) if exif == "apply" else image
         assert data.train.read(0).tobytes() == expected.tobytes()
     (note,) = data.notes
     assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
-
-
-def test_sizes_with_width_and_height_swapped_are_named_as_that(tmp_path):
-    given = content("train")
-    given["images"] = [image | {"width": image["height"], "height": image["width"]} for image in given["images"]]
-    given["annotations"] = [one | {"segmentation": []} for one in given["annotations"]]
-    with pytest.raises(UserError, match=r"train1\.jpg: 40 x 30, stated 30 x 40[\s\S]*swapped, and `exif` does not"):
-        opened(written(tmp_path, train=given))
-
-
-def test_the_rule_of_exif_is_part_of_the_digest_and_is_checked(tmp_path):
-    root = turned_tree(tmp_path, 3, (40, 30))
-    digests = {exif: open_coco(spec(root, options={"exif": exif}), None).digest for exif in ("apply", "ignore")}
-    assert digests["apply"] != digests["ignore"] == opened(root).digest
-    with pytest.raises(UsageError, match="`exif` is 'yes'; it must be apply or ignore"):
-        open_coco(spec(root, options={"exif": "yes"}), None)
 
 
 def test_damaged_images(tmp_path):

@@ -191,18 +191,10 @@ def test_boxes_that_disagree_with_their_polygons_are_an_error_that_keys_settle(t
         open_coco(spec(root, options={"boxes": "masks"}), None)
 
 
-def test_encodings_far_from_their_boxes(tmp_path):
-    empty = {"size": [40, 30], "counts": [1200]}
-    given = content("train")
-    given["images"] = [image | {"width": 30, "height": 40} for image in given["images"]]
-    given["annotations"] = [one | {"segmentation": empty, "iscrowd": 0} for one in given["annotations"]]
-    with pytest.raises(UserError, match=r"boxes disagree with their masks"):
-        opened(written(tmp_path, train=given))
-
-
-def test_few_boxes_that_disagree_with_their_polygons_are_noted(tmp_path):
+@pytest.mark.parametrize("change", [{"bbox": [30, 20, 9, 9]}, {"segmentation": CROWD | {"counts": [1200]}}])
+def test_few_boxes_that_disagree_with_their_polygons_or_encodings_are_noted(change, tmp_path):
     def one(given):
-        given["annotations"][1]["bbox"] = [30, 20, 9, 9]
+        given["annotations"][1] |= change
 
     note = "training: 1 of 4 boxes disagree with their masks (annotations 2): the YAML key `boxes: from_polygons`"
     assert form(tmp_path, one).notes[0].startswith(note)
@@ -273,23 +265,10 @@ def test_files_that_are_not_cocos(tmp_path, given, message):
         opened(written(tmp_path, train=given))
 
 
-VALUES = [
-    None,
-    [[1.5, 2, 3.25, 4, 0.1, 7]],
-    {"size": [3, 4], "counts": [12]},
-    [[1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4, 3, 2]],
-    None,
-    {"size": [3, 4], "counts": "<0"},
-    [[0.1, 1e-9, 1e300, 2**52 + 1, 5, 6]],
-]
-
-
 def test_values_come_back_as_they_were_and_parts_share_the_coordinates():
-    segmentations = Segmentations.collect(VALUES)
-    assert list(segmentations) == VALUES
-    assert segmentations.present.tolist() == [value is not None for value in VALUES]
-    chosen = segmentations.select(np.array([6, 0, 2, 3]))
-    assert list(chosen) == [VALUES[row] for row in (6, 0, 2, 3)]
-    assert list(chosen.select(np.array([3]))) == [VALUES[3]]
+    values = [None, [[1.5, 0.1, 1e-9, 1e300, 2**52 + 1, 7], [9, 8, 7, 6, 5, 4, 3, 2]], CROWD]
+    segmentations = Segmentations.collect(values)
+    assert segmentations.present.tolist() == [False, True, True]
+    chosen = segmentations.select(np.array([2, 0, 1])).select(np.array([2, 1, 0]))
+    assert list(chosen) == [values[row] for row in (1, 0, 2)]
     assert chosen.block is segmentations.block
-    assert list(Segmentations.collect([])) == []

@@ -22,7 +22,7 @@ def names(samples):
 
 
 @pytest.mark.parametrize("kind", ["market1501", "reid_lists", "reader"])
-def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
+def test_market_junk_is_dropped_distractors_stay_and_what_is_passed_over_is_named(tmp_path, kind):
     root = market(tmp_path / "set")
     draw(root / "bounding_box_train" / "-1_c1s1_000401_07.jpg")
     lists = {}
@@ -32,6 +32,9 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
         (root / f"{part}.txt").write_text("".join(f"{name} {who} {camera}\n" for name, who, camera in lists[part]))
     (tmp_path / "r.py").write_text(f"def read(root):\n    return {lists}\n")
     options = {part: f"{part}.txt" for part in lists} | {"columns": "image identity camera"}
+    for name in ("README.txt", "0003_c9s1_1_1.heic", ".DS_Store", "._0003_c1s6_015971_00.jpg"):
+        (root / "query" / name).touch()
+    draw(root / "query" / ".thumbnails" / "0003_c8s1_1_1.jpg")
     kinds = {"reid_lists": spec(root, kind, options=options), "reader": spec(root, f"{tmp_path}/r.py:read")}
     data = open_reid(kinds.get(kind, spec(root)), None)
     assert names(data.train) == sorted(MARKET["bounding_box_train"])
@@ -42,8 +45,11 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
         "gallery": {"images": 7, "identities": 2, "cameras": 5},
         "distractors": 3,
         "junk": 3,
-        "ignored": 3 * (kind == "market1501"),
+        "ignored": 8 * (kind == "market1501"),
     }
+    if kind == "market1501":
+        skipped = ["6 skipped, left by programs", "2 skipped, not images"]
+        assert [note.partition(":")[0] for note in data.notes[:2]] == skipped
 
 
 VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
@@ -75,18 +81,6 @@ def test_names_and_folders_of_other_sets(tmp_path, options, train, query, galler
     assert data.notes == from_zero * (people[1][0] == 0) + seen * (people[0][0] in dict(people[1:]))
 
 
-def test_what_is_passed_over_is_counted_and_named(tmp_path):
-    root = market(tmp_path / "set")
-    for name in ("README.txt", "0003_c9s1_1_1.heic", ".DS_Store", "._0003_c1s6_015971_00.jpg"):
-        (root / "query" / name).write_bytes(b"")
-    draw(root / "query" / ".thumbnails" / "0003_c8s1_1_1.jpg")
-    data = open_reid(spec(root), None)
-    assert data.counts["ignored"] == 8
-    assert [note.partition(":")[0] for note in data.notes] == ["6 skipped, left by programs", "2 skipped, not images"]
-    with pytest.raises(UserError, match="missing, empty or unreadable: other/"):
-        open_reid(spec(root, options={"train": "other"}), None)
-
-
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
     root = market(tmp_path / "set", {part: names for part, names in MARKET.items() if part != "bounding_box_train"})
@@ -97,6 +91,8 @@ def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
     TASK.check(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context())
     with pytest.raises(UserError, match="tiny: no training images; use --epochs 0"):
         TASK.check(resolve("tiny"), data, smoke_options("reid"), context())
+    with pytest.raises(UserError, match="missing, empty or unreadable: other/"):
+        open_reid(spec(root, options={"train": "other"}), None)
 
 
 def test_without_cameras_every_file_has_its_own(tmp_path):
