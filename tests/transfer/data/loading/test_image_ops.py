@@ -128,7 +128,6 @@ def test_multicrop_has_the_crops_of_pil():
 
 MOVING = ("Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel")
 BLENDING = ("Color", "ColorIncreasing", "Sharpness", "SharpnessIncreasing", "Desaturate")
-FILL = (1, 2, 3)
 BLURRING = ("GaussianBlur", "GaussianBlurRand")
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,25 +36,14 @@ def images(tmp_path):
     return SplitDataset(files, reid_train_transform(options, (0.5,) * 3, (0.5,) * 3), seed=3, preload=False)
 
 
-def epoch_batches(epoch):
-    return pk_batches(IDENTITIES, p=2, k=2, seed=3, epoch=epoch)
-
-
-def run(images, epoch=0, index=0, **given):
-    stream = RunLoader(images, epoch_batches, collate=collate_boxes, **given).stream(epoch, index, 3)
+def run(images, **given):
+    batches = partial(pk_batches, IDENTITIES, p=2, k=2, seed=3)
+    stream = RunLoader(images, batches, collate=collate_boxes, **given).stream(0, 0, 3)
     return [(place, images.tolist(), labels.tolist()) for place, ((images, *_), labels) in stream]
 
 
 def test_batches_do_not_depend_on_workers(images):
     assert run(images) == run(images, workers=2)
-
-
-def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images):
-    whole = run(images)
-    lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
-    assert len(whole) == sum(lengths)
-    assert run(images, 1, 1) == whole[lengths[0] + 1 :]
-    assert run(images, 2, 0) == whole[lengths[0] + lengths[1] :]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
