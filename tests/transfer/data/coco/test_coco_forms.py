@@ -144,14 +144,9 @@ def test_objects_that_nobody_trains_on_are_noted(tmp_path):
     )
 
 
-def one_beyond(given):
-    given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]
-    each("annotations", area=...)(given)
-
-
 def without_polygons(given):
-    each("annotations", segmentation=...)(given)
-    one_beyond(given)
+    given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]  # beyond the image
+    each("annotations", area=..., segmentation=...)(given)
 
 
 @pytest.mark.parametrize("change", [lambda given: None, without_polygons])
