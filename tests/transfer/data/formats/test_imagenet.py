@@ -47,7 +47,7 @@ def opened(root, kind="imagenet", classes=3):
     return open_classification(spec(kind, root, **({"classes": classes} if classes else {})), None)
 
 
-@pytest.mark.parametrize("layout", ["csv", "devkit", "kaggle", "kaggle, named below"])
+@pytest.mark.parametrize("layout", ["csv", "devkit", "kaggle", "kaggle, named below", "val alone"])
 def test_flat_validation(tmp_path, layout):
     images = tmp_path / "ILSVRC/Data/CLS-LOC" if layout.startswith("kaggle") else tmp_path
     write_flat(write_train(images) / "val")
@@ -55,26 +55,13 @@ def test_flat_validation(tmp_path, layout):
         write_devkit(tmp_path / "ILSVRC2012_devkit_t12" / "data")
     else:
         write_solution(tmp_path / SOLUTION)
-    data = opened(images if layout == "kaggle, named below" else tmp_path)
-    assert data.val.labels.tolist() == TRUTH
+    if layout == "val alone":
+        shutil.rmtree(tmp_path / "train")
+    data = opened(images if layout == "kaggle, named below" else tmp_path, classes=None if "alone" in layout else 3)
+    assert (data.train is None) == (layout == "val alone")
+    assert [data.classes[label] for label in data.val.labels] == [WNIDS[label] for label in TRUTH]
     assert data.val.names[0] == "ILSVRC2012_val_00000001.JPEG"
     assert data.val.encoded(2) == encoded(100, 3)
-
-
-def test_validation_alone(tmp_path):
-    write_flat(tmp_path / "val")
-    write_solution(tmp_path / SOLUTION)
-    data = opened(tmp_path, classes=None)
-    assert data.train is None
-    assert [data.classes[label] for label in data.val.labels] == [WNIDS[label] for label in TRUTH]
-
-
-def other_class(root):
-    shutil.rmtree(root / "train" / WNIDS[1])
-    write_images(root / "train" / "n02084071", 1)
-    shutil.rmtree(root / "val")
-    for wnid in WNIDS:
-        write_images(root / "val" / wnid, 1)
 
 
 def devkit(root):
@@ -91,7 +78,10 @@ def devkit(root):
         (lambda root: write_solution(root / SOLUTION, "n09999999"), "n09999999, which is not one of the 3"),
         (devkit, "ground_truth.txt: not the list .*77"),
         (lambda root: write_images(root / "train" / "cats", 1), "4 class folders in .* but `classes` is 3"),
-        (other_class, r"1 folder\(s\) are not among the classes: n01443537"),
+        (
+            lambda root: (root / "val").rename(root / "x") and write_images(root / "val/dog", 1),
+            "1 folder.* not .*: dog",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, spoil, said):

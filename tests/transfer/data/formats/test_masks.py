@@ -124,21 +124,9 @@ def test_wrong_keys_are_named(keys: dict[str, Any], tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "size": (
-        {"mask": [[0, 1]]},
-        {},
-        r"5 of 5 masks are of 2 x 1 pixels, their images of 4 x 2 \(save each.*masks/train/a0.png",
-    ),
-    "value": (
-        {"mask": [range(4), range(4, 8)]},
-        {"classes": 2},
-        r"6 of 8 values .* 2, 3, 4, 5, 6, 7 \(the first in .*masks/train/a0.png\).*`void`; if .* numbers of instances",
-    ),
-    "binary": (
-        {"mask": [[0, 0, 255, 255], [0] * 4]},
-        {"classes": ["soil", "leaf"]},
-        r"leaf; they hold 0, 255 \(ignored: 255\).* set `values: {0: soil, 255: leaf}`, else remove .* from `classes`$",
-    ),
+    "size": ({"mask": [[0, 1]]}, {}, r"5 of 5 masks are of 2 x 1 pixels, their images of 4 x 2 .*masks/train/a0.png"),
+    "value": ({"mask": [range(4)] * 2}, {"classes": 2}, r"2 of 4 values .* 2, 3 \(.*/a0.png\).*`void`; .* instances"),
+    "binary": ({"mask": [[0, 255] * 2] * 2}, {"classes": ["a", "b"]}, r"b; they hold 0, 255 \(.*: {0: a, 255: b}`, el"),
     "colors": ({"mode": "RGB"}, {}, r"mine: 5 of 5 masks are of mode RGB \(a mask has one channel .*a0.png"),
     "lossy": ({"suffix": "jpg"}, {}, r"mine: 5 of 5 masks are in JPEG, .* \(export them again as PNG.*a0.jpg"),
     "classes": ({}, {"classes": ["a", "a"]}, r"mine: `classes` are a, a; set in its YAML between 2 and 254"),
@@ -185,9 +173,7 @@ def test_palettes_that_differ(tmp_path: Path) -> None:
         mask = Image.fromarray(np.array([[0, 1, 1, 1], [0, 1, 1, 0]], np.uint8))
         mask.putpalette(colors)
         mask.save(tmp_path / f"masks/train/a{number}.png")
-    with pytest.raises(
-        UserError, match=r"1 of 5 masks are with another color for 0 in their palette than .*a0.png.*a1.p"
-    ):
+    with pytest.raises(UserError, match=r"1 of 5 masks are with another color for 0 in .* than .*a0.png.*a1.p"):
         opened(tmp_path)
     assert opened(tmp_path, values={0: 0, 1: 1, 2: 2}).counts["train"]["images"] == 3
 
@@ -200,9 +186,8 @@ def test_values_are_those_of_the_file(tmp_path: Path) -> None:
     """PIL scales gray of fewer bits, and of PGM with another maximum."""
     write(tmp_path, mask=[[0, 1, 2, 15]] * 2)
     parts = (b"IHDR", struct.pack(">IIBBBBB", 4, 2, 4, 0, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0\x01\x2f" * 2))
-    (tmp_path / "masks/train/a0.png").write_bytes(
-        b"\x89PNG\r\n\x1a\n" + b"".join(starmap(chunk, (*parts, (b"IEND", b""))))
-    )
+    written = b"\x89PNG\r\n\x1a\n" + b"".join(starmap(chunk, (*parts, (b"IEND", b""))))
+    (tmp_path / "masks/train/a0.png").write_bytes(written)
     for name, kind, pixels in (("a1", 5, b"\0\1\2\x0f" * 2), ("a2", 2, b"0 1 2 15 " * 2)):
         (tmp_path / f"masks/train/{name}.png").rename(tmp_path / f"masks/train/{name}.pgm")
         (tmp_path / f"masks/train/{name}.pgm").write_bytes(b"P%d 4 2 20\n" % kind + pixels)

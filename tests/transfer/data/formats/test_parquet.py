@@ -30,27 +30,20 @@ def root(tmp_path):
     return tmp_path / "set"
 
 
-def test_rows_keep_their_order(root, arrow_cache):
-    data = opened(root)
-    assert data.classes == ("bird", "cat", "dog")
-    assert data.train.labels.tolist() == [label for _, label in rows()]
-    assert data.train.labels.dtype == np.int64
-    assert data.train.names[:2] == ["train/000000", "train/000001"]
-    assert data.val.names[5] == "val/000005"
-    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
-    assert data.train.sizes.tolist() == [len(content) for content, _ in rows()]
-    assert data.train.read(3).mode == "RGB"
-    assert arrow_cache.is_dir()
-
-
 @pytest.mark.parametrize("form", ["data/train-0000{}", "default/train/000{}"])
-def test_a_users_file_and_patterns(tmp_path, form):
+def test_rows_of_several_files_keep_their_order(tmp_path, arrow_cache, form):
     listed = rows()
     for part in range(3):
         write_parquet(tmp_path / "set" / f"{form.format(part)}.parquet", listed[5 * part : 5 * part + 5])
     (tmp_path / "mine.yaml").write_text("format: parquet\nroot: set\nlabel: label\n")
     data = open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
+    assert data.classes == ("bird", "cat", "dog")
     assert data.train.labels.tolist() == [label for _, label in listed]
+    assert data.train.labels.dtype == np.int64
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in listed]
+    assert data.train.sizes.tolist() == [len(content) for content, _ in listed]
+    assert data.train.names[:2] == ["train/000000", "train/000001"]
+    assert arrow_cache.is_dir()
     assert data.train.place(6).endswith(form.format(1) + ".parquet, row 1")
     pattern = str(tmp_path / "set" / f"{form.format('[01]')}.parquet")
     assert len(opened(tmp_path, train=pattern).train) == 10
@@ -201,10 +194,6 @@ def test_a_cached_revision_of_the_hub(tmp_path):
     write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
     write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))
     keys = {"hub": "lab/animals", "revision": REVISION}
-    data = opened("", "hf", **keys)
-    assert data.classes == ("bird", "cat", "dog")
-    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
-    assert len(data.val) == 6
     assert len(opened("", "hf", **keys, train="validation", val="train").train) == 6
     for wrong, part in (({"revision": "main"}, "`revision` 'main'"), ({"hub": None}, "`hub` is None")):
         with pytest.raises(UsageError, match=part):
@@ -234,15 +223,6 @@ def as_published(name, tmp_path):
     return open_classification(facts(name, tmp_path)[0], root)
 
 
-def write_rows(path, rows, classes, columns):
-    """Rows of (bytes, path, class name), mixed, with classes in another order and a column more of labels."""
-    order = np.random.default_rng(0).permutation(len(rows))
-    names = sorted(classes, key=str.lower, reverse=True)
-    mixed = [rows[place] for place in order]
-    listed = [({"bytes": content, "path": file}, names.index(name)) for content, file, name in mixed]
-    write_parquet(path, listed, names, **columns, coarse=[place % 2 for place in order])
-
-
 def rows_of(data, split, *, paths=True):
     return [
         (split.encoded(index), name.rpartition("/")[2] if paths else None, data.classes[split.labels[index]])
@@ -251,13 +231,16 @@ def rows_of(data, split, *, paths=True):
 
 
 def write_hub(data, name, hub, folder, **given):
-    """The splits in files as the hub lays them out."""
+    """The splits in files as the hub lays them out: mixed, with classes in another order, and more labels."""
+    names = sorted(data.classes, key=str.lower, reverse=True)
     splits = {"train": rows_of(data, data.train, **given), "val": rows_of(data, data.val, **given)}
     if name in ONE_SPLIT:
         splits = {"train": splits["train"] + splits["val"]}
     for split, listed in splits.items():
-        path = folder / f"{hub[split]}-00000-of-00001.parquet"
-        write_rows(path, listed, data.classes, {"image": hub["image"], "label": hub["label"]})
+        order = np.random.default_rng(0).permutation(len(listed))
+        mixed = [({"bytes": listed[row][0], "path": listed[row][1]}, names.index(listed[row][2])) for row in order]
+        path, columns = folder / f"{hub[split]}-00000-of-00001.parquet", {key: hub[key] for key in ("image", "label")}
+        write_parquet(path, mixed, names, **columns, coarse=order % 2)
 
 
 def snapshot(tmp_path, hub, revision=REVISION):
@@ -266,13 +249,11 @@ def snapshot(tmp_path, hub, revision=REVISION):
 
 
 def contents(data):
-    """{split: sorted (content digest, class name)}."""
-    return {
-        split.name: sorted(
-            (split.content_digest(index), data.classes[split.labels[index]]) for index in range(len(split))
-        )
+    """Sorted (content digest, class name) of both splits."""
+    return [
+        sorted((split.content_digest(index), data.classes[label]) for index, label in enumerate(split.labels))
         for split in (data.train, data.val)
-    }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -300,27 +281,19 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     assert capfd.readouterr().err == ""
 
 
-def test_the_published_layout_comes_first(tmp_path):
-    published = as_published("dtd", tmp_path)
-    spec, hub = facts("dtd", tmp_path)
-    root = tmp_path / "published" / "dtd"
-    write_hub(published, "dtd", hub, root / "data")
-    write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
-    assert open_classification(spec, root).storage == "published"
-    shutil.rmtree(root / "labels")
-    assert open_classification(spec, root).storage == "parquet"
-    shutil.rmtree(root / "data")
-    assert open_classification(spec, root).storage == "hub"
-
-
-def test_revisions_in_the_cache(tmp_path):
-    published = as_published("dtd", tmp_path)
+def test_the_published_layout_comes_first_and_a_pinned_revision_of_the_cache_last(tmp_path):
+    published, root = as_published("dtd", tmp_path), tmp_path / "published" / "dtd"
     pinned, hub = facts("dtd", tmp_path, revision=REVISION)
-    write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
+    for folder in (root / "data", snapshot(tmp_path, hub, OTHER) / "data"):
+        write_hub(published, "dtd", hub, folder)
+    assert open_classification(pinned, root).storage == "published"
+    shutil.rmtree(root / "labels")
+    assert open_classification(pinned, root).storage == "parquet"
+    shutil.rmtree(root / "data")
     with pytest.raises(UserError, match=rf"is not in the cache[\s\S]*--revision {REVISION}"):
-        open_classification(pinned, None)
+        open_classification(pinned, root)
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
-    assert open_classification(pinned, None).storage == "hub"
+    assert open_classification(pinned, root).storage == "hub"
     with pytest.raises(UserError, match=f"{REVISION}, {OTHER}, but no revision is pinned"):
         open_classification(facts("dtd", tmp_path)[0], None)
 

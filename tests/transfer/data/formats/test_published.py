@@ -2,8 +2,8 @@
 
 import hashlib
 import pickle
+import pickletools
 import shutil
-import struct
 
 import numpy as np
 import pytest
@@ -71,7 +71,6 @@ def test_stanford_cars(tmp_path, layout):
         entries = loadmat(path)["annotations"][0]
         assert list(split.names) == [str(entry["fname"][0]) for entry in entries]
         assert split.labels.tolist() == [int(entry["class"][0, 0]) - 1 for entry in entries]
-    assert data.train.names[:2] == ["00001.jpg", "00002.jpg"]
 
 
 def test_dtd(tmp_path):
@@ -152,7 +151,6 @@ def test_fine_labels_and_pixels(root):
         assert split.labels.dtype == np.int64
         assert all(split.read(index).tobytes() == one.image.tobytes() for index, one in enumerate(part))
         assert split.sizes.tolist() == [3072] * len(part)
-    assert data.train.images.shape == (140, 32, 32, 3)
     assert data.train.names[:2] == ["train/000000", "train/000001"]
     assert data.val.names[5] == "val/000005"
     assert data.train.place(7) == f"{root / 'train'}, row 7"
@@ -175,25 +173,11 @@ def test_cifar10_in_batches(root, tmp_path):
 
 def python2(content):
     """What Python 2 and the numpy of 2009 wrote: texts and bytes are both byte strings, names are the old ones."""
-
-    def text(value):
-        return b"T" + struct.pack("<i", len(value)) + value
-
-    def number(value):
-        return b"J" + struct.pack("<i", value)
-
-    def array(value):
-        start = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\nt" + text(b"b") + b"tR"
-        kind = b"cnumpy\ndtype\n(" + text(b"u1") + b"I0\nI1\ntR(I3\n" + text(b"|") + b"NNNI-1\nI-1\nI0\ntb"
-        shape = b"(" + b"".join(map(number, value.shape)) + b"t"
-        return start + b"(I1\n" + shape + kind + b"I00\n" + text(value.tobytes()) + b"tb"
-
-    written = b"\x80\x02}("
-    for key, value in content.items():
-        listed = (text(entry.encode()) if isinstance(entry, str) else number(entry) for entry in value)
-        written += text(key.encode())
-        written += array(value) if isinstance(value, np.ndarray) else b"](" + b"".join(listed) + b"e"
-    return written + b"u."
+    written, old = bytearray(pickle.dumps(content, protocol=3)), {"X": "T", "B": "T", "C": "U"}
+    for kind, _, place in pickletools.genops(bytes(written)):
+        written[place] = ord(old.get(kind.code, kind.code))
+    written[1] = 2  # the protocol
+    return bytes(written).replace(b"numpy._core", b"numpy.core")
 
 
 def test_files_of_python_2(root):
@@ -208,23 +192,11 @@ def test_files_of_python_2(root):
     assert after.train.images.tobytes() == before.train.images.tobytes()
 
 
-class Evil:
-    """Writes a file when it is unpickled by the plain unpickler."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return exec, (f"open({str(self.path)!r}, 'w').write('owned')",)
-
-
-def test_a_pickle_runs_no_code(root, tmp_path):
-    (root / "train").write_bytes(pickle.dumps({"data": Evil(tmp_path / "owned")}, protocol=2))
-    with pytest.raises(UserError, match=r"as a file of CIFAR \(UnpicklingError: it asks for \w+\.exec, which"):
+def test_a_pickle_runs_no_code(root):
+    (root / "train").write_bytes(f"cos\nmkdir\n(S'{root}/owned'\ntR.".encode())
+    with pytest.raises(UserError, match=r"as a file of CIFAR \(UnpicklingError: it asks for os\.mkdir, which"):
         opened("cifar100", root)
-    assert not (tmp_path / "owned").exists()
-    pickle.loads((root / "train").read_bytes())
-    assert (tmp_path / "owned").exists()
+    assert not (root / "owned").exists()
 
 
 def line(file, text):
@@ -253,11 +225,7 @@ def labels(*values):
         ("cub200", line("image_class_labels.txt", "2 1"), "do not list the same images"),
         ("dtd", line("labels/train1.txt", "one/one_0099.jpg"), "images/one/one_0099.jpg: No such file"),
         ("pets", line("annotations/test.txt", "Zero_20 1 1"), "test.txt:3: 'Zero_20 1 1' is not of the form"),
-        (
-            "cifar100",
-            lambda root: (root / "train").write_bytes(b"\x80\x02}"),
-            "train: cannot be read as a file of CIFAR",
-        ),
+        ("cifar100", lambda root: (root / "train").write_bytes(b"\x80"), "train: cannot be read as a file of CIFAR"),
         ("cifar100", labels(0, 1, 10, *[0] * 137), "train, row 2: label 10 is outside"),
         ("cifar100", labels(0, 1), "train: not images with rows of 3072 bytes and as"),
     ],

@@ -6,12 +6,11 @@ from PIL import Image
 
 from tests.documents import files_in
 from tests.runs import record
+from tests.transfer.data.coco.coco_tree import content, written
 from tests.transfer.data.layouts import encoded, spec, write_images
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
-from transfer.data.reid.dataset import open_reid
-from transfer.data.spec import resolve_dataset
 from transfer.doctor.__main__ import main as doctor
 from transfer.records.protocol import protocol
 from transfer.run import main
@@ -37,19 +36,11 @@ def folder(here):
     return here
 
 
-def reads(folder, result):
-    """Write a reader that returns this."""
-    (folder / "my_reader.py").write_text(f"def read(root):\n    return {result!r}\n")
-    (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n")
-
-
 @pytest.mark.nightly
 def test_a_run_on_what_the_reader_of_the_guide_reads(folder, capsys):
     assert main(FLAGS) == 0
     made = record(folder / "runs")
     assert made.scores["top1"] > 0.9  # chance is 1/3
-    assert made.dataset["counts"]["train"] == {"images": 48, "classes": 3}
-    assert made.dataset["counts"]["val"] == {"images": 12, "classes": 3}
     assert made.user_code["reader"]["file"] == f"{folder}/my_reader.py:read"
     assert made.run_key_content["user_code"] == {"reader": made.user_code["reader"]["sha256"]}
     assert verify(["runs"]) == 0
@@ -63,29 +54,14 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder, capsys):
     assert "complete\n               train 48 images, 3 classes; val 12 images, 3 classes\n" in capsys.readouterr().out
 
 
-def test_people_are_read_without_cameras(folder):
-    rows = [(f"red_{n:04}.png", n // 4 % 2) for n in range(16)]
-    reads(folder, {"query": rows, "gallery": rows})
-    data = open_reid(resolve_dataset("my_data.yaml"), None)
-    assert data.counts["query"] == data.counts["gallery"] == {"images": 16, "identities": 2, "cameras": 0}
-    assert data.name_of(data.query[0]) == "red_0000.png"
-    assert (data.cameras, data.train) == (False, [])
-
-
-def test_objects_are_read(folder):
-    annotations = {
-        "images": [{"id": 1, "file_name": "red_0000.png", "width": 32, "height": 32}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 10, 12], "area": 120, "iscrowd": 0}],
-        "categories": [{"id": 3, "name": "spot"}],
-    }
-    reads(folder, {"val": (annotations, "")})
-    data = open_coco(resolve_dataset("my_data.yaml"), None)
-    assert data.classes == ("spot",)
-    assert data.val.boxes.tolist() == [[1, 2, 10, 12]]
-    annotations["annotations"][0]["image_id"] = 7
-    reads(folder, {"val": (annotations, "")})
-    with pytest.raises(UserError, match=r"my_reader\.py: "):
-        open_coco(resolve_dataset("my_data.yaml"), None)
+def test_objects_are_read(tmp_path):
+    told, reader = spec(f"{tmp_path}/r.py:read", written(tmp_path / "set")), tmp_path / "r.py"
+    reader.write_text(f"def read(root):\n    return {{'val': ({content('val')}, 'val2017')}}\n")
+    data, whole = open_coco(told, None), open_coco(spec("coco", tmp_path / "set"), None)
+    assert (data.train, data.as_coco(data.val)) == (None, whole.as_coco(whole.val))
+    reader.write_text(reader.read_text().replace("'image_id': 201", "'image_id': 7"))
+    with pytest.raises(UserError, match=r"r\.py: "):
+        open_coco(told, None)
 
 
 @pytest.mark.parametrize(
