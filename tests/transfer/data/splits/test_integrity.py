@@ -23,18 +23,6 @@ def split(tmp_path):
     return FileSplit.of("train", write_images(tmp_path, len(NAMES), 0), NAMES)
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:300])
-
-
-def test_damaged_images_are_counted_and_named(split):
-    for name in NAMES[:6]:
-        cut(split.folder / name)
-    with pytest.raises(UserError, match=rf"6 of 7 images[\s\S]*{split.path(0)}[\s\S]*and 1 more"):
-        check_split(split, name="set")
-    assert check_split(split, name="set", skip=True)[0].tolist() == [0, 1, 2, 3, 4, 5]
-
-
 def test_orientations_are_counted_and_reasons_remembered(split):
     """Without the damaged image, whose reason comes from the cache at the second time."""
     exif = Image.Exif()
@@ -56,7 +44,7 @@ def test_each_state_is_decoded_once(split, monkeypatch, private_cache):
     for _ in range(2):
         assert check_split(split, name="set")[0].tolist() == []
         assert sorted(decoded) == [*range(7)]
-    cut(split.folder / NAMES[3])
+    (split.folder / NAMES[3]).write_bytes(encoded(0)[:300])
     assert check_split(split, name="set", skip=True)[0].tolist() == [3]
     assert len(decoded) == 14
     for file in (private_cache / "read").iterdir():

@@ -22,14 +22,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "set"
 
 
-@pytest.fixture
-def read(monkeypatch):
-    """The names of the files that are read."""
-    names, plain = [], manifest._digest
-    monkeypatch.setattr(manifest, "_digest", lambda path: names.append(Path(path).name) or plain(path))
-    return names
-
-
 def told(folder, names=NAMES):
     return [digest.tobytes().hex() for digest in Manifest.of(folder, names, what="mine").contents]
 
@@ -47,7 +39,9 @@ def overwrite(path, content, *, in_place):
     written.replace(path)
 
 
-def test_each_file_is_read_once(folder, read):
+def test_each_file_is_read_once(folder, monkeypatch):
+    read, plain = [], manifest._digest
+    monkeypatch.setattr(manifest, "_digest", lambda path: read.append(Path(path).name) or plain(path))
     told(folder, NAMES[:1])
     assert told(folder) == told(folder) == true(folder)
     assert sorted(read) == ["0.jpg", "1.jpg", "list.txt"]
