@@ -10,7 +10,7 @@ from tests.transfer.data.layouts import encoded, spec, write_folders, write_imag
 from transfer.core.errors import UsageError, UserError
 from transfer.data import classification
 from transfer.data.classification import open_classification
-from transfer.data.listing import listed, scan_images
+from transfer.data.listing import listed
 
 
 @pytest.fixture
@@ -67,15 +67,6 @@ def test_class_folders_are_in_the_order_of_their_numbers(tmp_path):
     assert opened(write_folders(tmp_path / "mixed", classes=("10", "2", "x"))).classes == ("10", "2", "x")
 
 
-def test_a_scored_split_may_lack_classes(tmp_path):
-    root = write_folders(tmp_path / "set", val=0)
-    (root / "val" / "bird").rmdir()
-    write_images(root / "val" / "dog", 2, 9)
-    data = opened(root)
-    assert data.val.labels.tolist() == [2, 2]
-    assert data.notes[-1] == "val: no image of 2 of 3 classes: bird, cat"
-
-
 def test_accents_of_one_folder_are_marks_of_their_own(tmp_path):
     write_folders(tmp_path / "set", classes=("caf\u00e9", "bar"))
     (tmp_path / "set" / "val" / "caf\u00e9").rename(tmp_path / "set" / "val" / "cafe\u0301")
@@ -116,10 +107,7 @@ def test_keys_name_the_folders(tmp_path):
         (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no images found in"),
         (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) outside the class folders: 0.jpg"),
         (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),
-        (
-            lambda root: (root / "train/dog/cats").symlink_to(root / "train/cat"),
-            "train: classes have a folder in common by a link: cat and dog; remove the link",
-        ),
+        (lambda root: (root / "train/dog/cats").symlink_to("../cat"), "have a folder in common by a link: cat and dog"),
     ],
 )
 def test_what_is_wrong_is_named(root, spoil, said):
@@ -128,9 +116,14 @@ def test_what_is_wrong_is_named(root, spoil, said):
         opened(root)
 
 
-def test_an_image_in_two_classes_is_noted(root):
+def test_an_image_in_two_classes_and_classes_that_are_not_scored_are_noted(root):
     (root / "train" / "dog" / "copy.jpg").write_bytes(encoded(1, 0))
-    assert any("1 images are also in another class" in note for note in opened(root).notes)
+    shutil.rmtree(root / "val" / "bird")
+    data = opened(root)
+    assert data.val.labels.tolist() == [1, 1, 2, 2]
+    *_, lacking, doubled = data.notes
+    assert lacking == "val: no image of 1 of 3 classes: bird"
+    assert doubled == "train: 1 images are also in another class: cat/0.jpg = dog/copy.jpg"
 
 
 FOLDERS = ("@eaDir/0.jpg", ".thumbnails", "__MACOSX", ".dropbox.cache/x", "#recycle", "$RECYCLE.BIN", "thumbnails")
@@ -154,7 +147,6 @@ def test_what_programs_leave_is_neither_a_class_nor_an_image(root):
     assert "36 skipped, left by programs: " in data.notes[1]
     assert data.notes[2] == "4 skipped, not images: cat/z.eps, dog/labels.csv, dog/x.heic and 1 more"
     assert data.notes[-1] == "1 skipped, beside the splits: drafts/"
-    assert scan_images(root / "drafts")[:2] == (["0.jpg"], [])
 
 
 def test_links_are_followed_once_and_not_back(root, tmp_path):
@@ -176,14 +168,7 @@ def test_a_link_to_itself_is_left_out(tmp_path):
     assert listed(tmp_path) == ([], [], ["loop.jpg -> loop.jpg"])
 
 
-def damage(root, *names):
-    for name in names:
-        (root / name).write_bytes(encoded(0)[:300])
-
-
 def test_counts_are_compared(root):
-    right = {"train": {"images": 15, "classes": 3}, "val": {"images": 6}}
-    assert opened(root, counts=right).counts["train"]["images"] == 15
     with pytest.raises(UserError, match="train images: expected 16, found 15"):
         opened(root, counts={"train": {"images": 16}})
     for counts in ({"training": {"images": 15}}, {"train": {"image": 15}}):
@@ -193,7 +178,7 @@ def test_counts_are_compared(root):
 
 def test_damaged_images_are_left_out_on_demand(root, monkeypatch):
     """Of a large set all are decoded at the start only where they are to be left out."""
-    damage(root, "train/cat/0.jpg")
+    (root / "train/cat/0.jpg").write_bytes(encoded(0)[:300])
     with pytest.raises(UserError, match="cannot be read"):
         opened(root)
     with monkeypatch.context() as patch:
@@ -202,17 +187,18 @@ def test_damaged_images_are_left_out_on_demand(root, monkeypatch):
         with pytest.raises(UserError, match=r"train/cat/0\.jpg: cannot be read as an image"):
             large.read(list(large.names).index("cat/0.jpg"))
         assert opened(root, {"drop_corrupt": True}).skipped == 1
-    damage(root, "val/dog/1.jpg")
+    (root / "val/dog/1.jpg").write_bytes(encoded(0)[:300])
     data = opened(root, {"drop_corrupt": True})
     assert (data.skipped, len(data.train), len(data.val)) == (2, 14, 5)
     assert "cat/0.jpg" not in data.train.names
     assert data.counts["train"] == {"images": 14, "classes": 3}
-    damage(root, *(f"train/cat/{number}.jpg" for number in range(5)))
+    for number in range(1, 5):
+        (root / f"train/cat/{number}.jpg").write_bytes(b"")
     with pytest.raises(UserError, match=r"all train images of 1 class\(es\) are corrupt: cat"):
         opened(root, {"drop_corrupt": True})
 
 
-def test_held_out_images_are_a_share_of_each_class_and_train_nothing(root):
+def test_held_out_images_are_a_share_of_each_class_and_train_nothing_and_a_subset_bounds_both_splits(root):
     """At least one of each class's five; a fraction of the labels is taken of the others."""
     held, part = (opened(root, {"label_fraction": share}, held_out=0.3) for share in (1, 0.5))
     whole = opened(root)
@@ -224,8 +210,5 @@ def test_held_out_images_are_a_share_of_each_class_and_train_nothing(root):
     assert held.digest != whole.digest
     assert list(part.held_out.names) == list(held.held_out.names)
     assert {*part.train.names} < {*held.train.names}
-
-
-def test_subset_bounds_both_splits_and_the_fraction_takes_of_it(root):
     data = opened(root, {"subset": 4, "label_fraction": 0.5})
     assert (data.counts["train"]["images"], data.counts["val"]["images"]) == (6, 6)
