@@ -199,6 +199,12 @@ def test_classes_of_drawings_and_of_digits_are_no_label_maps(tmp_path):
     assert {resolve_dataset(str(tmp_path / name)).format for name in "ab"} == {"image_folder"}
 
 
+def test_masks_without_the_names_of_their_classes(tmp_path):
+    spec = resolve_dataset(tree(tmp_path / "set", {}, *SPLIT))
+    with pytest.raises(UserError, match=r"`classes` .*classes\.txt"):
+        open_classification(spec, None)
+
+
 @pytest.mark.parametrize(
     ("texts", "folders", "keys"),
     [
