@@ -161,6 +161,11 @@ def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation
     assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
 
 
+def test_sizes_with_width_and_height_swapped_are_named_as_that(tmp_path):
+    with pytest.raises(UserError, match=r"train1\.jpg: 30 x 40, stated 40 x 30[\s\S]*swapped, and `exif` does not"):
+        opened(turned_tree(tmp_path, 1, (30, 40)))
+
+
 def test_damaged_images(tmp_path):
     root = written(tmp_path)
     whole = opened(root)

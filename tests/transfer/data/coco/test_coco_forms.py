@@ -182,8 +182,9 @@ def test_boxes_that_disagree_with_their_polygons_are_an_error_that_keys_settle(t
     assert settled["from_polygons"].train.boxes.tolist() == boxes
     assert settled["in_file"].train.boxes.tolist() == [shifted(box) for box in boxes]
     assert settled["from_polygons"].digest != settled["in_file"].digest
-    with pytest.raises(UsageError, match="`boxes` is 'masks'; it must be from_polygons or in_file"):
-        open_coco(spec(root, options={"boxes": "masks"}), None)
+    for key, choices in {"boxes": "from_polygons or in_file", "exif": "apply or ignore"}.items():
+        with pytest.raises(UsageError, match=f"`{key}` is 'masks'; it must be {choices}"):
+            open_coco(spec(root, options={key: "masks"}), None)
 
 
 @pytest.mark.parametrize("change", [{"bbox": [30, 20, 9, 9]}, {"segmentation": CROWD | {"counts": [1200]}}])
