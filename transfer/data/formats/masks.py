@@ -43,7 +43,7 @@ EXIF = ("exif", "apply", "ignore")
 IGNORED, NO_CLASS = 255, 254
 """Entries of `MaskSplit.table` besides labels."""
 LOSSY = ("JPEG", "MPO", "JPEG2000")
-WHITE = {"L;2": 3, "L;4": 15}
+MAX_GRAY = {"L;2": 3, "L;4": 15}
 """The largest value of gray of few bits, by PIL's name, which scales it to 255."""
 IN_JPEG = "in JPEG, which changes values at edges (export them again as PNG: a converted JPEG keeps the damage)"
 IN_COLORS = "of mode {} (a mask has one channel of 8 bits or a palette: export the class of each pixel, not its color)"
@@ -84,7 +84,7 @@ class MaskSplit(FileSplit):
             UserError: the image or its mask cannot be read.
         """
         image_facts = super().look(index)
-        turn, *stored = image_facts[:3]
+        orientation, *stored_size = image_facts[:3]
         with open_image(self.masks.path(index)) as file:
             if file.format in LOSSY or file.info.get("compression") == "jpeg":
                 return [*image_facts, [IN_JPEG], []]
@@ -92,12 +92,12 @@ class MaskSplit(FileSplit):
                 return [*image_facts, [IN_COLORS.format(file.mode)], []]
             mask = Image.fromarray(_values(file))
             palette = bytes(file.getpalette() or ())
-        kinds = [TURNED.format(turn)] if turn > 1 else []
-        turned = stored[::-1] if turn > 4 else stored
-        if [*mask.size] not in (stored, turned):
-            kinds.append(OTHER_SIZE.format(*mask.size, *stored))
-        elif stored != turned:
-            kinds.append(FITS.format("apply" if [*mask.size] == turned else "ignore"))
+        kinds = [TURNED.format(orientation)] if orientation > 1 else []
+        turned_size = stored_size[::-1] if orientation > 4 else stored_size
+        if [*mask.size] not in (stored_size, turned_size):
+            kinds.append(OTHER_SIZE.format(*mask.size, *stored_size))
+        elif stored_size != turned_size:
+            kinds.append(FITS.format("apply" if [*mask.size] == turned_size else "ignore"))
         counts = [(value, pixels) for value, pixels in enumerate(mask.histogram()) if pixels]
         histogram = [[value, pixels, [*palette[3 * value :][:3]]] for value, pixels in counts]
         return [*image_facts, kinds, histogram]
@@ -115,9 +115,9 @@ class MaskSplit(FileSplit):
                 self.faulty.setdefault(kind, []).append(index)
             for value, pixels, color in histogram:
                 self.values[value] += pixels
-                known, first = palette.setdefault(value, (color, index)) if color else (color, index)
-                if color != known:
-                    self.faulty.setdefault(RECOLORED.format(value, self.masks.path(first)), []).append(index)
+                first_color, first_index = palette.setdefault(value, (color, index)) if color else (color, index)
+                if color != first_color:
+                    self.faulty.setdefault(RECOLORED.format(value, self.masks.path(first_index)), []).append(index)
 
     def of_labels(self) -> NDArray[Any]:
         """Return the pixels of each class, int64 [C], in all masks that were checked."""
@@ -139,54 +139,55 @@ class MaskSplit(FileSplit):
 
 def _values(file: ImageFile.ImageFile) -> NDArray[Any]:
     """Return the values uint8 [H, W] as they are stored: PIL scales gray of fewer bits than 8."""
-    kind: Any = file.tile[0][3] if file.tile else ""
-    rawmode, *more = kind if kind and isinstance(kind, tuple) else (kind,)
-    white = WHITE.get(rawmode) or (more[0] if more and (file.format, file.mode) == ("PPM", "L") else 255)
+    arguments: Any = file.tile[0][3] if file.tile else ""
+    rawmode, *others = arguments if arguments and isinstance(arguments, tuple) else (arguments,)
+    max_gray = MAX_GRAY.get(rawmode) or (others[0] if others and (file.format, file.mode) == ("PPM", "L") else 255)
     values = np.array(file, np.uint8)
-    return values if white == 255 else ((values * np.int64(white) + 127) // 255).astype(np.uint8)
+    return values if max_gray == 255 else ((values * np.int64(max_gray) + 127) // 255).astype(np.uint8)
 
 
 def masks(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read images and masks; see the keys above. Raises UserError for images without a mask, or for wrong keys."""
-    forms = [f"{text_option(spec, kind) or f'{kind}/{{}}'}/" for kind in ("images", "masks")]
-    forms += [lists] if (lists := text_option(spec, "lists")) else []
+    path_patterns = [f"{text_option(spec, kind) or f'{kind}/{{}}'}/" for kind in ("images", "masks")]
+    path_patterns += [lists] if (lists := text_option(spec, "lists")) else []
 
     def entries(name: str) -> tuple[str, ...]:
-        return tuple(form.format(name) for form in forms)
+        return tuple(pattern.format(name) for pattern in path_patterns)
 
-    usual = wanted_splits(spec.options)
-    usual = usual if "{}" in "".join(forms) else usual[:1]  # all images lie in one folder
-    root = find_root(spec, data, tuple(map(entries, usual)))
-    held = {name: entries(name) for name in usual if not missing_entries(root, entries(name))}
-    form = next((form for form in forms if "{}" in form), forms[0])
-    layout, notes = choose_splits(spec, root, held.get, lambda *_: "", form=form)
+    wanted_names = wanted_splits(spec.options)
+    wanted_names = wanted_names if "{}" in "".join(path_patterns) else wanted_names[:1]  # all images lie in one folder
+    root = find_root(spec, data, tuple(map(entries, wanted_names)))
+    entries_by_split = {name: entries(name) for name in wanted_names if not missing_entries(root, entries(name))}
+    split_pattern = next((pattern for pattern in path_patterns if "{}" in pattern), path_patterns[0])
+    layout, notes = choose_splits(spec, root, entries_by_split.get, lambda *_: "", form=split_pattern)
     if spec.held_out and "val" in layout:
         raise UserError(f"{spec.name}: {layout['val'][0]} is there, and `held_out` makes a val split; remove one")
     if "val" not in layout:
-        share = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
-        notes.append(share or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
+        held_out_remark = f"{spec.held_out:g} of the images are held out as the val split" if spec.held_out else ""
+        notes.append(held_out_remark or "`held_out: 0.2` in its YAML takes a fifth of the images for it")
     names, upright = _class_names(spec, root), choice_option(spec, *EXIF) == "apply"
-    table, rule = _table(spec, names), int(spec.options.get("first", 0))
+    table, reading_id = _table(spec, names), int(spec.options.get("first", 0))
     if upright or "values" in spec.options or spec.options.get("void", [IGNORED]) != [IGNORED]:
-        rule = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])
+        reading_id = int.from_bytes(hashlib.sha256(table.tobytes() + bytes([upright])).digest()[:7])
     folders = chain.from_iterable(places[:2] for places in layout.values())
     scans = {place: scan_images(root / place) for place in folders}
     splits = {
-        name: _read(name, root, places, scans, rule, table=table, upright=upright) for name, places in layout.items()
+        name: _read(name, root, places, scans, reading_id, table=table, upright=upright)
+        for name, places in layout.items()
     }
     notes += _skipped(root, scans, [*splits.values()], "in no list that is read" if lists else "without an image")
-    parts = [name for name in ("classes.txt", text_option(spec, "names")) if name]
-    notes += beside(root, [*parts, *chain(*held.values())])
+    names_files = [name for name in ("classes.txt", text_option(spec, "names")) if name]
+    notes += beside(root, [*names_files, *chain(*entries_by_split.values())])
     return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), notes=notes)
 
 
 def _skipped(root: Path, scans: Scans, splits: Sequence[MaskSplit], reason: str) -> list[str]:
     """Return a line for each reason why entries of the folders of images and masks are skipped."""
-    notes, parts = list[str](), [*splits, *(split.masks for split in splits)]
+    notes, file_splits = list[str](), [*splits, *(split.masks for split in splits)]
     for place, (images, others, _) in scans.items():
-        read = [part.names for part in parts if part.folder == root / place]
-        lone = sorted({*images}.difference(*read))
-        lines = [f"{len(lone)} skipped, {reason}: {shortened(lone, 3)}"] if lone else []
+        read_names = [part.names for part in file_splits if part.folder == root / place]
+        unread_names = sorted({*images}.difference(*read_names))
+        lines = [f"{len(unread_names)} skipped, {reason}: {shortened(unread_names, 3)}"] if unread_names else []
         notes += [f"{place}: {line}" for line in lines + passed_over(others)]
     return notes
 
@@ -231,27 +232,29 @@ def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
     return table
 
 
-def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, rule: int, **keys: Any) -> MaskSplit:
+def _read(name: str, root: Path, places: tuple[str, ...], scans: Scans, reading_id: int, **keys: Any) -> MaskSplit:
     """Return a split from folders of images and masks, and perhaps a list. Raises UserError.
 
-    The labels of the masks are the rule by which they are read, for the digest.
+    The labels of the masks are the number that says how they are read, for the digest.
     """
-    files = [_by_stem(scans[place][0]) for place in places[:2]]
-    listed = read_lines(root / places[2]) if places[2:] else [*files[0]]
-    stems = [line if line in files[0] else line.rpartition(".")[0] or line for line in listed]
-    if twice := repeated(stems):
-        raise UserError(f"{root / places[2]}: names images twice: {shortened(twice)}; remove the lines")
+    image_files, mask_files = (_by_stem(scans[place][0]) for place in places[:2])
+    listed = read_lines(root / places[2]) if places[2:] else [*image_files]
+    stems = [line if line in image_files else line.rpartition(".")[0] or line for line in listed]
+    if repeated_stems := repeated(stems):
+        raise UserError(f"{root / places[2]}: names images twice: {shortened(repeated_stems)}; remove the lines")
     if not stems:
         raise UserError(f"{root / places[-1 if places[2:] else 0]}: no {name} images; add some, or remove it")
-    for place, of_stem in zip(places, files):
-        if missing := [stem for stem in stems if stem not in of_stem]:
-            lacking = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
-            raise UserError(f"{root / place}: {lacking}; add it, or remove the image from the split")
-        of_hidden = _by_stem([file for file in scans[place][0] if of_stem[file.rpartition(".")[0]] != file])
-        if alike := [f"{of_hidden[stem]} and {of_stem[stem]}" for stem in stems if stem in of_hidden]:
-            raise UserError(f"{root / place}: {shortened(alike, 3)} share a name; remove or rename all but one")
-    masks = FileSplit.of(name, root / places[1], [files[1][stem] for stem in stems], np.full(len(stems), rule))
-    return MaskSplit.of(name, root / places[0], [files[0][stem] for stem in stems], masks=masks, **keys)
+    for place, file_by_stem in zip(places, (image_files, mask_files)):
+        if missing := [stem for stem in stems if stem not in file_by_stem]:
+            fault = f"{len(missing)} of {len(stems)} {name} images have no file here: {shortened(missing)}"
+            raise UserError(f"{root / place}: {fault}; add it, or remove the image from the split")
+        hidden_by_stem = _by_stem([file for file in scans[place][0] if file_by_stem[file.rpartition(".")[0]] != file])
+        if namesakes := [
+            f"{hidden_by_stem[stem]} and {file_by_stem[stem]}" for stem in stems if stem in hidden_by_stem
+        ]:
+            raise UserError(f"{root / place}: {shortened(namesakes, 3)} share a name; remove or rename all but one")
+    masks = FileSplit.of(name, root / places[1], [mask_files[stem] for stem in stems], np.full(len(stems), reading_id))
+    return MaskSplit.of(name, root / places[0], [image_files[stem] for stem in stems], masks=masks, **keys)
 
 
 def _by_stem(files: Sequence[str]) -> dict[str, str]:
@@ -259,40 +262,40 @@ def _by_stem(files: Sequence[str]) -> dict[str, str]:
     return {file.rpartition(".")[0]: file for file in files}
 
 
-def check_masks(spec: DatasetSpec, classes: Sequence[str], files: Mapping[str, Split], *, chosen: bool) -> list[str]:
+def check_masks(spec: DatasetSpec, classes: Sequence[str], splits: Mapping[str, Split], *, chosen: bool) -> list[str]:
     """Return notes on the masks of splits that were checked.
 
     Args:
         spec: with the keys.
         classes: C names.
-        files: splits, of which those without masks are passed over.
+        splits: of which those without masks are passed over.
         chosen: whether images were chosen, so that training may lack classes.
 
     Raises:
         UserError: masks are lossy or in colors, images may be turned or not, values have no class, or an ignored value
             may be that of a class without training pixels.
     """
-    splits, notes = {name: split for name, split in files.items() if isinstance(split, MaskSplit)}, list[str]()
-    pixels = {name: split.of_labels() for name, split in splits.items()}
-    trained = [pixels[name] for name in (("train", "val") if spec.held_out else ("train",)) if name in pixels]
-    fault = _unusable(spec, [*splits.values()]) or _without_class(classes, [*splits.values()])
-    if not fault and trained and not chosen:
-        fault = _without_pixels(classes, splits["train"], np.sum(trained, 0))
-    if not fault and "val" in splits and splits["val"].values[IGNORED]:
-        fault = _without_pixels(classes, splits["val"], pixels["val"])
+    mask_splits, notes = {name: split for name, split in splits.items() if isinstance(split, MaskSplit)}, list[str]()
+    pixels = {name: split.of_labels() for name, split in mask_splits.items()}
+    train_pixels = [pixels[name] for name in (("train", "val") if spec.held_out else ("train",)) if name in pixels]
+    fault = _unusable(spec, [*mask_splits.values()]) or _without_class(classes, [*mask_splits.values()])
+    if not fault and train_pixels and not chosen:
+        fault = _without_pixels(classes, mask_splits["train"], np.sum(train_pixels, 0))
+    if not fault and "val" in mask_splits and mask_splits["val"].values[IGNORED]:
+        fault = _without_pixels(classes, mask_splits["val"], pixels["val"])
     if fault:
         keys = {"format": "masks", "root": spec.root[0], **spec.options}
         lines = "".join(f"\n  {key}: {json.dumps(value)}" for key, value in keys.items())
         where = f"; keys are set in a YAML file with these:{lines}" if spec.recognised else ""
         raise UserError(f"{spec.name}: {fault}{where}")
-    for name, split in splits.items():
-        if lacking := [classes[label] for label in np.flatnonzero(pixels[name] == 0)]:
-            scored = any(part.of_labels()[pixels[name] == 0].any() for part in splits.values())
-            end = ", which mIoU leaves out" if name == "val" else ", though they are scored" if scored else ""
-            notes.append(f"{name}: no pixel of {len(lacking)} of {len(classes)} classes{end}: {shortened(lacking, 3)}")
-        below = split.values[: spec.options.get("first", 0)].sum()
-        if below and spec.recognised:
-            share = below / split.values.sum()
+    for name, split in mask_splits.items():
+        if absent := [classes[label] for label in np.flatnonzero(pixels[name] == 0)]:
+            is_scored = any(part.of_labels()[pixels[name] == 0].any() for part in mask_splits.values())
+            remark = ", which mIoU leaves out" if name == "val" else ", though they are scored" if is_scored else ""
+            notes.append(f"{name}: no pixel of {len(absent)} of {len(classes)} classes{remark}: {shortened(absent, 3)}")
+        below_first = split.values[: spec.options.get("first", 0)].sum()
+        if below_first and spec.recognised:
+            share = below_first / split.values.sum()
             notes.append(f"{name}: {share:.1%} of the pixels are 0, which is ignored (key `first`)")
         if split.values[IGNORED] and split.table[IGNORED] == IGNORED and "void" not in spec.options:
             share = split.values[IGNORED] / split.values.sum()
@@ -302,15 +305,17 @@ def check_masks(spec: DatasetSpec, classes: Sequence[str], files: Mapping[str, S
 
 def _unusable(spec: DatasetSpec, splits: Sequence[MaskSplit]) -> str:
     """Return why masks cannot be used with the keys `exif` and `values` as they are; empty if they can."""
-    masks_of, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
-    settled = [] if exif is None else [f"exif: {exif}"]
+    paths_by_kind, exif, total = dict[str, list[str]](), choice_option(spec, *EXIF), sum(map(len, splits))
+    keys_given = [] if exif is None else [f"exif: {exif}"]
     if "values" in spec.options:
-        settled.append("set `values`")
+        keys_given.append("set `values`")
     for split in splits:
         for kind, indices in split.faulty.items():
-            if not any(key in kind for key in settled):
-                masks_of.setdefault(kind, []).extend(map(split.masks.path, indices))
-    faults = [f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in masks_of.items()]
+            if not any(key in kind for key in keys_given):
+                paths_by_kind.setdefault(kind, []).extend(map(split.masks.path, indices))
+    faults = [
+        f"{len(paths)} of {total} masks are {kind}: {shortened(paths, 3)}" for kind, paths in paths_by_kind.items()
+    ]
     return "; ".join(sorted(faults)[:3])
 
 
