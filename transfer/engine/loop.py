@@ -81,9 +81,9 @@ class _Run:
         self.stepper = Stepper(learner, options, context)
         self.monitor = OutcomeMonitor(options, learner.signs())
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
-        self.begun: list[tuple[_Progress, float, int, Taken]] = []
+        self.unread_steps: list[tuple[_Progress, float, int, Taken]] = []
         """Steps whose numbers the host has not read: progress and fractional epoch after each, and its images."""
-        self.asked = False  # to stop
+        self.stop_requested = False
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
         self.last_save = self.clock = time.monotonic()
@@ -108,10 +108,10 @@ class _Run:
         context.notes += state["resumed"]
         context.details |= {"resumed": state["resumed"]} if state["resumed"] else {}
         self.history = History(self.folder, state["history_lines"])
-        here = _circumstances(context)
-        for name, then in state["circumstances"].items():
-            if here[name] != then:
-                self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
+        circumstances = _circumstances(context)
+        for name, saved in state["circumstances"].items():
+            if circumstances[name] != saved:
+                self.note(f"step {self.progress.step} was reached {saved}, the rest {circumstances[name]}")
         context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
 
     def note(self, text: str) -> None:
@@ -145,33 +145,33 @@ class _Run:
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""
-        verdict, self.clock = None, time.monotonic()
+        outcome, self.clock = None, time.monotonic()
         self.validate(validate)
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 self.step(place, batch)
-                # a moment that all ranks share: one that read a signal or a verdict before others would leave them
-                verdict = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
+                # a moment that all ranks share: one that read a signal or an outcome before others would leave them
+                outcome = self.settle(late=not place.ends_epoch and bool((place.index + 1) % READ_STEPS))
                 self._charge("train_seconds")
                 bar.total = place.total or steps_taken(place.length, self.options.epochs)
-                if not verdict:
+                if not outcome:
                     self.validate(validate)
-                reached = f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}"
-                bar.set_postfix_str(reached, refresh=False)
-                if verdict:
+                position_text = f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}"
+                bar.set_postfix_str(position_text, refresh=False)
+                if outcome:
                     break
-                if self.asked:
+                if self.stop_requested:
                     self.stop()
-                if not self.begun and self.clock - self.last_save >= self.context.checkpoint_seconds:
+                if not self.unread_steps and self.clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
-        verdict = verdict or self.settle()
+        outcome = outcome or self.settle()
         self.done = True
         self.stepper.share_buffers()
-        if verdict is None and not self.stepper.finite():
+        if outcome is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
-            verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
-        self.outcome = verdict or self.monitor.final(self.progress.step)
+            outcome = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
+        self.outcome = outcome or self.monitor.final(self.progress.step)
         self.save()
 
     def validate(self, validate: Validate | None) -> None:
@@ -197,32 +197,35 @@ class _Run:
 
     def step(self, place: StreamPosition, batch: Batch) -> None:
         """Begin one step."""
-        number = self.progress.step + len(self.begun) + 1
+        number = self.progress.step + len(self.unread_steps) + 1
         progress = _Progress(number, place.epoch, place.index + 1)
         if place.ends_epoch:
             progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
         moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
         images = self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
         taken = self.stepper.step(number, moment, batch, place.length)
-        self.begun.append((progress, place.epoch + (place.index + 1) / place.length, images, taken))
+        self.unread_steps.append((progress, place.epoch + (place.index + 1) / place.length, images, taken))
 
     def settle(self, *, late: bool = False) -> Outcome | None:
-        """Note and judge the statistics of the steps that have begun. Return the verdict: no step after it counts.
+        """Note and judge the statistics of unread steps. Return the outcome if they decide it: no later step counts.
 
         Args:
             late: leave the last one to its device, where that computes beside the host and skips no steps.
         """
-        while len(self.begun) > (late and self.stepper.late and not self.monitor.skips):
-            self.progress, epoch, images, taken = self.begun.pop(0)
-            stats, skipped, asked = taken.read()
-            self.asked, number = self.asked or asked, self.progress.step
+        while self.unread_steps:
+            leaves_last = late and self.stepper.late and not self.monitor.skips
+            if leaves_last and len(self.unread_steps) == 1:
+                break
+            self.progress, epoch, images, taken = self.unread_steps.pop(0)
+            stats, skipped, signalled = taken.read()
+            self.stop_requested, number = self.stop_requested or signalled, self.progress.step
             mark = {"skipped": True} if skipped else {}
             watched = taken.read_watched()
             self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **mark, **watched})
             self.context.tracker.log(number, stats | watched)
             self.context.cost.images += images
-            if verdict := self.monitor.update(number, epoch, stats, skipped):
-                return verdict
+            if outcome := self.monitor.update(number, epoch, stats, skipped):
+                return outcome
         return None
 
     def stop(self) -> None:
