@@ -40,8 +40,8 @@ def _absolute_path(argument: str) -> str:
 def _content_digest(path: Path) -> str:
     """Return the digest of a file or folder that an option names, from names, sizes and contents as for datasets."""
     files = named_files(path)
-    counted = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
-    return manifest_digest(zip(counted, files.sizes.tolist(), files.contents))
+    names = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
+    return manifest_digest(zip(names, files.sizes.tolist(), files.contents))
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ class PlannedRun:
         recipe = plain(self.command.options)
         # `resize` as it was given, which is what the run key has
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
-        unset = {key for key, value in values.items() if value is None} - recipe.keys()
+        left_out = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
-        unset |= {key for key, note in notes.items() if not note.repeated}
-        return f"# {self.task.repeat()}\n" + write_yaml({key: values[key] for key in values if key not in unset})
+        left_out |= {key for key, note in notes.items() if not note.repeated}
+        return f"# {self.task.repeat()}\n" + write_yaml({key: values[key] for key in values if key not in left_out})
 
     @property
     def about(self) -> dict[str, Any]:
@@ -199,21 +199,26 @@ class PlannedRun:
         dataset = {name: getattr(self.dataset, name) for name in ("name", "version", "counts", "digest")}
         marks: dict[str, Any] = {"dirty": source_state()[1], "origin": self.inputs.origin, "seed": self.seed}
         marks |= {"smoke": self.command.run.smoke, "subset": self.command.run.subset}
-        origin: dict[str, Any] = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
-        origin["protocol"] = self.run_key.config_digest
-        origin["preprocessing"] = self.preprocessing
-        return origin | {"started_from": self.inputs.weights_id, "dataset": dataset, **marks, "options": self.options}
+        provenance: dict[str, Any] = {"run": self.run_id, "identity": self.run_key.digest, "recipe": self.command.task}
+        provenance["protocol"] = self.run_key.config_digest
+        provenance["preprocessing"] = self.preprocessing
+        return provenance | {
+            "started_from": self.inputs.weights_id,
+            "dataset": dataset,
+            **marks,
+            "options": self.options,
+        }
 
 
 def planned_runs(
-    command: Command, task: Task, inputs: ResolvedInputs, settled: tuple[str, str, str]
+    command: Command, task: Task, inputs: ResolvedInputs, precisions_and_device: tuple[str, str, str]
 ) -> list[PlannedRun]:
     """Return a run for each dataset and seed.
 
     What identifies them is settled now: files may be replaced before the last one begins.
 
     Args:
-        settled: the precisions of training and of scoring, and cpu or cuda.
+        precisions_and_device: the precisions of training and of scoring, and cpu or cuda.
 
     Raises:
         UserError: what a pretraining is to leave has no place, see `PlannedRun.check_target`.
@@ -221,9 +226,12 @@ def planned_runs(
     runs = list[PlannedRun]()
     for arguments, dataset in inputs.datasets:
         fitted = command.fit_data(task, inputs.spec, dataset)
-        runs += [PlannedRun(fitted, task, inputs, arguments, dataset, seed, *settled) for seed in command.run.seeds]
+        runs += [
+            PlannedRun(fitted, task, inputs, arguments, dataset, seed, *precisions_and_device)
+            for seed in command.run.seeds
+        ]
     for planned in runs:
-        _ = planned.run_key
+        _ = planned.run_key  # a cached property: the contents of files are read now
         if task.from_scratch:
             planned.check_target()
     return runs
@@ -264,16 +272,16 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         data_world: how many processes share the images of a batch.
     """
     run_id, world = planned.run_id, processes(record)
-    origin = ""
+    remarks = ""
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
-        origin = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+        remarks = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
     if source := copied_from(store.folder(run_id)):
-        origin += f" (copied from {source})"
-    lines = [f"{run_id}: has a record, reused{origin}"]
-    lacking = missing_files(StoredRun(store.folder(run_id), record))
-    if lacking and record.shared is None:
-        lines.append(f"{run_id}: without {shortened(lacking)}, which the run wrote; delete its folder to run it again")
+        remarks += f" (copied from {source})"
+    lines = [f"{run_id}: has a record, reused{remarks}"]
+    missing = missing_files(StoredRun(store.folder(run_id), record))
+    if missing and record.shared is None:
+        lines.append(f"{run_id}: without {shortened(missing)}, which the run wrote; delete its folder to run it again")
     if record.dirty and not source_state()[1]:
         repeat = f"delete {store.folder(run_id)} to repeat the run with the present files"
         lines.append(f"{run_id}: made with files changed since their commit; {repeat}")
