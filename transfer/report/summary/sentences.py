@@ -69,12 +69,14 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
     excluded = count(len(comparison.exclusions), "group")
-    limits = [f"{excluded} of runs not compared: see the notes below the table."] if comparison.exclusions else []
+    exclusion_lines = (
+        [f"{excluded} of runs not compared: see the notes below the table."] if comparison.exclusions else []
+    )
     primary = [row for row in comparison.rows if row.primary]
     rows = [row for row in primary if row.family is Family.PRIMARY]
     a, b = compared_names(comparison, runs)
     if not rows:
-        return [f"{a} vs. {b}: not compared.", *limits]
+        return [f"{a} vs. {b}: not compared.", *exclusion_lines]
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: [*VERDICT_WORDS].index(row.verdict.kind)):
         word = VERDICT_WORDS[row.verdict.kind].format(a=a, b=b)
@@ -94,7 +96,14 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
         counted += f"; not counted: {others}"
-    return [headline, *caveats, *effects, *_cost(primary, a, b, ratios or CostRatios()), f"{counted}.", *limits]
+    return [
+        headline,
+        *caveats,
+        *effects,
+        *_cost(primary, a, b, ratios or CostRatios()),
+        f"{counted}.",
+        *exclusion_lines,
+    ]
 
 
 def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[ComparedScore]) -> str:
@@ -215,9 +224,9 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
             ranges = (dict.fromkeys(map(shown, (min(of_variant), max(of_variant)))) for of_variant in zip(*pairs))
             change = f" ({_change([cost_a / cost_b for cost_a, cost_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{' vs. '.join(map(' to '.join, ranges))} {unit}{change}")
-    known = [ratio for _, ratio in ratios.of_matches(matches)]
-    measured = [ratio for ratio in known if isinstance(ratio, CostRatio)]
-    reasons = [ratio for ratio in known if isinstance(ratio, str)]
+    known_ratios = [ratio for _, ratio in ratios.of_matches(matches)]
+    measured = [ratio for ratio in known_ratios if isinstance(ratio, CostRatio)]
+    reasons = [ratio for ratio in known_ratios if isinstance(ratio, str)]
     lines = [f"Cost: {', '.join(parts)}{UNMEASURED if UNMEASURED in reasons else ''}."] if parts else []
     lines += [f"Cost not measured: {reason}." for reason in reasons if reason != UNMEASURED]
     if measured:
@@ -246,25 +255,25 @@ def map_sentence(rows: StabilityMap) -> str:
     """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
     if not all(map(is_number, rows[rows.x])):
         return ""
-    limits = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
-    return f"{limits} (where more than half of the seeds train)." if max(rows["seeds"]) > 1 else f"{limits}."
+    limits_text = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
+    return f"{limits_text} (where more than half of the seeds train)." if max(rows["seeds"]) > 1 else f"{limits_text}."
 
 
 def _limit(rows: StabilityMap) -> str:
     """Return at which `x` a panel trains, of several `y` where it trains furthest."""
     ends = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
-    limits = dict[tuple[float, ...], Row]()
+    row_by_limits = dict[tuple[float, ...], Row]()
     for row in largest_stable(rows).rows:
         if row["seeds"]:
-            limits[tuple(missing if is_missing(row[end]) else row[end] for end, missing in ends.items())] = row
-    if not limits:
+            row_by_limits[tuple(default if is_missing(row[end]) else row[end] for end, default in ends.items())] = row
+    if not row_by_limits:
         return "was not checked for failure"
-    largest, failed, start = furthest = max(limits)
-    at = f" with {rows.y} {value_label(limits[furthest][rows.y])}" if len(limits) > 1 else ""
+    largest, failed, start = furthest_limits = max(row_by_limits)
+    with_y = f" with {rows.y} {value_label(row_by_limits[furthest_limits][rows.y])}" if len(row_by_limits) > 1 else ""
     if largest == -math.inf:
         return f"trains at no {rows.x} tried"
     span = "up to" if start == -math.inf else "at" if start == largest else f"from {start:g} to"
-    return f"trains {span} {largest:g}{at}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"
+    return f"trains {span} {largest:g}{with_y}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"
 
 
 def arms_to_compare(runs: StoredRuns) -> list[tuple[str, str]]:
@@ -311,15 +320,15 @@ def compared_names(comparison: Comparison, runs: StoredRuns) -> list[str]:
 
     If selectors name more than parts of the backbone, these are the names: "conv + lr 0.1".
     """
-    selectors, of_runs = [fields_of(variant.text) for variant in comparison.variants], names_of_runs(runs)
-    single = dict[str, None]()
+    selectors, name_by_run_id = [fields_of(variant.text) for variant in comparison.variants], names_of_runs(runs)
+    unique_names = dict[str, None]()
     for place, variant in enumerate(comparison.variants):
         compared = list(chain.from_iterable(match.matched.variants[place] for match in comparison.matches))
-        names = {of_runs.get(run.record.run_id, "") for run in compared or variant.runs}
-        single |= dict.fromkeys(names) if len(names) == 1 else {}
+        names = {name_by_run_id.get(run.record.run_id, "") for run in compared or variant.runs}
+        unique_names |= dict.fromkeys(names) if len(names) == 1 else {}
     by_parts = {*chain.from_iterable(selectors)} <= {*NAMED_BY_VALUE}
-    if by_parts and len(single) == len(selectors) and all(single):
-        return list(single)
+    if by_parts and len(unique_names) == len(selectors) and all(unique_names):
+        return list(unique_names)
     labels = [parts_label(fields, " + ") for fields in selectors]
     return labels if len({*labels}) == len(labels) else [variant.text for variant in comparison.variants]
 
