@@ -199,18 +199,18 @@ def _work(job: SweepJob) -> tuple[float, float] | None:
     """Return the operations of a job's training and feature extraction, and its steps; None for an unknown dataset."""
     recipe = _recipe(job)
     counts = resolve_dataset(job.dataset).counts or {}
-    train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
-    evaluated = _operations_at(job)
-    if train is None:
+    train_images, test_images = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
+    forward_operations = _operations_at(job)
+    if train_images is None:
         return None
     epochs = float(recipe.get("epochs") or 0)
-    train *= float(recipe.get("label_fraction") or 1)
+    train_images *= float(recipe.get("label_fraction") or 1)
     if not epochs:
-        reads = "epochs" not in recipe and getattr(load_task(job.step.recipe), "trains", False)
-        return evaluated * (test + train * reads), 0
-    batch = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
-    steps = epochs * _gradients(recipe) * train / batch
-    return epochs * train * training_operations(job) + evaluated * test, steps
+        reads_train = "epochs" not in recipe and getattr(load_task(job.step.recipe), "trains", False)
+        return forward_operations * (test_images + train_images * reads_train), 0
+    batch_size = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
+    steps = epochs * _gradients(recipe) * train_images / batch_size
+    return epochs * train_images * training_operations(job) + forward_operations * test_images, steps
 
 
 def training_operations(job: SweepJob) -> float:
@@ -219,12 +219,12 @@ def training_operations(job: SweepJob) -> float:
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
     recipe = _recipe(job)
-    evaluated = _operations_at(job)
-    per_image = PASSES * evaluated
+    forward_operations = _operations_at(job)
+    per_image = PASSES * forward_operations
     if "local_crops" in recipe:
         # the student trains on all crops; the teacher sees the two large ones without a backward pass
-        local = _operations_at(job, "local_size")
-        per_image = (2 * PASSES + 2) * evaluated + PASSES * recipe["local_crops"] * local
+        local_operations = _operations_at(job, "local_size")
+        per_image = (2 * PASSES + 2) * forward_operations + PASSES * recipe["local_crops"] * local_operations
     return per_image * _gradients(recipe)
 
 
@@ -253,27 +253,27 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
     Raises:
         UsageError: lists what is wrong in options and datasets' files, and what is missing.
     """
-    lacking = dict[tuple[str, object], str]()
+    text_by_check = dict[tuple[str, object], str]()
     missing = dict[str, list[str]]()
-    parsed = set[tuple[str, ...]]()
+    parsed_options = set[tuple[str, ...]]()
     with errors_together():
         for job in jobs:
             checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
             checks[job.step.name, job.dataset] = _open_data if opens else lambda command, _: check_folders(command)
             if job.parent is None:
-                parts = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
-                checks[job.step.name, (job.backbone, *parts)] = _check_weights
-            new = [key for key in checks if key not in lacking]
+                backbone_options = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
+                checks[job.step.name, (job.backbone, *backbone_options)] = _check_weights
+            new_checks = [key for key in checks if key not in text_by_check]
             options = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
-            if new or not options <= parsed:  # parsing takes a tenth of a second
+            if new_checks or not options <= parsed_options:  # parsing takes a tenth of a second
                 with kept():
                     command = parsed_command(job, extra)
-                    parsed |= options
-                    for key in new:
-                        lacking[key] = attempt(_missing, checks[key], command, job.step.task) or ""
-            missing[job.name] = [lacking[key] for key in checks if lacking.get(key)]
+                    parsed_options |= options
+                    for key in new_checks:
+                        text_by_check[key] = attempt(_missing, checks[key], command, job.step.task) or ""
+            missing[job.name] = [text_by_check[key] for key in checks if text_by_check.get(key)]
         if has_kept():
-            for text in filter(None, lacking.values()):
+            for text in filter(None, text_by_check.values()):
                 reject(text)
     return {name: texts for name, texts in missing.items() if texts}
 
