@@ -212,8 +212,8 @@ def detect(learner: DetectionLearner, data: CocoData, options: DetectOptions, co
     assert split is not None
     detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
     images = DetectionImages(split, test_transforms(size))
-    step = detector.data_preprocessor.pad_size_divisor
-    batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), options.eval_batch_size)
+    pad_divisor = detector.data_preprocessor.pad_size_divisor
+    batches = equal_sizes(sizes_in_network(split, size, pad_divisor, padded=padded), options.eval_batch_size)
     batches = part_of_rank(batches, context.ranks)
     results: dict[int, Results] = {}
     broken: list[int] = []
