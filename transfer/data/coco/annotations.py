@@ -61,8 +61,9 @@ def read_coco_split(
     names = PackedNames(arrays["image_names"], arrays["image_ends"])
     if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
         folder = folder.parent  # names with the folder in front
-    full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
-    paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
+    full_names = (with_home(name) if name[0] in "~$" else name for name in names)
+    real_folder = os.path.realpath(folder)
+    paths = (listed_path(folder, os.path.relpath(name, real_folder) if name[0] == "/" else name) for name in full_names)
     columns: dict[str, Any] = {column: arrays[column] for column in OBJECT_COLUMNS if column != "trained"}
     split = CocoSplit(
         name=name,
@@ -100,35 +101,39 @@ def _parse(file: Path, content: bytes) -> Index:
     `counts` of short polygons and computed areas.
     """
     tables = _read_tables(file, content)
-    entries = sorted(tables["images"], key=lambda entry: entry["id"])
+    image_entries = sorted(tables["images"], key=lambda entry: entry["id"])
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
-    image_ids, objects = [entry["id"] for entry in entries], tables["annotations"]
+    image_ids, objects = [entry["id"] for entry in image_entries], tables["annotations"]
     columns: dict[str, Any] = {}
     for name in ENTRY_FIELDS["annotations"]:
         columns[name] = [entry.get(name, OPTIONAL.get(name)) for entry in objects]
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
-    short, bare = _remove_short(columns["segmentation"])
+    short_polygons, emptied_objects = _remove_short(columns["segmentation"])
     segmentations = Segmentations.collect(columns["segmentation"])
     ids = np.array(columns["id"], dtype=np.int64)
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
     areas = np.array(columns["area"], dtype=np.float64)
-    sizes = np.array([(entry["width"], entry["height"]) for entry in entries], dtype=np.int64).reshape(-1, 2)
+    sizes = np.array([(entry["width"], entry["height"]) for entry in image_entries], dtype=np.int64).reshape(-1, 2)
     _check_encodings(file, ids, columns["segmentation"], sizes[image])
-    computed = np.flatnonzero(np.isnan(areas)).tolist()
-    for row in computed:
+    computed_rows = np.flatnonzero(np.isnan(areas)).tolist()
+    for row in computed_rows:
         width, height = sizes[image[row]].tolist()
         mask = segmentations[row]
         areas[row] = mask_library().area(encoded_mask(mask, height, width)) if mask else boxes[row, 2:].prod()
     order = np.argsort(image, kind="stable")
     crowd, ignored = (np.array(columns[name], dtype=bool) for name in ("iscrowd", "ignore"))
-    rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas, "crowd": crowd}
-    rows |= {"ignored": ignored, "extents": _extents(columns["segmentation"], crowd)}
-    names = PackedNames.of(entry["file_name"].replace("\\", "/") for entry in entries)
-    arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
+    object_columns = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas, "crowd": crowd}
+    object_columns |= {"ignored": ignored, "extents": _extents(columns["segmentation"], crowd)}
+    names = PackedNames.of(entry["file_name"].replace("\\", "/") for entry in image_entries)
+    arrays = {name: column[order] for name, column in object_columns.items()} | vars(segmentations.select(order))
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names.block}
     arrays["image_ends"] = names.ends
-    counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
+    counts = {
+        "short_polygons": short_polygons,
+        "left_without_polygon": emptied_objects,
+        "computed_area": len(computed_rows),
+    }
     facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}
     return Index(arrays | {"image_sizes": sizes}, facts)
 
@@ -236,8 +241,8 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
         for name, (fits, requirement) in ENTRY_FIELDS[key].items():
             value = OPTIONAL.get(name) if fields.get(name) is None else fields[name]
             if value is not None:
-                polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
-                value = fields[name] = as_number(value) if polygons or name not in TEXT_FIELDS else value
+                unfit_polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
+                value = fields[name] = as_number(value) if unfit_polygons or name not in TEXT_FIELDS else value
             if not fits(value):
                 fault = f"is {fields[name]!r:.80}" if name in fields else "is missing"
                 where = f"entry {number} of `{key}` (id {fields.get('id')!r:.20})"
@@ -247,25 +252,25 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
 def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
     """Remove polygons with fewer than three points in place; return their number, and that of objects left without,
     whose segmentation becomes None."""
-    short = bare = 0
+    short_polygons = emptied_objects = 0
     for row, segmentation in enumerate(segmentations):
         if isinstance(segmentation, list):
             polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POLYGON_POINTS]
-            short += len(segmentation) - len(polygons)
-            bare += bool(segmentation) and not polygons
+            short_polygons += len(segmentation) - len(polygons)
+            emptied_objects += bool(segmentation) and not polygons
             segmentations[row] = polygons or None
-    return short, bare
+    return short_polygons, emptied_objects
 
 
-def _places(file: Path, references: Sequence[int], known: list[int], name: str, table: str) -> NDArray[Any]:
-    """Return the place [M] of each referenced id among the sorted `known`, int64."""
-    values, ids = np.array(references, dtype=np.int64), np.array(known, dtype=np.int64)
-    unknown = ~np.isin(values, ids)
+def _places(file: Path, references: Sequence[int], table_ids: list[int], name: str, table: str) -> NDArray[Any]:
+    """Return the place [M] of each referenced id among the sorted `table_ids`, int64."""
+    referenced, ids = np.array(references, dtype=np.int64), np.array(table_ids, dtype=np.int64)
+    unknown = ~np.isin(referenced, ids)
     if unknown.any():
-        lost = shortened(np.unique(values[unknown]).tolist())
-        fault = f"{int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: {lost}"
+        unknown_ids = shortened(np.unique(referenced[unknown]).tolist())
+        fault = f"{int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: {unknown_ids}"
         raise UserError(f"{file}: {fault}; remove these annotations or complete `{table}`")
-    return np.searchsorted(ids, values)
+    return np.searchsorted(ids, referenced)
 
 
 def _check_encodings(file: Path, ids: NDArray[Any], segmentations: list[Any], sizes: NDArray[Any]) -> None:
@@ -273,13 +278,13 @@ def _check_encodings(file: Path, ids: NDArray[Any], segmentations: list[Any], si
     rows = [row for row, segmentation in enumerate(segmentations) if isinstance(segmentation, dict)]
     for row, (width, height) in zip(rows, sizes[rows].tolist()):
         size, counts = segmentations[row]["size"], segmentations[row]["counts"]
-        mask, fix = f"{file}: the run-length encoding of annotation {ids[row]}", "encode the mask again"
+        subject, fix = f"{file}: the run-length encoding of annotation {ids[row]}", "encode the mask again"
         if isinstance(counts, str):
-            with unusable(f"{mask} is of `size` {size!r:.80}", ValueError, TypeError, fix=fix):
+            with unusable(f"{subject} is of `size` {size!r:.80}", ValueError, TypeError, fix=fix):
                 counts = mask_library("mask_api_new_cpp").toUncompressedRLE([segmentations[row]])[0]["counts"]
         if size != [height, width] or sum(counts) != height * width:
-            stated = f"{sum(counts)} pixels and of `size` {size!r:.80}, but the image's is {[height, width]}"
-            raise UserError(f"{mask} is of {stated}; {fix}")
+            statement = f"{sum(counts)} pixels and of `size` {size!r:.80}, but the image's is {[height, width]}"
+            raise UserError(f"{subject} is of {statement}; {fix}")
 
 
 def _extents(segmentations: list[Any], crowd: NDArray[Any]) -> NDArray[Any]:
@@ -305,36 +310,36 @@ def _check_boxes(split: CocoSplit, extents: NDArray[Any]) -> list[str]:
             disagree with their masks.
     """
     rows = np.flatnonzero(~((np.abs(split.boxes - extents) < 1) & (split.boxes >= 0)).all(axis=1))  # few of COCO's
-    extents, ids, limits = extents[rows], split.ids[rows], split.sizes()[split.image[rows]]
-    start, sides, low, extent = *np.hsplit(split.boxes[rows], 2), *np.hsplit(extents, 2)
-    shared = np.minimum(start + sides, low + extent) - np.maximum(start, low)
-    spanned = np.maximum(start + sides, low + extent) - np.minimum(start, low)
-    apart, read = (np.abs(np.hstack([start, side]) - extents).max(axis=1) for side in (sides, sides - start))
-    fits = (sides > start) & (start > -limits / 20 - 1) & (sides < limits * 1.05 + 1)
-    beyond = fits.all(axis=1) & np.isnan(apart) & (start + sides > limits + 1).any(axis=1)
-    corners, many = 5 * read + 2 < apart, max(2, len(split.ids) / 4)
-    wrong = ((shared + 1) / (spanned + 1) < 0.5).any(axis=1) | corners
-    subtract = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
-    settle = "the YAML key `boxes: from_polygons` computes them from masks, `boxes: in_file` takes them as they are"
-    for faulty, most, fault, cure in (
-        (beyond | corners, many, "are corners (x1, y1, x2, y2), as images or polygons show", subtract),
+    extents, ids, image_sizes = extents[rows], split.ids[rows], split.sizes()[split.image[rows]]
+    start, sides, mask_start, mask_sides = *np.hsplit(split.boxes[rows], 2), *np.hsplit(extents, 2)
+    overlap = np.minimum(start + sides, mask_start + mask_sides) - np.maximum(start, mask_start)
+    span = np.maximum(start + sides, mask_start + mask_sides) - np.minimum(start, mask_start)
+    gap, gap_as_corners = (np.abs(np.hstack([start, side]) - extents).max(axis=1) for side in (sides, sides - start))
+    plausible_corners = (sides > start) & (start > -image_sizes / 20 - 1) & (sides < image_sizes * 1.05 + 1)
+    beyond_image = plausible_corners.all(axis=1) & np.isnan(gap) & (start + sides > image_sizes + 1).any(axis=1)
+    corners, tolerated = 5 * gap_as_corners + 2 < gap, max(2, len(split.ids) / 4)
+    unlike_masks = ((overlap + 1) / (span + 1) < 0.5).any(axis=1) | corners
+    fix_corners = "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+    fix_by_key = "the YAML key `boxes: from_polygons` computes them from masks, `boxes: in_file` takes them as they are"
+    for faulty, limit, fault, fix in (
+        (beyond_image | corners, tolerated, "are corners (x1, y1, x2, y2), as images or polygons show", fix_corners),
         ((sides < 0).any(axis=1), 0, "have a negative width or height", "write x, y, width, height"),
-        (wrong, many, "disagree with their masks", settle),
+        (unlike_masks, tolerated, "disagree with their masks", fix_by_key),
     ):
         listed = shortened(ids[faulty].tolist(), 3)
-        note = f"{np.sum(faulty)} of {len(split.ids)} boxes {fault} (annotations {listed}): {cure}"
-        if np.sum(faulty) > most:
+        note = f"{np.sum(faulty)} of {len(split.ids)} boxes {fault} (annotations {listed}): {fix}"
+        if np.sum(faulty) > limit:
             raise UserError(f"{split.file}: {note}")
     return [note] if np.any(faulty) else []
 
 
 def fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     """Return which objects are trained on, bool [M], by the rules of mmdetection's `CocoDataset`, and their faults."""
-    low, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
-    flat = (sides <= 0).any(axis=1) | (split.areas <= 0)
-    outside = ((low + sides <= 0) | (low >= limits)).any(axis=1)
-    faults = np.array([split.crowd, split.ignored, flat, outside, (sides < 1).any(axis=1)])
+    start, sides, image_sizes = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
+    without_area = (sides <= 0).any(axis=1) | (split.areas <= 0)
+    outside = ((start + sides <= 0) | (start >= image_sizes)).any(axis=1)
+    faults = np.array([split.crowd, split.ignored, without_area, outside, (sides < 1).any(axis=1)])
     trained: NDArray[Any] = np.logical_not(faults.any(axis=0))
     counts = np.bincount(faults.argmax(axis=0)[~trained], minlength=len(faults)).tolist()
-    clipped = ((low < -SLACK) | (low + sides > limits + SLACK)).any(axis=1) & trained
+    clipped = ((start < -SLACK) | (start + sides > image_sizes + SLACK)).any(axis=1) & trained
     return trained, dict(zip(FAULTS, (*counts, int(clipped.sum())), strict=True))
