@@ -113,8 +113,10 @@ def _backbone_name(record: Record, trainings: Sequence[Record]) -> str:
     """Return the backbone's name; for an export of the same architecture the name of the pretrained backbone."""
     backbone = protocol.backbone_of(record)
     pretrained = protocol.backbone_of(trainings[0]) if trainings else backbone
-    same = all(backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE)
-    return str((pretrained if same else backbone).get("name"))
+    same_architecture = all(
+        backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE
+    )
+    return str((pretrained if same_architecture else backbone).get("name"))
 
 
 def machines(records: Iterable[Record]) -> list[str]:
@@ -173,23 +175,23 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
     parents = list(chain.from_iterable(protocol.lineage(record, exports) for record in records))
-    of_runs = set(chain.from_iterable(record.marks for record in records))
-    of_parents = chain.from_iterable(parent.marks for parent in parents)
-    of_origins = chain.from_iterable(record.origin_marks for record in (*records, *parents))
-    before = dict.fromkeys(chain(of_parents, of_origins))
+    marks_of_runs = set(chain.from_iterable(record.marks for record in records))
+    marks_of_parents = chain.from_iterable(parent.marks for parent in parents)
+    marks_of_origins = chain.from_iterable(record.origin_marks for record in (*records, *parents))
+    marks_of_pretraining = dict.fromkeys(chain(marks_of_parents, marks_of_origins))
     labels = list[str]()
     for mark in ("smoke", "dirty"):
-        if mark in of_runs:
+        if mark in marks_of_runs:
             labels.append(mark)
-        elif mark in before:
+        elif mark in marks_of_pretraining:
             labels.append(f"pretraining {mark}")
-    if "modified" in before:
+    if "modified" in marks_of_pretraining:
         labels.append("weights modified")
     if nearness_to_pretraining(records, exports) == 1:
         labels.append(OF_PRETRAINING)
     if any(record.details.get("resumed") for record in records):
         labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
-    return labels + [f"pretraining {mark}" for mark in before if mark.startswith("subset")]
+    return labels + [f"pretraining {mark}" for mark in marks_of_pretraining if mark.startswith("subset")]
 
 
 def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports) -> int:
@@ -201,8 +203,12 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
         if record.task.startswith("pretrain-"):
             return 2
         name, digest = record.dataset.get("name"), record.dataset.get("digest")
-        seen = [run.dataset for run in protocol.lineage(record, exports) if run.task.startswith("pretrain-")]
-        nearness |= any(data.get("name") == name or data.get("digest") == digest for data in seen)
+        pretraining_datasets = [
+            run.dataset for run in protocol.lineage(record, exports) if run.task.startswith("pretrain-")
+        ]
+        nearness |= any(
+            dataset.get("name") == name or dataset.get("digest") == digest for dataset in pretraining_datasets
+        )
     return nearness
 
 
@@ -232,11 +238,11 @@ def differing_parts(
     The name is excluded. Stochastic depth is an option of the task.
     """
     contents = [(group.first.task, protocol.backbone_of(group.first)) for group in groups]
-    hidden = {"name", "drop_path", *without}
-    shown = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
+    hidden_names = {"name", "drop_path", *without}
+    shown_names = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
     for same_task in values_by_key(contents).values():
-        shown |= differing(same_task).keys()
-    names = [name for name in protocol.backbone_of(groups[0].first) if name in shown - hidden]
+        shown_names |= differing(same_task).keys()
+    names = [name for name in protocol.backbone_of(groups[0].first) if name in shown_names - hidden_names]
     rows = [dict[str, Any]() for _ in groups]
     for name in names:
         values = shown_values([content.get(name, protocol.NOT_RECORDED) for _, content in contents])
@@ -250,15 +256,15 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
 
     If all rows start from the same pretrained weights, they get no label.
     """
-    pretrained = [group for group in groups if protocol.pretraining(group.first, exports)]
-    for namesakes in grouped_by(pretrained, lambda group: group.pretraining).values():
+    pretrained_groups = [group for group in groups if protocol.pretraining(group.first, exports)]
+    for namesakes in grouped_by(pretrained_groups, lambda group: group.pretraining).values():
         contents = [fields_of_weights(group.first, without, exports) for group in namesakes]
         names = differing(contents)
         for group, content in zip(namesakes, contents, strict=True) if names else ():
             values = {name: content.get(name, protocol.NOT_RECORDED) for name in names}
-            short = {name.removeprefix(protocol.PRETRAINING): value for name, value in values.items()}
-            group.pretraining += f", {content_label(short)}"
-    if not pretrained and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
+            value_by_short_name = {name.removeprefix(protocol.PRETRAINING): value for name, value in values.items()}
+            group.pretraining += f", {content_label(value_by_short_name)}"
+    if not pretrained_groups and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
         for group in groups:
             group.pretraining = ""
 
@@ -269,14 +275,14 @@ def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> 
     The contents of a dataset differ only if rows of the same name and version have several contents.
     """
     contents = [protocol.displayed_fields(group.first, without) for group in groups]
-    of_data = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
+    data_fields = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
     datasets = grouped_by(contents, lambda content: (content.get("dataset"), content.get("dataset_version")))
     for namesakes in datasets.values():
-        same = of_data - differing(namesakes).keys()
+        equal_fields = data_fields - differing(namesakes).keys()
         for content in namesakes:
-            content |= dict.fromkeys(same, "the same")
+            content |= dict.fromkeys(equal_fields, "the same")
     names = sorted(differing(contents).keys() - {*_SHOWN})
     for group, content in zip(groups, contents, strict=True) if names else ():
         values = [short_value(group.first, name, content.get(name, protocol.NOT_RECORDED)) for name in names]
-        plain = (tuple(value) if isinstance(value, list) else value for value in values)
-        group.protocol = Comparability(tuple(zip(names, plain, strict=True)))
+        hashable_values = (tuple(value) if isinstance(value, list) else value for value in values)
+        group.protocol = Comparability(tuple(zip(names, hashable_values, strict=True)))
