@@ -125,8 +125,8 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
     """
     chosen = set(chain.from_iterable(variant.fields for variant in variants))
     runs = chain.from_iterable(variant.runs for variant in variants)
-    shares = {run.record.options.get(FRACTION) for run in runs}
-    if FRACTION in chosen and len(shares) > 1:  # another share of the training images is other data
+    label_fractions = {run.record.options.get(FRACTION) for run in runs}
+    if FRACTION in chosen and len(label_fractions) > 1:  # another share of the training images is other data
         chosen.add("dataset_digest")
     by_label: dict[str, list[list[_Candidate]]] = {}
     for index, variant in enumerate(variants):
@@ -134,58 +134,64 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
             candidate = _Candidate.of(run, chosen, exports)
             label = f"{candidate.content.get('task')} on {candidate.content.get('dataset')}"
             by_label.setdefault(label, [[] for _ in variants])[index].append(candidate)
-    matching, refused = Matching([], []), set[str]()
+    matching, nearest_labels = Matching([], []), set[str]()
     for label in sorted(by_label):
         candidates = by_label[label]
-        names, unshared = _names(candidates)
-        groups = _agreeing(candidates, names)
+        names, unshared = _differing_names(candidates)
+        groups = _agreeing_groups(candidates, names)
         if not groups and sum(map(bool, candidates)) > 1:
-            matching.exclusions.append(nearest := _nearest(candidates, names))
-            refused.add(nearest.label)
-        shown = _setting_fields([content for content, _ in groups])
-        for content, group in sorted(groups, key=lambda group: [fields.order(group[0].get(name)) for name in shown]):
+            matching.exclusions.append(nearest := _nearest_runs(candidates, names))
+            nearest_labels.add(nearest.label)
+        setting_names = _setting_fields([content for content, _ in groups])
+        for content, group in sorted(
+            groups, key=lambda group: [fields.order(group[0].get(name)) for name in setting_names]
+        ):
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
-            matched.setting = {name: _shown(group, name, content[name]) for name in shown if name in content}
-            if mixed := _describe(matched, group, variants, unshared, exports):
-                matching.exclusions.append(mixed)
+            matched.setting = {
+                name: _value_for_readers(group, name, content[name]) for name in setting_names if name in content
+            }
+            if exclusion := _describe_differences(matched, group, variants, unshared, exports):
+                matching.exclusions.append(exclusion)
             else:
                 matching.matches.append(matched)
-    unused = _unused(variants, matching.matches, exports)
-    matching.exclusions.extend(exclusion for exclusion in unused if exclusion.label not in refused)
+    unused_exclusions = _exclusions_of_unused(variants, matching.matches, exports)
+    matching.exclusions.extend(unused for unused in unused_exclusions if unused.label not in nearest_labels)
     return matching
 
 
-def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
+def _exclusions_of_unused(
+    variants: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports
+) -> Iterator[Exclusion]:
     """Yield a reason for every run that is in no match, so that none is dropped silently."""
-    used = {run.folder for matched in matches for run in chain.from_iterable(matched.variants)}
+    used_folders = {run.folder for matched in matches for run in chain.from_iterable(matched.variants)}
     for variant in variants:
-        unused = [run for run in variant.runs if run.folder not in used]
-        for label, runs in grouped_by(unused, lambda run: task_label(run.record)).items():
+        unused_runs = [run for run in variant.runs if run.folder not in used_folders]
+        for label, runs in grouped_by(unused_runs, lambda run: task_label(run.record)).items():
             failed = sum(run.record.training_failed for run in runs)
-            rest = f", {failed} of which failed" if failed else ""
-            yield Exclusion(label, f"{count(len(runs), 'run')} of '{variant.text}' not in the table{rest}")
+            failed_clause = f", {failed} of which failed" if failed else ""
+            yield Exclusion(label, f"{count(len(runs), 'run')} of '{variant.text}' not in the table{failed_clause}")
             for other in variants:
-                trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
-                if trainings:
-                    why = f"{trainings} of {trainings} pretraining runs failed"
-                    yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
+                failed_trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
+                if failed_trainings:
+                    reason = f"{failed_trainings} of {failed_trainings} pretraining runs failed"
+                    yield Exclusion(label, f"'{other.text}' has no run to compare: {reason}")
 
 
 def _failed_trainings(variant: Selection, runs: Sequence[StoredRun], exports: Exports) -> int:
     """Return how many pretrainings of a variant failed, so that it has no run to pair; 0 if it has any run."""
     pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
     records = [run.record for run in variant.runs if run.record.task in (runs[0].record.task, *pretrainings)]
-    failed = all(record.training_failed and record.task in pretrainings for record in records)
-    return len(records) if failed else 0
+    all_failed = all(record.training_failed and record.task in pretrainings for record in records)
+    return len(records) if all_failed else 0
 
 
-def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
+def _differing_names(candidates: _Candidates) -> tuple[list[str], list[str]]:
     """Return the differing fields in which variants must agree, and those of components without a common value."""
-    everyone = list(chain.from_iterable(candidates))
+    all_candidates = list(chain.from_iterable(candidates))
     shared, unshared = list[str](), list[str]()
-    for name in fields.differing((candidate.content for candidate in everyone), missing=None):
+    for name in fields.differing((candidate.content for candidate in all_candidates), missing=None):
         values = list(filter(None, (_acting_values(arm, name) for arm in candidates)))
-        is_part = any(name in candidate.parts for candidate in everyone)
+        is_part = any(name in candidate.parts for candidate in all_candidates)
         is_unshared = is_part and len(values) > 1 and not set.intersection(*values)
         (unshared if is_unshared else shared).append(name)
     return shared, unshared
@@ -203,91 +209,96 @@ def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     What describes the contents of data is named only where settings differ in nothing else.
     """
     method = f"{PRETRAINING}task"
-    of_method = grouped_by(contents, lambda content: content.get(method)).values()
-    within = {method}.union(*(fields.differing(alike, missing=NO_EFFECT) for alike in of_method))
-    known = fields.differing(contents, missing=NO_EFFECT)
-    of_methods = {name for name in known if name.startswith(PRETRAINING)} - within
-    names = [name for name in known if name not in of_methods]
-    of_data = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]
-    names = fields.fewest(contents, names, of_data)
+    contents_by_method = grouped_by(contents, lambda content: content.get(method)).values()
+    names_within_methods = {method}.union(
+        *(fields.differing(same_method, missing=NO_EFFECT) for same_method in contents_by_method)
+    )
+    differing_names = fields.differing(contents, missing=NO_EFFECT)
+    names_between_methods = {name for name in differing_names if name.startswith(PRETRAINING)} - names_within_methods
+    names = [name for name in differing_names if name not in names_between_methods]
+    data_names = [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]
+    names = fields.fewest(contents, names, data_names)
     return names if fields.told_apart(contents, names) == len(contents) else list(fields.differing(contents))
 
 
-def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[_Group]:
+def _agreeing_groups(candidates: _Candidates, names: Sequence[str]) -> list[_Group]:
     """Return the groups in which all variants agree in what acts in several of them."""
     groups: list[_Group] = [({}, [])]
     for arm in candidates:
         agreeing = list[_Group]()
-        for (content, arms), alike in product(groups, _alike(arm, names)):
-            acting = alike[0].acting(names)
-            if all(content.get(name, value) == value for name, value in acting.items()):
-                agreeing.append((content | acting, [*arms, alike]))
+        for (content, arms), alike in product(groups, _groups_acting_alike(arm, names)):
+            acting_fields = alike[0].acting(names)
+            if all(content.get(name, value) == value for name, value in acting_fields.items()):
+                agreeing.append((content | acting_fields, [*arms, alike]))
         groups = agreeing
-    merged: dict[str, _Group] = {}
+    group_by_digest: dict[str, _Group] = {}
     for content, arms in groups:
-        _, whole = merged.setdefault(digest_of(content), (content, [[] for _ in candidates]))
-        for arm, more in zip(whole, arms, strict=True):
-            arm += [candidate for candidate in more if candidate not in arm]
-    return list(merged.values())
+        _, merged_arms = group_by_digest.setdefault(digest_of(content), (content, [[] for _ in candidates]))
+        for arm, further_candidates in zip(merged_arms, arms, strict=True):
+            arm += [candidate for candidate in further_candidates if candidate not in arm]
+    return list(group_by_digest.values())
 
 
-def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
+def _nearest_runs(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
-    kinds = [[alike[-1] for alike in _alike(arm, names)] for arm in candidates if arm]
-    clashes = []
-    for arms in combinations(kinds, 2):
-        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*arms))
-        clashes.append(min(pairs, key=lambda pair: len(pair[2])))
-    record_a, record_b, clash = max(clashes, key=lambda pair: len(pair[2]))
+    examples = [[alike[-1] for alike in _groups_acting_alike(arm, names)] for arm in candidates if arm]
+    nearest_pairs = []
+    for two_arms in combinations(examples, 2):
+        pairs = ((a.run.record, b.run.record, _clashing_fields(a, b, names)) for a, b in product(*two_arms))
+        nearest_pairs.append(min(pairs, key=lambda pair: len(pair[2])))
+    record_a, record_b, clash = max(nearest_pairs, key=lambda pair: len(pair[2]))
     differences = fields.values_label(clash, " vs. ") or "no field"
-    how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
-    text = f"not compared: the nearest runs, {record_a.run_id} and {record_b.run_id}, differ in {differences}; {how}"
+    advice = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
+    text = f"not compared: the nearest runs, {record_a.run_id} and {record_b.run_id}, differ in {differences}; {advice}"
     return Exclusion(task_label(record_a), text)
 
 
-def _alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Collection[list[_Candidate]]:
+def _groups_acting_alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Collection[list[_Candidate]]:
     """Return the runs of a variant in groups in which the fields act alike."""
     return grouped_by(arm, lambda candidate: digest_of(candidate.acting(names))).values()
 
 
-def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def _clashing_fields(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
-    of_a, of_b = a.acting(names), b.acting(names)
+    acting_a, acting_b = a.acting(names), b.acting(names)
     clash = dict[str, tuple[Any, ...]]()
-    for name in of_a:
-        if name in of_b and of_a[name] != of_b[name]:
-            value_a = fields.short_value(a.run.record, name, of_a[name])
-            clash[name] = value_a, fields.short_value(b.run.record, name, of_b[name])
+    for name in acting_a:
+        if name in acting_b and acting_a[name] != acting_b[name]:
+            value_a = fields.short_value(a.run.record, name, acting_a[name])
+            clash[name] = value_a, fields.short_value(b.run.record, name, acting_b[name])
     return clash
 
 
-def _shown(group: _Candidates, name: str, value: Any) -> Any:
+def _value_for_readers(group: _Candidates, name: str, value: Any) -> Any:
     """Return the value of a field for readers, which for a file is shorter than the form that it is compared by."""
     candidates = chain.from_iterable(group)
     example = next(candidate for candidate in candidates if candidate.content.get(name) == value)
     return fields.short_value(example.run.record, name, value)
 
 
-def _describe(
+def _describe_differences(
     matched: MatchedRuns, group: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
 ) -> Exclusion | None:
     """Write the differences between variants into a match; return the reason if a variant mixes unlike runs."""
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
     for variant, arm in zip(variants, group, strict=True):
-        if mixed := fields.differing(candidate.acting(unshared) for candidate in arm):
+        if mixed_fields := fields.differing(candidate.acting(unshared) for candidate in arm):
             first = arm[0].run.record
-            shown = {
-                name: [fields.short_value(first, name, value) for value in values] for name, values in mixed.items()
+            values_by_field = {
+                name: [fields.short_value(first, name, value) for value in values]
+                for name, values in mixed_fields.items()
             }
             # of several backbones or pretrainings the mean would be meaningless
-            name, (value, *_) = next(iter(shown.items()))
+            name, (value, *_) = next(iter(values_by_field.items()))
             choice = f"--compare '{variant.text},{name}={fields.value_label(value)}' OTHER, or compare these values"
-            differ = f"not compared: runs of '{variant.text}' differ in {fields.values_label(shown, after='; ')}"
-            return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
-        acting = arm[0].acting(unshared)
-        matched.unshared.append({name: _shown([arm], name, value) for name, value in acting.items()})
-    selected = sorted(set(chain.from_iterable(variant.fields for variant in variants)))
-    rows = [{name: fields.value_of(record, name, exports) for name in selected} for record in matched.records]
+            fault = (
+                f"not compared: runs of '{variant.text}' differ in {fields.values_label(values_by_field, after='; ')}"
+            )
+            return Exclusion(matched.label, f"{fault}; choose one value, as {choice}")
+        acting_fields = arm[0].acting(unshared)
+        matched.unshared.append({name: _value_for_readers([arm], name, value) for name, value in acting_fields.items()})
+    selected_fields = sorted(set(chain.from_iterable(variant.fields for variant in variants)))
+    rows = [{name: fields.value_of(record, name, exports) for name in selected_fields} for record in matched.records]
     matched.differing = list(dict.fromkeys([*fields.differing(rows), *unshared]))
     return None
