@@ -97,8 +97,10 @@ def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | Non
     margin = AGREEMENT_MARGIN if margin is None else margin
     published = table_of(paper, table)
     if published.claims:
-        sweep = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
-        return Table.from_rows(({"claim": claim} for claim in published.claims), (), [*_notes(published), Note(sweep)])
+        sweep_hint = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
+        return Table.from_rows(
+            ({"claim": claim} for claim in published.claims), (), [*_notes(published), Note(sweep_hint)]
+        )
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows, notes = list[Row](), list[Note]()
     for row in published.rows:
@@ -107,13 +109,13 @@ def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | Non
             for own_runs in configurations or [None]:
                 cells, problem = _cell_row(row, value, own_runs, matcher, margin)
                 if problem:
-                    notes.append(Note(f"no interval, since {problem}", _about(row, value), (len(rows),)))
+                    notes.append(Note(f"no interval, since {problem}", _cell_title(row, value), (len(rows),)))
                 rows.append(cells)
-    rules = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
-    return Table(list(PAPER_COLUMNS), rows, [*_notes(published), *rules, *notes])
+    rule_notes = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
+    return Table(list(PAPER_COLUMNS), rows, [*_notes(published), *rule_notes, *notes])
 
 
-def _about(row: PublishedRow, value: Value) -> str:
+def _cell_title(row: PublishedRow, value: Value) -> str:
     return f"{row.label}, {value.dataset}, {value.name}"
 
 
@@ -128,7 +130,7 @@ def _notes(table: PublishedTable) -> list[Note]:
             notes.append(Note(f"for reference only: {row.reference}", row.label))
         for value in row.values:
             if value.doubt:
-                notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", _about(row, value)))
+                notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", _cell_title(row, value)))
     return notes
 
 
@@ -146,12 +148,12 @@ def _cell_row(
     printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed}
     if runs is None:
-        return cells | _blocked(row, value, matcher, judge=not mark), ""
+        return cells | _blocked_cells(row, value, matcher, judge=not mark), ""
     estimate, gap, problem = None, None, ""
-    completed = [matcher.runs.by_id[record.run_id] for record in runs.records if not record.training_failed]
-    if completed and value.percent is not None and not mark:
+    completed_runs = [matcher.runs.by_id[record.run_id] for record in runs.records if not record.training_failed]
+    if completed_runs and value.percent is not None and not mark:
         try:
-            estimate = _estimate(completed, value, evidence)
+            estimate = _estimate(completed_runs, value, evidence)
             gap = estimate.beside(value.percent)
         except UserError as error:
             problem = str(error)
@@ -183,22 +185,22 @@ def _cell_row(
     return cells, problem
 
 
-def _estimate(completed: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
+def _estimate(completed_runs: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
     """Return the mean score of runs, a fraction, with its interval.
 
     Raises:
         UserError: no run has the score, it is not a mean over samples, or per-sample outcomes are missing.
     """
     if value.epoch is not None:
-        return _mean_at(completed, value)
-    if not any(value.metric in run.record.scores for run in completed):
-        raise UserError(f"no run has a score of this name: {' '.join(run.record.run_id for run in completed)}")
-    if (estimate := mean_score(completed, value.metric, evidence)) is None:
+        return _mean_at_epoch(completed_runs, value)
+    if not any(value.metric in run.record.scores for run in completed_runs):
+        raise UserError(f"no run has a score of this name: {' '.join(run.record.run_id for run in completed_runs)}")
+    if (estimate := mean_score(completed_runs, value.metric, evidence)) is None:
         raise UserError("outcomes do not add up to the score")
     return estimate
 
 
-def _mean_at(runs: Sequence[StoredRun], value: Value) -> Estimate:
+def _mean_at_epoch(runs: Sequence[StoredRun], value: Value) -> Estimate:
     """Return the mean over seeds of the score after an epoch, with its interval.
 
     A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on
@@ -209,18 +211,20 @@ def _mean_at(runs: Sequence[StoredRun], value: Value) -> Estimate:
     """
     scores = []
     for run in runs:
-        lines = history(run.folder, value.metric)
-        at_epoch = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
+        history_lines = history(run.folder, value.metric)
+        at_epoch = {
+            line["epoch"]: float(line[value.metric]) for line in history_lines if line[value.metric] is not None
+        }
         if value.epoch not in at_epoch:
             fix = f"--validate-at {value.epoch} of the training measures it"
             raise UserError(f"{run.folder / HISTORY}: has no {value.name}; {fix}")
         scores.append(at_epoch[value.epoch])
     images = runs[0].record.dataset["counts"]["val"]["images"]
-    right = np.clip(np.array(scores)[:, None] * images - np.arange(images), 0.0, 1.0)
-    return contrast([Scores.of_clusters(right, np.ones(images))], [1], bounds=(0.0, 1.0))
+    outcomes = np.clip(np.array(scores)[:, None] * images - np.arange(images), 0.0, 1.0)
+    return contrast([Scores.of_clusters(outcomes, np.ones(images))], [1], bounds=(0.0, 1.0))
 
 
-def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) -> Row:
+def _blocked_cells(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) -> Row:
     """Return the cells of a row without runs: its failed pretraining runs, the most comparable ones.
 
     There is a verdict if all pretraining runs of these configurations failed, so that no run can follow.
@@ -228,20 +232,20 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
     Args:
         judge: whether the published number is a target.
     """
-    if not (failed := matcher.broken_before(row, value)):
+    if not (failed_configurations := matcher.broken_before(row, value)):
         return {}
-    reasons = min((run.reasons for run in failed), key=len)
-    broken = [run.records[0] for run in failed if run.reasons == reasons]
-    kinds = {matcher.keys[record.run_id] for record in broken}
-    total = sum(matcher.keys[record.run_id] in kinds for record in matcher.runs.records)
-    counts = Counts(runs=0, pretrainings=total, lost=len(broken))
+    reasons = min((run.reasons for run in failed_configurations), key=len)
+    failed_records = [run.records[0] for run in failed_configurations if run.reasons == reasons]
+    failed_keys = {matcher.keys[record.run_id] for record in failed_records}
+    total = sum(matcher.keys[record.run_id] in failed_keys for record in matcher.runs.records)
+    counts = Counts(runs=0, pretrainings=total, lost=len(failed_records))
     verdict = NOT_COMPARABLE if reasons else verdict_on(value, counts, None)
     return {
-        "own": f"blocked: {_failures(broken, total)}",
-        "verdict": verdict if judge and total == len(broken) else None,
-        "pretraining_hours": total_hours(broken),
+        "own": f"blocked: {_failures_text(failed_records, total)}",
+        "verdict": verdict if judge and total == len(failed_records) else None,
+        "pretraining_hours": total_hours(failed_records),
         REASONS: reasons,
-        "runs": tuple(record.run_id for record in broken),
+        "runs": tuple(record.run_id for record in failed_records),
     }
 
 
@@ -249,19 +253,19 @@ def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Cou
     """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
     scores = variant.values(value.metric) if value.epoch is None else []
     means = [100 * estimate.estimate] if estimate else [fmean(scores)] if scores else []
-    failures = _failures([record for record in variant.records if record.training_failed], counts.runs)
+    failures = _failures_text([record for record in variant.records if record.training_failed], counts.runs)
     texts = [", ".join(filter(None, [*(f"{mean:.{value.decimals}f}" for mean in means), failures]))]
     if counts.lost:
         texts.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
-    if scores and variant.absent and (at_chance := [*variant.with_breakdowns(value.metric).values()]):
-        texts.append(f"these at chance level: {fmean(at_chance):.{value.decimals}f}")
+    if scores and variant.absent and (scores_at_chance := [*variant.with_breakdowns(value.metric).values()]):
+        texts.append(f"these at chance level: {fmean(scores_at_chance):.{value.decimals}f}")
     return "; ".join(filter(None, texts))
 
 
-def _failures(broken: Sequence[Record], total: int) -> str:
+def _failures_text(failed_records: Sequence[Record], total: int) -> str:
     """Return the numbers of failed training runs, by status, out of a total: "diverged 1/3"."""
-    counts = Counter(str(record.status) for record in broken)
-    return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
+    number_by_status = Counter(str(record.status) for record in failed_records)
+    return ", ".join(f"{status} {number}/{total}" for status, number in sorted(number_by_status.items()))
 
 
 def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: float = AGREEMENT_MARGIN) -> str:
@@ -286,19 +290,19 @@ def verdict_on(value: Value, counts: Counts, gap: Estimate | None, *, margin: fl
     else:
         verdict, seeds = verdict_of(gap, slack=value.rounding, effect=True, margin=margin), gap.seeds[0]
         if verdict.kind is Kind.INCONCLUSIVE:
-            most = value.rounding + max(gap.high, -gap.low)
-            details.append(f"differences up to {most:.1f} percentage points not excluded")
-    head = PAPER_WORDS.get(verdict.kind, verdict.kind.value)
+            largest_difference = value.rounding + max(gap.high, -gap.low)
+            details.append(f"differences up to {largest_difference:.1f} percentage points not excluded")
+    headline = PAPER_WORDS.get(verdict.kind, verdict.kind.value)
     if verdict.within:
-        head += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
+        headline += f" within {margin:g}" if verdict.kind is Kind.EQUIVALENT else f", by less than {margin:g}"
     if value.crash and 0 < counts.broken < counts.runs:
-        head = f"failed in {counts.broken} of {counts.runs} here"
+        headline = f"failed in {counts.broken} of {counts.runs} here"
     elif counts.runs > counts.broken and (counts.broken or counts.lost):
-        head += ", completed runs only"
+        headline += ", completed runs only"
     if seeds == 1:
-        head += ", of these models (1 seed)"
+        headline += ", of these models (1 seed)"
     elif seeds and counts.pretrainings - counts.lost == 1:
-        head += f", of one pretraining ({seeds} seeds after it)"
+        headline += f", of one pretraining ({seeds} seeds after it)"
     if counts.not_judged:
         details.append(f"{counts.not_judged} of {counts.runs} not judged")
-    return f"{head}: {'; '.join(details)}" if details else head
+    return f"{headline}: {'; '.join(details)}" if details else headline
