@@ -45,15 +45,15 @@ def compute_rows(
     Raises:
         Stopped: a signal came.
     """
-    mine = part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
-    batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
+    own_indices = part_of_rank(list(range(len(dataset))), context.ranks)  # type: ignore[arg-type]
+    batches = [own_indices[start : start + batch_size] for start in range(0, len(own_indices), batch_size)]
     rows = []
     for batch in load_batches(dataset, batches, context, label=label):
-        parts = batch if isinstance(batch, list | tuple) else [batch]
+        tensors = batch if isinstance(batch, list | tuple) else [batch]
         with context.scoring():
-            rows.append(compute(*(to_floats(part.to(context.device, non_blocking=True)) for part in parts)).cpu())
-    part = torch.cat(rows) if rows else torch.empty(0)
-    return torch.cat([rows for rows in dist.gather_objects(part) if len(rows)])
+            rows.append(compute(*(to_floats(tensor.to(context.device, non_blocking=True)) for tensor in tensors)).cpu())
+    own_rows = torch.cat(rows) if rows else torch.empty(0)
+    return torch.cat([rows_of_rank for rows_of_rank in dist.gather_objects(own_rows) if len(rows_of_rank)])
 
 
 def load_batches(
@@ -70,7 +70,7 @@ def load_batches(
         Stopped: a signal came.
     """
     try:
-        for batch in context.bar(_loaded(dataset, batches, context, collate), label, total=len(batches)):
+        for batch in context.bar(_collated_batches(dataset, batches, context, collate), label, total=len(batches)):
             context.check_stop()
             yield batch
     except Exception:
@@ -78,7 +78,9 @@ def load_batches(
         raise
 
 
-def _loaded(dataset: Dataset[Any], batches: Iterable[list[int]], context: Context, collate: Collate) -> Iterator[Any]:
+def _collated_batches(
+    dataset: Dataset[Any], batches: Iterable[list[int]], context: Context, collate: Collate
+) -> Iterator[Any]:
     """Yield the batches without loader processes by threads, on all cores of this rank: PIL and the codecs release the
     interpreter's lock, and the model computes when they are done, so neither takes cores from the other.
     """
@@ -120,8 +122,8 @@ def raise_if_broken(broken: Tensor, names: Sequence[str], what: str) -> None:
     """Raise NotFinite where any of `broken` [M] is set; see `check_finite`."""
     if broken.any():
         first, number = str(names[int(broken.int().argmax())]), int(broken.sum())
-        others = f" and {number - 1} more of {len(names)} images" if number > 1 else ""
-        raise NotFinite(f"{what}: not finite for {first}{others}")
+        others_text = f" and {number - 1} more of {len(names)} images" if number > 1 else ""
+        raise NotFinite(f"{what}: not finite for {first}{others_text}")
 
 
 def constant_channels(features: Tensor, flat: float) -> Tensor:
