@@ -36,19 +36,13 @@ def digits() -> ClassificationData:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
-    [({"teacher_temp": 0.0}, "--teacher-temp 0.0"), ({"global_area": (0.8, 0.4)}, "--global-area"),
-     ({"teacher_momentum": 1.5}, "--teacher-momentum"),
-     ({"out_dim": 1}, "--out-dim"), ({"local_size": 32, "local_bn": False}, "--no-local-bn")],
-)  # fmt: skip
-def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
-        dino_options(**given)
-
-
-@pytest.mark.parametrize(
     ("given", "spec", "error", "named"),
     [
+        ({"teacher_temp": 0.0}, {}, UsageError, "--teacher-temp 0.0"),
+        ({"global_area": (0.8, 0.4)}, {}, UsageError, "--global-area"),
+        ({"teacher_momentum": 1.5}, {}, UsageError, "--teacher-momentum"),
+        ({"out_dim": 1}, {}, UsageError, "--out-dim"),
+        ({"local_size": 32, "local_bn": False}, {}, UsageError, "--no-local-bn"),
         ({"size": 36, "resize": None}, {}, UsageError, "size 36 x 36 .* multiples of 8"),
         ({"local_size": 20}, {}, UsageError, "--local-size 20: .* 8"),
         ({"drop_path": 0.2}, {"drop_path": 0.1}, UsageError, "--drop-path 0.1"),

@@ -24,7 +24,7 @@ from backbones.spec import BackboneSpec, resolve
 from tests.backbones.support import in_pieces
 from tests.processes import spawn_ranks, start_rank
 from tests.support import command, context
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.loading.loader import RunLoader
 from transfer.data.spec import DatasetSpec
@@ -291,21 +291,13 @@ def test_without_validation_nothing_is_scored_but_weights_are_exported(data: Any
 @pytest.mark.parametrize(
     ("given", "message"),
     [({"size": 40, "resize": 40}, "use multiples of 16"), ({"batch_size": 100}, "72 training images"),
-     ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even")],
+     ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even"), ({"export": "ema"}, "--export"),
+     ({"token_labels": Path("maps")}, "--"), ({**VOLO, "mixup": 0.5}, "--"), ({**VOLO, "loss": "sigmoid"}, "--"),
+     ({"ema": 1.0}, "--ema"), ({"resize": 16}, "--resize"), ({"label_fraction": 0.0}, "--label-fraction")],
 )  # fmt: skip
 def test_what_cannot_work_is_known_before_the_training(data: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         METHOD.check(tiny(), data, options(**given), context())
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"export": "ema"}, {"token_labels": Path("maps")}, {**VOLO, "mixup": 0.5},
-     {**VOLO, "loss": "sigmoid"}, {"ema": 1.0}, {"resize": 16}, {"label_fraction": 0.0}],
-)  # fmt: skip
-def test_options_that_contradict_each_other_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        options(**given)
 
 
 def label_maps(folder: Path, names: list[str], classes: list[int], wrong: int = 0) -> Path:
