@@ -19,15 +19,6 @@ from tests.backbones import support
 from transfer.core.errors import UsageError
 from transfer.core.seeding import seed_torch
 
-VARIANTS = [
-    {},
-    {"stem": "conv", "attention": "relu"},
-    {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": "sigmoid"},
-    {"stem": "proj_bn_relu", "attention": "gelu", "ffn": "conv1d", "pool": "gap", "pos": "sincos2d", "alpha": 0.7},
-    {"ffn": "mlp_tanh", "init": "bigvision", "cls_pos_embed": False, "pre_logits": True, "qk_norm": True},
-    {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
-]
-
 
 def test_initialised_as_deit():
     model = timm.create_model("vit_ti", stem="conv", depth=2)
@@ -68,20 +59,12 @@ def test_initialised_as_big_vision():
     assert (block.attn.q_norm.weight == 1).all()
 
 
-def test_a_class_token_without_position():
-    images = torch.randn(2, 3, 64, 32)
-    for pos in ("learned", "sincos2d"):
-        model = timm.create_model("vit_tiny", cls_pos_embed=False, pos=pos, img_size=(64, 32)).eval()
-        assert model.pos_embed.shape == (1, 8, 64)
-        if pos == "sincos2d":
-            with_one = timm.create_model("vit_tiny", pos=pos, img_size=(64, 32)).pos_embed
-            assert torch.equal(with_one[0], torch.cat([torch.zeros(1, 64), model.pos_embed[0]]))
-            assert torch.equal(model.pos_embed[0], sincos2d(4, 2, 64))
-            assert not with_one.requires_grad
-        stem = model.patch_embed(images)
-        entry = model._pos_embed(stem)
-        torch.testing.assert_close(entry[:, 0], model.cls_token[:, 0].expand(2, -1))
-        torch.testing.assert_close(entry[:, 1:], stem.flatten(1, 2) + model.pos_embed)
+def test_sines_and_cosines_with_and_without_a_position_of_the_class_token():
+    given = {"pos": "sincos2d", "img_size": (64, 32)}
+    with_one, without = (timm.create_model("vit_tiny", cls_pos_embed=own, **given).pos_embed for own in (True, False))
+    assert torch.equal(without[0], sincos2d(4, 2, 64))
+    assert torch.equal(with_one[0], torch.cat([torch.zeros(1, 64), without[0]]))
+    assert not with_one.requires_grad
 
 
 @pytest.mark.parametrize("pool", ["cls", "gap"])
@@ -99,22 +82,19 @@ def test_length_train_counts_the_tokens_of_pretraining():
     assert model.blocks[0].attn.train_tokens == 129
 
 
-MODELS = [
-    *(("vit_tiny", options) for options in VARIANTS),
-    ("vit_tiny", {"stem": "conv_srelu", "attention": "relu", "alpha": "learned"}),
-    ("volo_tiny", {}),
-    ("volo_tiny", {"stem": "conv_gelu", "ffn": "conv1d_bn"}),
-]
-
-
-def make(name, options, **more):
-    torch.manual_seed(0)
-    return timm.create_model(name, num_classes=5, img_size=(64, 32), **options, **more)
-
-
-@pytest.mark.parametrize(("name", "options"), MODELS)
-def test_device_and_type_reach_every_part(name, options):
-    tensors = make(name, options, device="meta", dtype=torch.bfloat16).parameters()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": "sigmoid"},
+        {"stem": "proj_bn_relu", "attention": "gelu", "ffn": "conv1d", "pool": "gap", "pos": "sincos2d", "alpha": 0.7},
+        {"ffn": "mlp_tanh", "init": "bigvision", "cls_pos_embed": False, "pre_logits": True, "qk_norm": True},
+        {"stem": "conv_srelu", "attention": "relu", "alpha": "learned", "ffn": "no_norm"},
+        {"model_name": "volo_tiny", "stem": "conv_gelu", "ffn": "conv1d_bn"},
+    ],
+)
+def test_device_and_type_reach_every_part(options):
+    given = {"model_name": "vit_tiny", "num_classes": 5, "device": "meta", "dtype": torch.bfloat16}
+    tensors = timm.create_model(**given | options).parameters()
     assert {(tensor.device.type, tensor.dtype) for tensor in tensors} == {("meta", torch.bfloat16)}
 
 

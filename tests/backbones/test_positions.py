@@ -43,20 +43,15 @@ def test_a_class_token_without_a_position_in_the_file():
 PREFIXES = {"none": {}, "class": {"cls_token": 1}, "registers": {"cls_token": 1, "reg_token": 4}}
 GRIDS_OF_STATES = [
     # positions, tokens before the patches', pixels of the model, of the file, grid of the file
-    (1 + 16 * 4, "class", (256, 64), None, (16, 4)),  # equal number, though it is a square
-    (1 + 16 * 4, "class", (256, 64), (128, 128), (8, 8)),
-    (1 + 16 * 8, "class", (64, 64), (256, 128), (16, 8)),
     (1 + 21 * 10, "class", (64, 64), (256, 128), (21, 10)),  # TransReID's patches at a stride of 12
     (196, "class", (64, 64), None, (14, 14)),  # DeiT III: a class token without a position
     (1 + 256, "registers", (64, 64), None, (16, 16)),  # DINOv2
     (5 + 256, "registers", (64, 64), None, (16, 16)),
     (4, "registers", (32, 32), None, (2, 2)),  # fewer than the tokens before those of patches
     (256, "none", (64, 64), None, (16, 16)),
-    (1 + 16 * 8, "class", (64, 64), None, None),
     (1 + 210, "class", (64, 64), None, None),
     (9, "registers", (64, 64), None, None),  # 3 x 3 of patches alone, or 2 x 2 behind class token and registers
     (50, "class", (80, 160), None, None),  # 7 x 7 behind the class token's, or the model's 5 x 10 without one
-    (17, "class", (32, 32), (64, 32), None),
 ]
 
 

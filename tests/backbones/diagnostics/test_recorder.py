@@ -20,8 +20,6 @@ from backbones.diagnostics.statistics import (
     attention_statistics,
     correlations,
     cosine_similarity,
-    effective_rank,
-    singular_values,
     token_statistics,
 )
 from backbones.diagnostics.stem import stem_facts
@@ -74,22 +72,14 @@ def test_cosine_similarity_at_its_bounds() -> None:
 
 
 def test_statistics_are_the_plain_ones() -> None:
-    rows = torch.cat([drawn(9, 5), torch.zeros(1, 5)]).double()
-    facts = dict(zip(TOKEN_FIELDS, token_statistics(rows[None])[0].tolist(), strict=True))
-    assert facts == pytest.approx({"similarity": plain_similarity(rows.numpy()), **token_facts(rows.numpy())})
+    for rows in (torch.cat([drawn(9, 5), torch.zeros(1, 5)]).double(), drawn(3, 8).double()):
+        facts = dict(zip(TOKEN_FIELDS, token_statistics(rows[None])[0].tolist(), strict=True))
+        assert facts == pytest.approx({"similarity": plain_similarity(rows.numpy()), **token_facts(rows.numpy())})
     signed = torch.tensor([[0.5, -0.5, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0]])
     for weights in (drawn(2, 3, 4, 8).softmax(-1), drawn(2, 3, 4, 8).relu(), signed[None, None]):
         found = attention_statistics(weights.double())
         for one, row in zip(weights.double().numpy(), found.tolist()):
             assert dict(zip(ATTENTION_FIELDS, row, strict=True)) == pytest.approx(attention_facts(one))
-
-
-@pytest.mark.parametrize(("n", "d"), [(3, 8), (8, 3), (1, 5)])
-def test_singular_values_and_effective_rank(n: int, d: int) -> None:
-    batch = drawn(2, n, d).double()
-    assert torch.allclose(singular_values(batch).flip(-1), torch.linalg.svdvals(batch))
-    rank = effective_rank(singular_values(batch))
-    assert ((rank >= 1) & (rank <= min(n, d) + 1e-9)).all()
 
 
 def test_weights_of_nothing_have_no_entropy() -> None:
@@ -278,21 +268,19 @@ def expected(backbone: Backbone, images: Tensor = IMAGES) -> Row:
 
 
 @pytest.mark.parametrize("given", [{}, {"attention": "relu", "gate": "sigmoid", "alpha": "learned"}, {"qk_norm": True}])
-def test_values_are_those_of_the_models_weights(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_values_are_those_of_the_models_weights_whose_gradients_are_unscaled(given: Any, precision: str) -> None:
     for parts in (1, 2):  # micro-batches
-        row = watched(tiny(**given), grad_accum_steps=parts, clip_grad=1e-3)
-        assert row == pytest.approx(expected(tiny(**given).train()), rel=1e-4)
+        backbone = tiny(**given)
+        backbone.model.set_grad_checkpointing(parts == 2)
+        row = watched(backbone, grad_accum_steps=parts, clip_grad=1e-3, precision=precision)
+        assert row == pytest.approx(expected(tiny(**given).train()), rel=1e-4 if precision == "fp32" else 0.05)
 
 
 def test_under_sam_logits_are_of_both_passes_and_gradients_of_the_second() -> None:
     row, plain = watched(tiny(), sam="sam", sam_rho=1.0), expected(tiny().train())
     assert all(row[name] != pytest.approx(plain[name]) for name in plain if name.startswith("grad_norm"))
     assert all(row[name] >= plain[name] * (1 - 1e-5) for name in plain if name.startswith("max"))
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_watches_unscaled_gradients(precision: str) -> None:
-    assert watched(tiny(), precision=precision) == pytest.approx(expected(tiny().train()), rel=0.05)
 
 
 def test_attentions_of_timm_and_volo_have_logits_where_queries_are_known() -> None:
@@ -314,12 +302,6 @@ def test_frozen_blocks_have_no_gradient_and_compiled_ones_no_logits(capsys: Any,
     row = watched(tiny(), compile=True)
     assert [math.isnan(value) for value in row.values()] == [True, False] * 2
     assert "gradient norms only, since --compile hides the attention logits" in capsys.readouterr().err
-
-
-def test_checkpointed_blocks_are_watched_too() -> None:
-    backbone = tiny()
-    backbone.model.set_grad_checkpointing()
-    assert watched(backbone) == pytest.approx(expected(tiny().train()), rel=1e-4)
 
 
 def test_only_the_student_is_watched() -> None:
