@@ -57,8 +57,8 @@ class Wide(nn.Sequential):
 def linear(q, k, v):
     return q @ (k.transpose(-2, -1) @ v)
 
-def plain(q, k, v):
-    return (q @ k.mT).softmax(-1) @ v
+def plain(q, k, v, scale=1.0):
+    return (scale * q @ k.mT).softmax(-1) @ v
 
 def crooked(q, k, v):
     return (q @ k.mT).softmax(-1) @ v.square()

@@ -97,11 +97,6 @@ def test_identity_is_of_contents_not_of_places(tmp_path):
     assert (replaced.files, replaced.identity()["stem"]) == ({}, "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
 
 
-def test_every_field_enters_the_identity():
-    for change in ({"depth": 3}, {"pool": "gap"}, {"alpha": 0.5}, {"mean": (0, 0, 0)}, {"stem": "conv"}):
-        assert resolve("tiny", **change).identity() != resolve("tiny").identity()
-
-
 def test_a_yaml_of_the_users(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("arch: vit_tiny\nmean: [0.5, 0.5, 0.5]\nweights: out\n")
@@ -120,8 +115,6 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tny\n", "unknown architecture 'vit_tny'; did you mean .*'vit_tiny'"),
         ("stem: conv\n", "`arch` is missing"),
         ("arch: vit_tiny\nstem: 3Conv+3BM+1Proj\n", r"mine\.yaml: .*'3BM' is not"),
-        ("arch: vit_tiny\nattention: relu7\n", "did you mean 'relu'|did you mean 'relu6'"),
-        ("arch: vit_tiny\nffn: nope.py:F\n", "file not found"),
         ("arch: vit_tiny\npool: max\n", "must be one of cls, gap, mean"),
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
         ("arch: volo_d1\nattention: relu\n", "`attention` does not apply to volo_d1; of ours vit_ti"),
@@ -235,8 +228,6 @@ def test_a_users_whole_model(tmp_path):
 
 
 def test_sizes_that_do_not_fit():
-    with pytest.raises(UsageError, match=r"size 100 x 64 .*: use multiples of 16, the patch size"):
-        create("tiny", img_size=(100, 64))
     with pytest.raises(ValueError, match="100 x 64 pixels"):
         tiny().pooled(torch.rand(1, 3, 100, 64))
     with pytest.raises(ValueError, match=r"float in \[0, 1\] or uint8, not torch\.int64"):

@@ -1,6 +1,5 @@
 """Options and runs of tasks as a command would make them, for tests in process."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,22 +27,16 @@ def digits(per_class: int | None = None, task: str = "knn", *words: str) -> Clas
 
 def images_of(split: Split | None) -> torch.Tensor:
     """All images of a split as they are stored, [M, C, H, W] in [0, 1]."""
-    assert split is not None
     return torch.stack([split.read_pixels(index) for index in range(len(split))]) / 255
 
 
 def run_task(
-    task: str,
-    data: ClassificationData,
-    *words: str,
-    spec: BackboneSpec | None = None,
-    folder: Path | None = None,
-    **given: Any,
+    task: str, data: ClassificationData, *words: str, spec: BackboneSpec | None = None, **given: Any
 ) -> tuple[Scores, Outcomes, Context]:
     """Checks and runs a task on `tiny`, or another backbone, with smoke options; returns its context besides, in which
     `given` is.
     """
-    options, here = smoke_options(task, *words), context(folder, **given)
+    options, here = smoke_options(task, *words), context(**given)
     spec = spec or resolve("tiny")
     load_task(task).check(spec, data, options, here)
     scores, outcomes = load_task(task).execute(spec, data, options, here)
@@ -51,7 +44,6 @@ def run_task(
         assert load_task(task).rescore(outcomes) == scores
         for name, (low, high) in ((name, load_task(task).metric(name).bounds) for name in scores):
             assert low <= scores[name] <= high
-        assert data.val is not None
         assert outcomes["sample"].tolist() == list(data.val.names)
         assert all(len(values) == len(data.val) for values in outcomes.values())
         assert len(np.unique(outcomes["cluster"])) == len(data.val)

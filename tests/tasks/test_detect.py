@@ -48,23 +48,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_record_says_what_the_run_was(run: Path) -> None:
     found = record(run)
-    assert found.run_id.startswith("detect-toy_coco-tiny-")
     assert (found.primary, found.outcome["status"]) == ("box_AP", "completed")
     assert found.scores.keys() == {f"{kind}_{number}" for kind in ("box", "mask") for number in NUMBERS}
-    assert found.metrics.keys() >= found.scores.keys()
     assert found.details["detector"] == "mask_rcnn_light"
     assert found.details["operators"] in ("bridge", "compiled")
     assert found.details["versions"].keys() == {"mmengine", "mmcv", "mmdet"}
     assert found.details["dropped"]["train"]["crowds"] == 12  # of the whole split
     assert found.dataset["counts"]["train"]["images"] == 4
     assert found.cost["gflops"] > 0
-    assert found.cost["eval_seconds"] > 0
 
 
 def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
     (file,) = run.glob(f"detect-*/{DETECTIONS}")
     data, results = toy(), json.loads(file.read_bytes())
-    assert data.val is not None
     assert results
     assert {one["category_id"] for one in results} <= {*data.category_ids}
     expected = official(data.as_coco(data.val), results, "bbox") | official(data.as_coco(data.val), results, "segm")
@@ -98,7 +94,6 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--detector", "mask_rcn"], "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'"),
         (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
         (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
         (["--size", "96", "64"], "--size 96 64: the limit of the shorter side comes first"),
@@ -107,12 +102,7 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
         (["--pyramid", "taps", "--out-indices", "0", "1", "1", "2"], "set four different blocks"),
         (["--epochs", "3", "--validate-at", "1", "4"], "epochs count from 1 to 3"),
         (["--depth", "4", "--pyramid", "taps", "--out-indices", "0", "1", "2", "7"], "block 7 does not exist"),
-        (["--window", "2", "--global-blocks", "5"], "--global-blocks: block 5 does not"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
-        (
-            ["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--relative"],
-            "relative positions need an attention of this suite",
-        ),
         (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is not a plain ViT; use --window 0"),
     ],
 )
@@ -122,9 +112,7 @@ def test_wrong_words(words: list[str], said: str, tmp_path: Path, capfd: pytest.
     assert status == 2
 
 
-def test_an_attention_that_cannot_have_relative_positions_is_named_before_anything_is_looked_for(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attention_that_cannot_have_relative_positions_is_named_first(tmp_path, capfd, monkeypatch) -> None:
     """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
     (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
     monkeypatch.setattr("transfer.evaluation.preflight.find_weights", None)
@@ -154,16 +142,13 @@ def boxes_only(split: str = "train") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("train", "options", "words", "said"),
     [
-        ("{", "", [], "instances_train2017.json: not JSON"),
         (changed("images", 0, width=41), "", [], "images do not have the size (width x height) that it states"),
         (None, "val_annotations: null", [], "tiny: detect needs a val split"),
         (boxes_only(), "", ["--detector", "mask_rcnn"], "tiny: 6 of 6 objects have no mask, but mask_rcnn needs them"),
     ],
-    ids=["broken", "size", "no-val", "no-masks"],
+    ids=["size", "no-val", "no-masks"],
 )
-def test_wrong_data(
-    train: Any, options: str, words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_data(train, options, words, said, tmp_path, capfd) -> None:
     written(tmp_path, train=train, val=boxes_only("val") if "--detector" in words else None)
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n{options}\n")
     status, err = failing(tmp_path, capfd, "--dataset", str(tmp_path / "tiny.yaml"), *words)
@@ -195,10 +180,7 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
         ("base: x\n", "`masks` is missing"),
         ("base: x\nmasks: 1\n", "`masks` is 1; it must be of type bool"),
         ("base: x\nmasks: true\nmodle: {}\n", "unknown key 'modle'; did you mean 'model'"),
-        (
-            "base: faster-rcnn_r50_fpm\nmasks: false",
-            "no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'",
-        ),
+        ("base: faster-rcnn_r50_fpm\nmasks: false", "no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r"),
         ("base: mask-rcnn_r50_fpn\nmasks: false", "it predicts masks, so its file must say `masks: true`"),
         ("base: faster-rcnn_r50-caffe-c4\nmasks: false", "is not a class detector with a feature pyramid"),
         ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {neck: {num_outs: 3}}", "mmdetection cannot build it"),
@@ -217,13 +199,10 @@ def test_wrong_detector_files(text: str, said: str, tmp_path: Path, capfd: pytes
     assert status == (1 if "no base" in said else 2)
 
 
-def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(tmp_path, monkeypatch) -> None:
     """An epoch on the way only says so: what follows may be finite again."""
     options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
     data = tiny_set(tmp_path, options)
-    assert data.val is not None
     name, here, validated = data.val.images[0].file_name, context(), []
 
     def broken(*_: Any, **__: Any) -> Any:
@@ -249,7 +228,6 @@ def emptied(folder: Path) -> list[str]:
     """The words for eight drawn images of which four lost their objects, one to a region to be ignored."""
     data = toy(8)
     for split in (data.train, data.val):
-        assert split is not None
         content = data.as_coco(split)
         if split is data.train:
             *lost, region = (image.id for image in split.images[:4])

@@ -1,7 +1,6 @@
 """Tasks on the features of a frozen backbone, their probes, and features that are all the same, or not finite."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,9 +124,7 @@ NAN = "(float('nan') if len(x) > 2 else 1)"  # in larger batches than the check 
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_tells_no_images_apart_has_no_score(
-    words: list[str], factor: str, status: str, reason: str, tmp_path: Path
-) -> None:
+def test_what_tells_no_images_apart_has_no_score(words, factor, status, reason, tmp_path) -> None:
     (tmp_path / "stem.py").write_text(STEM.replace("FACTOR", factor))
     stem = ["--backbone", "tiny", "--stem", f"{tmp_path}/stem.py:Stem"]
     out = ["--smoke", "--workers", "0", "--out", str(tmp_path / "runs"), "--feature-cache", str(tmp_path / "features")]

@@ -14,7 +14,6 @@ from tests.tasks.support import digits, run_task, smoke_options
 
 def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:
     data = digits(task="tokens")
-    assert data.val is not None
     options, here = smoke_options("tokens", "--size", "32", "--resize", "32", "--images", "10"), context()
     scores, outcomes = TASK.execute(resolve("tiny", stem="conv", attention="relu"), data, options, here)
     assert TASK.rescore(outcomes) == scores
@@ -27,7 +26,6 @@ def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:
     assert layers["block 2"]["similarity"] == scores["similarity_last"]
     assert layers["stem"]["similarity"] <= layers["stem"]["bound"]
     assert [about["place"] for about in here.details["attention"]] == ["block 1", "block 2"]
-    assert here.cost.eval_seconds > 0
     assert len(json.dumps(here.details, allow_nan=False)) < 40_000
 
 

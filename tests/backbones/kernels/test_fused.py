@@ -87,9 +87,7 @@ def chosen(d: int, dtype: torch.dtype, device: str = "cuda") -> Any:
         ((8, 0), RuntimeError("Failed to find C compiler"), 64, torch.float16, r"\(RuntimeError: Failed to find C"),
     ],
 )
-def test_why_the_kernels_do_not_run_is_said(
-    capability: Any, fault: Any, d: int, dtype: torch.dtype, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_the_kernels_do_not_run_is_said(capability, fault, d, dtype, said, monkeypatch) -> None:
     operator._fused.cache_clear()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(fused, "compile_one", Mock(side_effect=fault))

@@ -130,7 +130,6 @@ def test_a_learned_exponent_gets_the_gradient_of_float64(size: float, dtype: tor
         out = pointwise(q.to(kind), k.to(kind), v.to(kind), h="relu", alpha=alpha)
         weights = size * torch.sign(pointwise(q.double(), k.double(), v.double(), h="relu"))
         (out.double() * weights).sum().backward()
-        assert alpha.grad is not None
         grads.append(float(alpha.grad))
     assert (abs(grads[1]) > 65504) == (size > 1)
     assert grads[0] == pytest.approx(grads[1], rel=torch.finfo(dtype).eps / 4)

@@ -27,12 +27,6 @@ PLAIN = {
     "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 0, "randaug": None, "resize": None,
     "image_ops": "pil",
 }  # fmt: skip
-KINDS = {
-    "timm": {"auto_augment": DEIT, "color_jitter": 0.3, "erase": 0.25},
-    "pad": {"auto_augment": DEIT, "erase": 0.25, "pad": 4},
-    "bigvision": {"interpolation": "bilinear", "randaug": (2, 15)},
-    "crop": {},
-}
 
 
 def options(**values):
@@ -73,7 +67,7 @@ def test_normalised_it_equals_timm(old_pillow, values):
     crop = {"scale": chosen.crop_area, "ratio": chosen.crop_ratio, "interpolation": chosen.interpolation}
     erase = {"re_prob": chosen.erase, "re_mode": "pixel", "re_count": 1}
     theirs = create_transform(64, is_training=True, mean=MEAN, std=STD, **colors, **crop, **erase)
-    ours, normalise = train_transform(64, chosen, MEAN, STD), T.Normalize(MEAN, STD)
+    ours, normalise = pickle.loads(pickle.dumps(train_transform(64, chosen, MEAN, STD))), T.Normalize(MEAN, STD)
     for key in range(60):
         image = picture(seed=key)
         with seeded(key):
@@ -93,24 +87,6 @@ def test_posterize_without_bits_on_every_pillow(description):
             transform(image)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_results_are_functions_of_the_seeds(kind):
-    """Nothing is drawn but from the three generators that `seeded` sets, in this process or another."""
-    transform = train_transform(32, options(augment=kind, **KINDS[kind]), MEAN, STD)
-    sent = pickle.loads(pickle.dumps(transform))
-    image, seen = picture(), []
-    for key in range(8):
-        with seeded(key):
-            one = transform(image)
-        with seeded(key):
-            assert torch.equal(seen_by_model(sent(image)), seen_by_model(one))
-        pixels = one.pixels if KINDS[kind].get("erase") else one
-        assert pixels.shape == (3, 32, 32)
-        assert pixels.dtype == torch.uint8, "bytes travel to the model"
-        seen.append(seen_by_model(one))
-    assert all(not torch.equal(seen[0], other) for other in seen[1:])
-
-
 @pytest.mark.parametrize("randaug", [None, (2, 15)])
 def test_bigvision_crops_flips_and_augments(randaug):
     transform = train_transform(32, options(augment="bigvision", interpolation="bilinear", randaug=randaug), MEAN, STD)
@@ -120,7 +96,9 @@ def test_bigvision_crops_flips_and_augments(randaug):
             expected = flip(crop(picture()))
             expected = T.ToTensor()(RandAugment(*randaug)(expected) if randaug else expected)
         with seeded(key):
-            assert torch.equal(to_floats(transform(picture())), expected)
+            found = pickle.loads(pickle.dumps(transform))(picture())
+        assert found.dtype == torch.uint8, "bytes travel to the model"
+        assert torch.equal(to_floats(found), expected)
 
 
 def test_erased_noise_is_that_of_the_backbone():

@@ -50,9 +50,7 @@ def digits() -> ClassificationData:
         ({"knn_k": 200}, {}, UserError, "fewer than --knn-k 200"),
     ],
 )
-def test_what_cannot_work_is_known_before_training(
-    digits: ClassificationData, given: Any, spec: Any, error: Any, named: str
-) -> None:
+def test_what_cannot_work_is_known_before_training(digits, given, spec, error, named) -> None:
     backbone = resolve("tiny", **SMALL, **spec)
     with pytest.raises(error, match=named):
         METHOD.check(backbone, digits, dino_options(**given), context())
@@ -86,8 +84,6 @@ def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: Cl
     assert here.outcome.status == "not_judged"  # few steps
     assert METHOD.rescore(outcomes) == scores
     assert set(scores) == set(METHOD.metrics)
-    assert 0 <= scores["knn_top1"] <= scores["knn_top5"] <= 1
-    assert digits.val is not None
     assert list(outcomes["sample"]) == list(digits.val.names)
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "knn_top1" in line] == [2]

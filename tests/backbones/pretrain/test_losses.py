@@ -283,15 +283,12 @@ def test_the_macro_average_is_scikit_learns_balanced_accuracy(seed: int) -> None
     score = accuracies(kept)["macro_top1"]
     assert score == pytest.approx(balanced_accuracy_score(labels, logits.argmax(1)))
     values = Task().per_sample("macro_top1", kept)
-    assert values is not None
     assert values.mean() == pytest.approx(score, abs=1e-12)
 
 
 @pytest.mark.parametrize("elements", [2**26, 1, 16 * 40 * 5 * 4])
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
-def test_votes_are_those_of_the_plain_statement(
-    elements: int, temperature: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_votes_are_those_of_the_plain_statement(elements, temperature, monkeypatch) -> None:
     monkeypatch.setattr("backbones.pretrain.accuracy.BLOCK_ELEMENTS", elements)
     generator = torch.Generator().manual_seed(0)
     train, test = (torch.randn(count, 5, generator=generator) for count in (40, 11))

@@ -152,7 +152,6 @@ def test_one_step_is_that_of_plain_torch() -> None:
     loss.backward()
     optimizer.step()
     assert stats["loss"] == pytest.approx(loss.item(), rel=1e-6)
-    assert ours.average is not None
     for name, value in plain.backbone.state_dict().items():
         assert torch.allclose(ours.backbone.state_dict()[name], value, atol=1e-6), name
         average = 0.9 * before[name] + 0.1 * value
@@ -211,9 +210,7 @@ AVERAGED = {"loss": "sigmoid", "head_bias": -1, "ema": 0.8, "export": "ema", "re
 
 
 @pytest.mark.parametrize("given", [{}, {"epochs": 11.6}, AVERAGED])
-def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
-    data: Any, tmp_path: Path, given: Any, monkeypatch: Any
-) -> None:
+def test_a_run_beats_chance_and_its_export_gives_the_same_scores(data, tmp_path, given, monkeypatch) -> None:
     chosen = options(**{"epochs": 12, "validate_at": (6, -1), **given})
     here, scored = context(tmp_path), []
     monkeypatch.setattr(training, "top_k", lambda *args, **named: scored.append(1) or top_k(*args, **named))
@@ -231,9 +228,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     about = json.loads((tmp_path / "export/pretrain.json").read_text())
     assert about["classes"] == ["across", "down", "none"]
     again = create(resolve(f"local-dir:{tmp_path / 'export'}"), img_size=32, classes="trained")
-    assert data.val is not None
     loaded = top_k(again, data.val, replace(chosen, eval_batch_size=5), context())
-    assert loaded is not None
     assert accuracies(loaded) == scores
 
 
@@ -264,9 +259,7 @@ def test_a_failed_training_shows_what_it_scores_and_leaves_no_weights(data: Any,
 
 
 @pytest.mark.parametrize("at", [(), (1, -1)])
-def test_held_out_images_are_validated_on_and_the_test_images_scored_once(
-    data: Any, tmp_path: Path, at: Any, monkeypatch: Any
-) -> None:
+def test_held_out_images_are_validated_on_and_the_test_images_scored_once(data, tmp_path, at, monkeypatch) -> None:
     scored = list[Any]()
     monkeypatch.setattr(
         training, "top_k", lambda net, split, *a, **b: scored.append(split) or top_k(net, split, *a, **b)
@@ -311,7 +304,6 @@ def label_maps(folder: Path, names: list[str], classes: list[int], wrong: int = 
 
 
 def test_tokens_train_under_label_maps(data: ClassificationData, tmp_path: Path) -> None:
-    assert data.train is not None
     labels = data.train.labels.tolist()
     spec, given = resolve("volo_tiny", weights="random"), {"epochs": 8, "lr": 4e-3}
     results = {}

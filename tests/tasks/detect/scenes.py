@@ -82,13 +82,7 @@ def data_of(split: CocoSplit, categories: dict[int, str] = CATEGORIES, **given: 
 
 
 def a_learner(
-    detector: str = "mask_rcnn_light",
-    *,
-    name: str = "tiny",
-    norm_eval: bool = True,
-    pyramid: str = "simple",
-    relative: bool = False,
-    **backbone: Any,
+    detector: str = "mask_rcnn_light", *, name="tiny", norm_eval=True, pyramid="simple", relative=False, **backbone: Any
 ) -> DetectionLearner:
     """A small detector around a small ViT, with random weights that are always the same."""
     torch.manual_seed(0)

@@ -14,6 +14,7 @@ from backbones.diagnostics.maps import token_maps
 from backbones.kernels import operator
 from backbones.kernels.functions import SCORE_FUNCTIONS
 from tasks.detect.feature_maps import RelativePositions, VitMapOptions, VitMaps, make_maps
+from tests.backbones.support import users_file
 from transfer.core.errors import UsageError
 
 
@@ -181,9 +182,7 @@ def placed_scores(core: RelativePositions, q: Tensor, k: Tensor) -> Tensor:
     return q @ k.mT / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
 
 
-def written_out(
-    core: RelativePositions, q: Tensor, k: Tensor, v: Tensor, name: str, alpha: float | Tensor, length: int
-) -> Tensor:
+def written_out(core: RelativePositions, q, k, v, name: str, alpha: float | Tensor, length: int) -> Tensor:
     """The scores with their positions; then the weights, and the sums."""
     scores = placed_scores(core, q, k)
     if name == "softmax":
@@ -246,34 +245,16 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
-USERS = """
-import torch
-
-def fixed(q, k, v):
-    return torch.tanh(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5) @ v
-
-def scaled(q, k, v, scale=None):
-    return torch.tanh(q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ v
-
-class Whole(torch.nn.Module):
-    def __init__(self, dim, heads, scale=1.0):
-        super().__init__()
-
-    def forward(self, x):
-        return x
-"""
-
-
 def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(USERS)
+    mine = users_file(tmp_path)
     options = VitMapOptions(out_indices=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
-    given = {"weights": "random", "attention": f"{tmp_path}/mine.py:scaled"}
+    given = {"weights": "random", "attention": f"{mine}:plain"}
     maps = VitMaps(create("tiny", **given), options).eval()
     core = maps.backbone.model.blocks[0].attn.core
     nn.init.normal_(core.rel_pos_h)
     core.grid = core.size = (2, 2)
     q, k, v = drawn(torch.float32, 32, (2, 2))
-    torch.testing.assert_close(core(q, k, v), placed_scores(core, q, k).tanh() @ v, rtol=1e-5, atol=1e-5)
-    for name in ("fixed", "Whole"):
+    torch.testing.assert_close(core(q, k, v), placed_scores(core, q, k).softmax(-1) @ v, rtol=1e-5, atol=1e-5)
+    for name in ("linear", "Mean"):
         with pytest.raises(UsageError, match="relative positions need an attention of this suite"):
-            VitMaps(create("tiny", weights="random", attention=f"{tmp_path}/mine.py:{name}"), options)
+            VitMaps(create("tiny", weights="random", attention=f"{mine}:{name}"), options)

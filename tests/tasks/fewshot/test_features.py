@@ -52,25 +52,20 @@ def test_features_are_those_of_each_image_in_the_order_asked(tmp_path) -> None:
 
 
 def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> None:
-    first, _, _ = extracted(tmp_path, range(20))
+    first, taker, _ = extracted(tmp_path, range(20))
+    spent = taker.context.cost.extraction
+    assert spent["extraction_seconds"] > 0
+    assert spent["found_hours"] == 0
     again, taker, _ = extracted(tmp_path, range(20))
     assert taker.computed == 0
     assert torch.equal(first, again)
+    found = taker.context.cost.extraction
+    assert found["extraction_seconds"] == spent["extraction_seconds"], "it counts with the run that finds it"
+    cores = torch.get_num_threads() + taker.context.workers
+    assert found["found_hours"] == pytest.approx(cores * spent["extraction_seconds"] / 3600)
     more, taker, _ = extracted(tmp_path, range(40))
     assert taker.computed == 20
     assert torch.equal(more[:20], first)
-
-
-def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_path) -> None:
-    _, first, _ = extracted(tmp_path, range(20))
-    spent = first.context.cost.extraction
-    assert spent["extraction_seconds"] > 0
-    assert spent["found_hours"] == 0
-    _, taker, _ = extracted(tmp_path, range(20))
-    found = taker.context.cost.extraction
-    assert found["extraction_seconds"] == spent["extraction_seconds"]
-    cores = torch.get_num_threads() + taker.context.workers
-    assert found["found_hours"] == pytest.approx(cores * spent["extraction_seconds"] / 3600)
 
 
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:

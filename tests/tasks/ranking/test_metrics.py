@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.ranking import distances, rank, rank_distances
-from tasks.ranking.distances import Distances, as_matrix, blocks, distinct
+from tasks.ranking.distances import Distances, blocks, distinct
 from tasks.ranking.metrics import RANKING_ARRAYS, Ranking
 from tasks.ranking.reranking import rerank
 from tasks.ranking.ties import expected_ap, expected_inp
@@ -112,20 +112,6 @@ def test_the_length_of_blocks_leaves_no_trace(monkeypatch, tied):
     for block_bytes in (1, 300_000, 700_000):
         monkeypatch.setattr("tasks.ranking.distances.BLOCK_BYTES", block_bytes)
         assert_same(rank(query, images, *names), found)
-
-
-def test_equal_features_are_degenerate_and_score_chance():
-    names = labels(30, 400, identities=4, cameras=2)
-    query = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
-    found = rank(query, np.tile(query[:1], (400, 1)), *names)
-    assert found.degenerate
-    matches = [
-        int(((names[1] == one) & (names[3] != camera)).sum()) for one, camera in zip(names[0], names[2], strict=True)
-    ]
-    np.testing.assert_allclose(found.cmc[0], np.mean(np.array(matches) / found.kept), atol=1e-12)
-    moved = np.tile(query[:1], (400, 1))
-    moved[0] += 1
-    assert not rank(query, moved, *names).degenerate
 
 
 def test_scores_are_recomputed_to_the_bit_from_saved_outcomes(tmp_path):
@@ -231,6 +217,13 @@ def test_nearly_parallel_features_rank_as_in_float64(lost):
         ({"query_ids": [8, 9]}, "no query has a match"),
         ({"max_rank": 0}, "max_rank must be at least 1"),
         ({"ap": "triangle"}, "ap must be one of rectangle, trapezoid"),
+        ({"gallery": np.zeros((4, 3), dtype=np.int64)}, "gallery features .*(floating|float16)"),
+        ({"gallery": torch.zeros(4, 3, dtype=torch.int32)}, r"gallery features .*floating-point, not torch\.int32"),
+        ({"gallery": np.zeros(3)}, r"gallery features .*not of shape \[3\]"),
+        ({"gallery": torch.zeros(0, 3)}, r"gallery features .*not of shape \[0, 3\]"),
+        ({"query": np.full((2, 3), np.nan)}, "query features .*nan"),
+        ({"gallery": torch.full((4, 3), -torch.inf)}, "gallery features .*infinity"),
+        ({"query": torch.full((2, 3), 1e160, dtype=torch.float64)}, "squared distances of the features overflow"),
     ],
 )
 def test_wrong_inputs_are_named(change, words):
@@ -300,27 +293,6 @@ def test_blocks_cover_all_rows_and_are_never_short(rows, row_bytes):
     assert [index for part in parts for index in range(rows)[part]] == list(range(rows))
     assert min(part.stop - part.start for part in parts) >= min(rows, 32)
     assert max(part.stop - part.start for part in parts) <= max(distances.BLOCK_BYTES // row_bytes, 64)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (np.zeros((2, 3), dtype=np.int64), "floating|float16"),
-        (torch.zeros(2, 3, dtype=torch.int32), "floating-point, not torch.int32"),
-        (np.zeros(3), r"not of shape \[3\]"),
-        (torch.zeros(0, 3), r"not of shape \[0, 3\]"),
-        (np.array([[1.0, np.nan]]), "nan"),
-        (torch.tensor([[1.0, -torch.inf]]), "infinity"),
-    ],
-)
-def test_wrong_matrices_are_named(values, words):
-    with pytest.raises(ValueError, match=f"gallery features .*({words})"):
-        as_matrix(values, "gallery features")
-
-
-def test_overflow_is_refused():
-    with pytest.raises(ValueError, match="squared distances of the features overflow"):
-        Distances(torch.full((2, 4), 1e160, dtype=torch.float64), torch.ones(3, 4))
 
 
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])

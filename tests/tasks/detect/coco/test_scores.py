@@ -40,21 +40,27 @@ def test_equal_to_published_implementations(seed, library, kind):
     same(ours, official(truth, results, kind, library))
 
 
+def of_one_image(objects, found):
+    """The scores of boxes, each with its score, among objects of one category, each with its box; as pycocotools's."""
+    place = {"image_id": 5, "category_id": 2}
+    truth = {
+        "images": [{"id": 5, "file_name": "a.jpg", "height": 200, "width": 200}],
+        "categories": [{"id": 2, "name": "thing"}],
+        "annotations": [{**place, "iscrowd": 0, **one, "id": number} for number, one in enumerate(objects, 1)],
+    }
+    results = [{**place, "bbox": box, "score": score} for box, score in found]
+    ours = scores(evaluate(truth, results, "bbox"))
+    assert ours == pytest.approx(official(truth, results, "bbox"))
+    return ours
+
+
 @pytest.mark.parametrize("iscrowd", [0, 1])
 @pytest.mark.parametrize("area", [100.0, 32.0**2, 5000.0, 96.0**2])
 def test_one_object_one_detection(area, iscrowd):
     """Sizes on the border between two ranges count in both; a crowd is never to be found."""
-    truth = {
-        "images": [{"id": 5, "file_name": "a.jpg", "height": 200, "width": 200}],
-        "categories": [{"id": 2, "name": "thing"}],
-        "annotations": [
-            {"id": 1, "image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 80], "area": area, "iscrowd": iscrowd}
-        ],
-    }
-    results = [{"image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 60], "score": 0.5}]  # IoU 0.75
-    found = scores(evaluate(truth, results, "bbox"))
+    one = {"bbox": [0, 0, 100, 80], "area": area, "iscrowd": iscrowd}
+    found = of_one_image([one], [([0, 0, 100, 60], 0.5)])  # IoU 0.75
     assert bool(found) != bool(iscrowd)
-    assert found == pytest.approx(official(truth, results, "bbox"))
 
 
 def test_nothing_found_and_nothing_to_find():
@@ -81,19 +87,8 @@ def test_objects_of_an_area_below_one_are_scored_as_by_published_implementations
 
 def test_equal_overlaps_go_to_the_later_object():
     """A detection between two equal objects takes the later one, so the one behind it finds the earlier only."""
-    base = {"image_id": 1, "category_id": 1, "iscrowd": 0, "area": 100.0}
-    boxes = [[0.0, 0.0, 10.0, 10.0], [2.0, 0.0, 10.0, 10.0]]
-    truth = {
-        "images": [{"id": 1, "file_name": "a.jpg", "height": 50, "width": 50}],
-        "categories": [{"id": 1, "name": "thing"}],
-        "annotations": [{**base, "id": number + 1, "bbox": box} for number, box in enumerate(boxes)],
-    }
-    results = [
-        {"image_id": 1, "category_id": 1, "bbox": [1.0, 0.0, 10.0, 10.0], "score": 0.9},
-        {"image_id": 1, "category_id": 1, "bbox": [2.0, 0.0, 10.0, 10.0], "score": 0.8},
-    ]
-    found = scores(evaluate(truth, results, "bbox"))
-    assert found == pytest.approx(official(truth, results, "bbox"))
+    objects = [{"bbox": [float(x), 0.0, 10.0, 10.0], "area": 100.0} for x in (0, 2)]
+    found = of_one_image(objects, [([1.0, 0.0, 10.0, 10.0], 0.9), ([2.0, 0.0, 10.0, 10.0], 0.8)])
     assert found["box_AP75"] == pytest.approx(51 / 101)  # the second finds only an overlap of 2/3 free
 
 
