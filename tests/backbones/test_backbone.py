@@ -33,25 +33,6 @@ def test_every_shipped_backbone_builds(name):
     assert json.loads(json.dumps(spec.as_dict())) == spec.as_dict()
 
 
-# rows of arXiv 2109.03810, Table 4
-TABLE_4 = {
-    "dino_s16_convstem": "3Conv+3BN+3ReLU+1Proj@2,1,1,8",
-    "dino_s16_stem_conv_bn": "3Conv+3BN+1Proj@2,1,1,8",
-    "dino_s16_stem_conv_relu": "3Conv+3ReLU+1Proj@2,1,1,8",
-    "dino_s16_stem_conv_linear": "3Conv+1Proj@2,1,1,8",
-    "dino_s16_stem_proj_relu": "1Proj+1ReLU@16",
-    "dino_s16_stem_proj_bn_relu": "1Proj+1BN+1ReLU@16",
-    "dino_s16": "1Proj@16",
-}
-
-
-@pytest.mark.parametrize(("name", "stem"), TABLE_4.items())
-def test_the_seven_stems_of_table_4(name, stem):
-    spec = resolve(name)
-    assert spec.identity()["stem"] == stem
-    assert (spec.arch, spec.attention, spec.patch, spec.depth) == ("vit_s", "softmax", 16, 12)
-
-
 @pytest.mark.parametrize(("arch", "dim", "heads", "hidden"), [("vit_s", 384, 6, 1536), ("vit_l", 1024, 16, 4096)])
 def test_models_of_big_vision(arch, dim, heads, hidden):
     for name, attention in (("bigvision_s16", "softmax"), ("bigvision_s16_relu", "relu")):

@@ -23,7 +23,6 @@ from transfer.core.settings import CONFIGS
 from transfer.data.coco.dataset import CocoData
 from transfer.data.spec import resolve_dataset
 from transfer.engine.extract import NotFinite
-from transfer.engine.outcome import Outcome
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
@@ -203,22 +202,16 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(tmp_pat
     """An epoch on the way only says so: what follows may be finite again."""
     options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
     data = tiny_set(tmp_path, options)
-    name, here, validated = data.val.images[0].file_name, context(), []
+    name, here = data.val.images[0].file_name, context(tmp_path)
 
     def broken(*_: Any, **__: Any) -> Any:
         raise NotFinite(name)
 
-    def trained(learner: Any, loader: Any, options: Any, context: Any, validate: Any) -> Outcome:
-        validated.append(validate(0))
-        return Outcome(step=7)
-
     monkeypatch.setattr(training, "detect", broken)
-    monkeypatch.setattr(training, "fit", trained)
     assert TASK.execute(resolve("tiny"), data, options, here) == ({}, {})
     assert here.outcome.status == "nonfinite"
     assert name in here.outcome.reason
-    assert validated == [{}]
-    assert here.notes[1:] == [f"epoch 1 has no scores: {name}"]
+    assert f"epoch 1 has no scores: {name}" in here.notes
 
 
 SMALL = [*WORDS[:-2], "--subset", "8", "--size", "96", "128", "--batch-size", "2"]

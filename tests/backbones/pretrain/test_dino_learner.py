@@ -9,12 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backbones.pretrain.dino.loss import (
-    DinoHead,
-    WeightNormLinear,
-    cross_view_loss,
-    teacher_log_probabilities,
-)
+from backbones.pretrain.dino.loss import DinoHead, WeightNormLinear, cross_view_loss, teacher_log_probabilities
 from backbones.pretrain.dino.training import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.backbones.support import in_pieces

@@ -18,7 +18,8 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
 from backbones.weights.export import export
 from backbones.weights.fitting import check_partial
 from backbones.weights.locate import changed_parts, find_weights
-from tests.backbones.support import HALF, IMAGENET, IMAGES, SIZE, below, hub, tiny
+from tests.backbones.support import HALF, IMAGENET, IMAGES, SIZE, hub, tiny
+from tests.backbones.weights.test_layouts import ROWS, mae
 from transfer.core.errors import UsageError, UserError
 
 
@@ -183,16 +184,10 @@ def timms(size, seed=1, **options):
 
 
 def dino(state):
-    other = below("module.backbone.", {k: t + 1 for k, t in state.items()})
-    head = {"head.last_layer.weight_g": torch.ones(3)}
-    return {"student": other, "teacher": below("backbone.", state) | head}
+    return ROWS["dino"][4](state, {name: tensor + 1 for name, tensor in state.items()})
 
 
-def mae(state):
-    return {"model": state | {"decoder_embed.weight": torch.ones(3, 3), "mask_token": torch.ones(1, 1, 3)}}
-
-
-LAYOUTS = {"plain": lambda state: state, "dino": dino, "mae": mae}
+LAYOUTS = {"plain": lambda state: state, "dino": dino, "mae": lambda state: {"model": mae(state)}}
 GRIDS = {
     # pixels there, pixels here, `weights_size`; whether it loads (None: where the project trains on squares)
     "same": ((64, 64), (64, 64), None, True),

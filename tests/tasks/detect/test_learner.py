@@ -202,21 +202,16 @@ def found_by(learner, data, *, batch_size=1, padded=False, **given):
     return detect(learner, data, options, context(**given))
 
 
-def in_the_network(learner, data, monkeypatch):
-    """What leaves the heads for each image, in pixels of the resized image, beside what `detect` makes of it."""
-    kept, predicted = [], learner.detector.predict
+def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypatch):
+    """From what leaves the heads for each image, in pixels of the resized image."""
+    kept, predicted, expected = [], learner.detector.predict, []
 
     def noting(inputs, samples):
         kept.extend(learner.detector.__class__.predict(learner.detector, inputs, copy.deepcopy(samples), rescale=False))
         return predicted(inputs, samples)
 
     monkeypatch.setattr(learner.detector, "predict", noting)
-    return kept, found_by(learner, data)
-
-
-def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypatch):
-    kept, results = in_the_network(learner, data, monkeypatch)
-    expected = []
+    results = found_by(learner, data)
     for sample, ((width, height), _), image in zip(kept, SCENES, data.val.images, strict=True):
         factor = min(64 / min(width, height), 96 / max(width, height))
         factors = int(width * factor + 0.5) / width, int(height * factor + 0.5) / height  # whole pixels

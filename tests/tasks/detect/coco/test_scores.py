@@ -10,15 +10,7 @@ from tasks.detect.coco import averages
 from tasks.detect.coco.averages import RECALLS, Averager, _needed, by_class, resampled, scores
 from tasks.detect.coco.matching import SCORE_PREFIX, Pairing
 from tasks.detect.task import TASK
-from tests.tasks.detect.coco.cases import (
-    drawn,
-    encoded,
-    evaluate,
-    official,
-    official_by_class,
-    repeated,
-    same,
-)
+from tests.tasks.detect.coco.cases import drawn, encoded, evaluate, official, official_by_class, repeated, same
 from tests.tasks.support import smoke_options
 from tests.transfer.data.coco.coco_tree import content, objects, written
 from transfer.core.errors import UsageError, UserError
