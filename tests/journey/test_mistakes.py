@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.faults.data import draw
 from transfer import run
 from transfer.pretrain import main as pretrain
 from transfer.report import __main__ as report
+from transfer.sweep import __main__ as sweep
 
 COMPONENTS = """
 from torch import nn
@@ -33,11 +33,13 @@ def two(q, k):
     return q
 """
 MAIN: dict[str, Callable[[list[str]], int]] = {
-    "run": run.main, "pretrain": pretrain, "report": report.main,
+    "run": run.main, "pretrain": pretrain, "report": report.main, "sweep": sweep.main,
 }  # fmt: skip
 Captured = pytest.CaptureFixture[str]
 PROBE = "run knn --backbone tiny --weights random --dataset digits/new --size 32 --threads 1"
 DETECT = "run detect --backbone tiny --weights random --dataset"
+REID = "run reid --backbone tiny --smoke"
+TESTED = f"{REID} --test-dataset toy_msmt17"
 RECIPE = "pretrain cifar_deit --backbone tiny --dataset digits/new"
 
 
@@ -47,10 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("journey")
     for split in ("new/train", "new/val", "noval/train"):
         for number in range(8):
-            path = root / "digits" / split / f"{number % 2}" / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = np.random.default_rng([len(split), number]).integers(0, 255, (32, 32), dtype=np.uint8)
-            Image.fromarray(pixels).save(path)
+            draw(root / "digits" / split / f"{number % 2}" / f"{number}.png", len(split) + 100 * number, (32, 32))
     (root / "components.py").write_text(COMPONENTS)
     (root / "few.yaml").write_text("")
     (root / "taken").write_text("a file where a folder should be")
@@ -112,6 +111,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
+        ("run reid", 2, "--backbone is missing"),
+        (f"{REID} --stem 3Conv+1Prj", 2, "did you mean 'Proj'"),
+        (f'{REID} --seeds "it\'s"', 2, '--seeds must be INT ..., got "it\'s"'),
+        (f"{REID} --seeds 0 --seeds 1", 2, "--seeds is given 2 times; write all its values after one --seeds"),
+        (f"{REID} --workers 100000", 2, "--workers 100000: must be between 0 and 1024"),
+        (f"{REID} --attention relu --alpha nan", 2, "--alpha nan\n`alpha: nan` cannot be read"),
+        (f"{REID} --backbone vgg11 --weights random", 2, "--drop-path 0"),
+        (f"{REID} --dataset toy_market toy_market", 2, "a name is duplicated"),
+        (f"{REID} --baselines nowhere", 1, "--baselines nowhere: directory not found"),
+        (f"{TESTED} --epochs 0", 2, "with --epochs 0 nothing is trained; set the dataset with --dataset"),
+        (f"{TESTED} --save-weights none", 2, "remove --save-weights none"),
+        (f"{TESTED} --joint", 2, "--joint: set several names after --dataset, or use --no-joint"),
+        ("run --backbone tiny", 2, "the task must come first"),
+        ("pretrain --backbone tiny", 2, "recipe must come first"),
+        ("pretrain deit --backbone tiny --smoke --weights a b", 2, "takes one value, got 2"),
+        ("pretrain deit --backbone tiny --smoke --method dino", 2, "another recipe"),
+        ("sweep demo --set a.b=1 --set a.c=2", 2, "--set is given 2 times"),
         ("report rnus", 1, "rnus: directory not found; name a folder of runs"),
         ("report runs --format xls", 2, "--format must be one of terminal, .*, got 'xls'"),
     ],
@@ -121,8 +137,10 @@ def test_each_mistake_is_one_line_with_the_fix(
 ) -> None:
     monkeypatch.chdir(folder)
     name, *argv = shlex.split(command)
+    before_it = [*folder.glob("*s/*")]
     assert MAIN[name](argv) == status
     out, err = capfd.readouterr()
-    before, _, errors = err.partition("error: ")
+    before, _, errors = err.partition("\nusage: ")[0].partition("error: ")
     assert all(re.search(*pair) for pair in zip(text.split("\n"), errors.splitlines(), strict=True)), err
     assert (out, "error" in before.lower()) == ("", False)
+    assert [*folder.glob("*s/*")] == before_it, "no run, no weights"

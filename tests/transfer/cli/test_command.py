@@ -84,32 +84,6 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     assert named in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("program", "words", "said"),
-    [
-        (run, "reid", "--backbone is missing"),
-        (run, "reid --backbone tiny --stem 3Conv+1Prj", "Proj"),
-        (run, "reid --backbone tiny --seeds it's", '--seeds must be INT ..., got "it\'s"'),
-        (run, "reid --backbone tiny --workers 100000", "--workers 100000: must be between 0 and 1024"),
-        (run, "reid --backbone tiny --attention relu --alpha nan", "--alpha nan"),
-        (run, "reid --smoke --backbone vgg11 --weights random", "--drop-path 0"),
-        (run, "reid --smoke --backbone tiny --dataset toy_market toy_market", "a name is duplicated"),
-        (run, "--backbone tiny", "the task must come first"),
-        (pretrain, "--backbone tiny", "recipe must come first"),
-        (pretrain, "deit --backbone tiny --smoke --weights a b", "takes one value, got 2"),
-        (pretrain, "deit --backbone tiny --smoke --method dino", "another recipe"),
-    ],
-)
-def test_wrong_words_exit_with_2_and_a_hint(
-    program: ModuleType, words: str, said: str, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert program.main(words.split()) == 2
-    printed = "".join(capfd.readouterr())
-    assert said in printed
-    assert "Traceback" not in printed
-    assert not list(here.glob("runs/*/"))
-
-
 @pytest.mark.parametrize("program", [run, pretrain])
 def test_usage_is_printed_on_request_and_without_words(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     for words, status in (([], 2), (["-h"], 0), (["--help"], 0)):

@@ -51,16 +51,8 @@ JOB = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2
 JOB |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29700"}
 
 
-def _ranks(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> Ranks:
-    for name in JOB:
-        patch.delenv(name, raising=False)
-    for name, value in variables.items():
-        patch.setenv(name, value)
-    return ranks_from_environment()
-
-
 @pytest.mark.parametrize(
-    ("left", "ranks"),
+    ("left", "found"),
     [
         ({}, Ranks()),
         (dict.fromkeys(JOB, ""), Ranks()),
@@ -68,15 +60,6 @@ def _ranks(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> Ranks:
         ({"RANK": "3", "LOCAL_RANK": "3"}, Ranks()),
         ({"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Ranks()),
         (JOB, Ranks(1, 2, 1, 2)),
-    ],
-)
-def test_a_job_of_torchrun_and_none(left: dict[str, str], ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _ranks(monkeypatch, left) == ranks
-
-
-@pytest.mark.parametrize(
-    ("left", "said"),
-    [
         ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but not RANK, MASTER_ADDR, MASTER_PORT, is set; for one process `unset"),
         ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": ""}, "^WORLD_SIZE=2, but not MASTER_ADDR, MASTER_PORT, is"),
         ({"WORLD_SIZE": "abc", "LOCAL_RANK": "0"}, "variable WORLD_SIZE=abc describes no distributed job"),
@@ -85,9 +68,16 @@ def test_a_job_of_torchrun_and_none(left: dict[str, str], ranks: Ranks, monkeypa
         (JOB | {"LOCAL_RANK": "-1"}, "LOCAL_RANK=-1"),
     ],
 )
-def test_no_job(left: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=said):
-        _ranks(monkeypatch, left)
+def test_a_job_of_torchrun_and_none(left: dict[str, str], found: Ranks | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in JOB:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in left.items():
+        monkeypatch.setenv(name, value)
+    if isinstance(found, Ranks):
+        assert ranks_from_environment() == found
+    else:
+        with pytest.raises(UsageError, match=found):
+            ranks_from_environment()
 
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -104,25 +94,23 @@ def _sixteen_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 ASKED = [
-    (5, "3,2", ALONE, Threads(5, "--threads", True)),
-    (None, "3,2", ALONE, Threads(3, "OMP_NUM_THREADS", True)),
-    *((None, nothing, ALONE, Threads(16, "16 cores")) for nothing in ("", "many", "0")),
-    (None, "1", ALONE, Threads(1, "OMP_NUM_THREADS", True)),
-    (None, "1", TWO, Threads(8, "16 cores, shared by 2 ranks")),  # torchrun sets it where it is not set
-    (None, "2", TWO, Threads(2, "OMP_NUM_THREADS", True)),
+    (5, "3,2", ALONE, 0, Threads(5, "--threads", True)),
+    (None, "3,2", ALONE, 0, Threads(3, "OMP_NUM_THREADS", True)),
+    *((None, nothing, ALONE, 0, Threads(16, "16 cores")) for nothing in ("", "many", "0")),
+    (None, "1", ALONE, 0, Threads(1, "OMP_NUM_THREADS", True)),
+    (None, "1", TWO, 0, Threads(8, "16 cores, shared by 2 ranks")),  # torchrun sets it where it is not set
+    (None, "2", TWO, 0, Threads(2, "OMP_NUM_THREADS", True)),
+    (None, "", TWO, 2, Threads(6, "16 cores, shared by 2 ranks, without 2 of the loader")),
+    (None, "", ALONE, 16, Threads(1, "16 cores, without 16 of the loader")),
 ]
 
 
-@pytest.mark.parametrize(("given", "variable", "ranks", "threads"), ASKED)
-def test_what_is_asked_for_comes_first(given, variable, ranks, threads, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("given", "variable", "ranks", "workers", "threads"), ASKED)
+def test_threads(given, variable, ranks, workers: int, threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for comes first; ranks, and loader processes on a CPU, take their share."""
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    assert auto_threads(given, CPU, ranks, workers=0) == threads
-
-
-def test_ranks_and_loader_processes_take_their_share() -> None:
-    assert auto_threads(None, CPU, TWO, workers=2) == Threads(6, "16 cores, shared by 2 ranks, without 2 of the loader")
-    assert auto_threads(None, GPU, TWO, workers=2).count == 8
-    assert auto_threads(None, CPU, ALONE, workers=16).count == 1
+    assert auto_threads(given, CPU, ranks, workers) == threads
+    assert threads.requested or auto_threads(given, GPU, ranks, workers).count == 16 // ranks.local_world
 
 
 @pytest.mark.parametrize(("cells", "cores"), [("", 16), ("3", 5), ("40", 1)])

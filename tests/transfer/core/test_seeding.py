@@ -1,9 +1,10 @@
 """Draws are a function of their key, and the generators go on afterwards as if nothing had been drawn."""
 
 import random
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import numpy as np
+import pytest
 import torch
 
 from transfer.core.seeding import restored_generators, seeded
@@ -38,16 +39,8 @@ def test_draws_are_a_function_of_the_key() -> None:
             assert all(a != b for a, b in zip(draws(), one, strict=True))
 
 
-def test_a_block_leaves_no_trace() -> None:
-    def failing() -> None:
-        with suppress(KeyError), seeded(3):
-            draws()
-            raise KeyError
-
-    assert drawn_around(failing) == drawn_around(lambda: None)
-
-
-def test_blocks_within_one_that_restores_draw_the_same_and_leave_no_trace() -> None:
+@pytest.mark.parametrize("around", [nullcontext, restored_generators])
+def test_blocks_leave_no_trace_and_draw_the_same_within_one_that_restores(around) -> None:
     alone = []
     for key in range(3):
         with seeded(key):
@@ -55,7 +48,7 @@ def test_blocks_within_one_that_restores_draw_the_same_and_leave_no_trace() -> N
     together = []
 
     def several() -> None:
-        with restored_generators():
+        with around():
             for key in range(3):
                 with suppress(KeyError), seeded(key):
                     together.append(draws())

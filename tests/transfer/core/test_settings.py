@@ -12,9 +12,7 @@ from backbones.attention import ATTENTIONS
 from backbones.spec import POINTWISE
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, Needs, Other, idle_options, noted
-from transfer.core.settings import parse_flags, read_value, read_yaml, write_yaml
-from transfer.run import main as run
-from transfer.sweep.__main__ import main as sweep
+from transfer.core.settings import read_value, read_yaml, write_yaml
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]))
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
@@ -58,17 +56,6 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("main", "argv", "name"),
-    [(run, ["knn", "--backbone", "tiny", "--smoke", "--seeds", "0", "--seeds", "1"], "--seeds"),
-     (sweep, ["demo", "--set", "a.b=1", "--set", "a.c=2"], "--set")],
-)  # fmt: skip
-def test_a_flag_of_several_values_given_twice_is_refused(main, argv: list[str], name: str, capsys) -> None:
-    """The parser would keep the last one alone; of a flag with one value the last one counts, as everywhere."""
-    assert main(argv) == 2
-    assert f"{name} is given 2 times; write all its values after one {name}" in capsys.readouterr().err
-
-
 @dataclass(kw_only=True)
 class Sample:
     kind: str = "a"
@@ -99,12 +86,6 @@ def test_a_field_keeps_its_notes_where_a_derived_class_declares_it_anew() -> Non
         new: bool = True
 
     assert noted(Derived, Added) == {"new": Added(False)}
-
-
-def test_the_parser_reads_annotated_fields_as_their_types() -> None:
-    words = ["--scale", "0.5", "--other", "3", "--new"]
-    assert parse_flags(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
-    assert noted(Sample, Added) == {"new": Added(False)}
 
 
 def test_the_length_scales_the_pointwise_attentions() -> None:

@@ -8,8 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils.data import Dataset
 
 from tests.support import context
 from transfer.core.errors import MachineError, UserError
@@ -103,14 +101,6 @@ def test_rates_are_of_what_was_trained() -> None:
     assert peak_mib(CPU) > 10
 
 
-class Images(Dataset[Tensor]):
-    def __len__(self) -> int:
-        return 11
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.full((3, 2, 2), float(index))
-
-
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 0.02)])
 def test_features_are_fp32_from_the_precision_of_scoring_not_of_training(precision: str, tolerance: float) -> None:
     images, weight = torch.rand(4, 3), torch.rand(3, 8)
@@ -123,4 +113,4 @@ def test_features_are_fp32_from_the_precision_of_scoring_not_of_training(precisi
 def test_a_signal_ends_the_extraction() -> None:
     here = context(stop_signal=15)
     with pytest.raises(Stopped):
-        extract(lambda images: images, Images(), here, batch_size=4, label="x")
+        extract(lambda images: images, torch.rand(11, 3), here, batch_size=4, label="x")

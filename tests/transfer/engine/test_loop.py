@@ -144,20 +144,6 @@ def test_a_compiled_run_is_the_plain_one_with_the_same_names(tmp_path: Path) -> 
         assert torch.allclose(value, plain.state_dict()[name], atol=1e-4), name
 
 
-def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
-    class Plain(Classifier):
-        def __init__(self) -> None:
-            super().__init__(dropout=0.0)
-            self.body[1] = torch.nn.Identity()
-
-    models = []
-    for parts in (1, 4):
-        models.append(Plain())
-        fit(models[-1], loader(), fit_options(grad_accum_steps=parts), context())
-    for one, four in zip(models[0].parameters(), models[1].parameters()):
-        assert torch.allclose(one, four, atol=1e-6)
-
-
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     found = finish(tmp_path / "run", [], {}).outcome
     assert (found.status, found.step) == ("not_judged", 9)
@@ -171,29 +157,30 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert (tmp_path / "run" / STATE).read_bytes() == before
 
 
-def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
-    class Exploding(Classifier):
-        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-            result = super().forward(batch, step)
-            return {**result, "loss": result["loss"] * (float("nan") if step == 4 else 1.0)}
+class Exploding(Classifier):
+    """A loss that is no number in one step, or a weight after one."""
 
-    model = Exploding()
-    outcome = fit(model, loader(), fit_options(), context(tmp_path))
+    def __init__(self, loss_at: int = 0, weight_at: int = 0):
+        super().__init__()
+        self.loss_at, self.weight_at = loss_at, weight_at
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        result = super().forward(batch, step)
+        return {**result, "loss": result["loss"] * (math.nan if step == self.loss_at else 1.0)}
+
+    def after_step(self, step: int) -> None:
+        if step == self.weight_at:
+            self.head.weight.data[0, 0] = math.inf
+
+
+def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
+    outcome = fit(model := Exploding(loss_at=4), loader(), fit_options(), context(tmp_path))
     assert (outcome.status, outcome.step) == ("nonfinite", 4)
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
     assert len(history(tmp_path)) == 4
-    again = fit(Exploding(), loader(), fit_options(), context(tmp_path))
-    assert again == outcome
-
-
-def test_parameters_that_break_in_the_last_step_are_seen(tmp_path: Path) -> None:
-    class Late(Classifier):
-        def after_step(self, step: int) -> None:
-            if step == 9:
-                self.head.weight.data[0, 0] = float("inf")
-
-    outcome = fit(Late(), loader(), fit_options(), context(tmp_path))
-    assert (outcome.status, outcome.step) == ("nonfinite", 9)
+    assert fit(Exploding(loss_at=4), loader(), fit_options(), context(tmp_path)) == outcome
+    last = fit(Exploding(weight_at=9), loader(), fit_options(), context())
+    assert (last.status, last.step) == ("nonfinite", 9), "parameters are looked at in the end"
 
 
 def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
