@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.trial import NotHeldError
-from tests.processes import Command, free_port, wait_for
+from tests.processes import Command, start_ranks, wait_for
 from tests.runs import differences
 from transfer.core.errors import Stopped
 from transfer.core.files import file_sha256, scraps_in
@@ -107,13 +107,9 @@ class Killed:
         words[words.index("--workers") + 1] = workers
         if name == "classify":
             words += ["--weights", str(self.undisturbed("deit")[0] / "weights" / "tiny")]
-        ranks: list[dict[str, str]] = [{}]
         if name == "two ranks":
-            job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-            job |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-            ranks = [job | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-        logs = [folder / f"log-{log}-{number}" for number in range(len(ranks))]
-        return [Command(RUNS[name][0], words, *where) for where in zip(logs, ranks)]
+            return start_ranks(RUNS[name][0], words, folder / f"log-{log}")
+        return [Command(RUNS[name][0], words, folder / f"log-{log}")]
 
 
 def _interrupt(name: str, commands: Sequence[Command], killed: Command, kind: signal.Signals, alone: bool) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from tests.interactions.generator import base_words, drawn, program, values_of, with_words
 from tests.interactions.places import Places
 from tests.processes import run_by_ranks
+from tests.runs import record
 from transfer.engine.checkpoint import history
 from transfer.experiments.grid import _flags as flags
 from transfer.records.per_sample import OUTCOMES
@@ -43,8 +44,7 @@ class Ran:
     @property
     def record(self) -> Record:
         """The only record."""
-        (folder,) = self.runs
-        return Record.read(folder / RECORD)
+        return record(self.out / "runs")
 
     @property
     def line(self) -> str:
@@ -108,10 +108,10 @@ class Bench:
 
 def result(folder: Path) -> dict[str, Any]:
     """All that a run came to, for comparison: what each step said, outcomes, weights."""
-    record = Record.read(folder / RECORD)
+    ran = Record.read(folder / RECORD)
     steps = [tuple(sorted(line.items())) for line in history(folder, "loss")]
     arrays = {name: (values.shape, values.tobytes()) for name, values in outcomes_of(folder).items()}
-    return {"outcome": record.outcome, "steps": steps, "outcomes": arrays, "weights": record.export}
+    return {"outcome": ran.outcome, "steps": steps, "outcomes": arrays, "weights": ran.export}
 
 
 def outcomes_of(folder: Path) -> dict[str, np.ndarray]:

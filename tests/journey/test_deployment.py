@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,12 +72,7 @@ def test_a_neck_in_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "argv", ["to_onnx.py", str(run.folder), file, "encode"])
     with warnings.catch_warnings(action="ignore"):
         exec(files_in("docs/guide/weights.md")["to_onnx.py"], {"__name__": "to_onnx"})
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    for count in (1, 7):
-        images = torch.rand(count, 3, *run.record.details["preprocessing"]["size"])
-        (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-        with torch.no_grad():
-            assert np.abs(run.model().encode(images).numpy() - found).max() < 1e-4
+    check_onnx(file, run.model().encode, (3, *run.record.details["preprocessing"]["size"]))
 
 
 class Maps(nn.Module):
@@ -110,11 +106,25 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_exported_programs_take_any_number_of_images(name: str) -> None:
     model = MODELS[name]().eval()
-    batch = {0: torch.export.Dim("batch", min=1, max=64)}
-    with warnings.catch_warnings(action="ignore"), torch.no_grad():
-        program = torch.export.export(model, (torch.rand(2, 3, 64, 64),), dynamic_shapes=(batch,)).module()
+    with torch.no_grad():
+        program = program_of(model, 64).module()
         for count in (1, 7):
             images = torch.rand(count, 3, 64, 64)
-            found, wanted = program(images), model(images)
-            pairs = zip(found, wanted, strict=True) if isinstance(found, list | tuple) else [(found, wanted)]
-            assert all(torch.allclose(a, b, atol=1e-5) for a, b in pairs)
+            torch.testing.assert_close(program(images), model(images), atol=1e-5, rtol=1e-5)
+
+
+def program_of(model: nn.Module, side: int) -> torch.export.ExportedProgram:
+    """A model for any number of square images, as `torch.export` writes it."""
+    batch = {0: torch.export.Dim("batch", min=1, max=64)}
+    with warnings.catch_warnings(action="ignore"):
+        return torch.export.export(model, (torch.rand(2, 3, side, side),), dynamic_shapes=(batch,))
+
+
+def check_onnx(file: str | bytes, model: Callable[[torch.Tensor], torch.Tensor], size: Sequence[int]) -> None:
+    """Fail unless onnxruntime gives what a model gives, of any number of images."""
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for count in (1, 7):
+        images = torch.rand(count, *size)
+        (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+        with torch.no_grad():
+            assert np.abs(model(images).numpy() - found).max() < 1e-4

@@ -1,5 +1,6 @@
 """Two real gloo processes against one."""
 
+import math
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +15,10 @@ from torch.distributed import distributed_c10d
 from backbones.token_shards import Shards
 from tests.processes import spawn_ranks, start_rank
 from tests.support import Classifier, context, fit_options, loader
-from tests.transfer.engine.test_sam import climbed, gradients, parameters, points
+from tests.transfer.engine.test_sam import Linear, climbed, gradients, parameters, points
 from transfer.core.process import Ranks, usable_cores
 from transfer.engine import dist
-from transfer.engine.learner import Batch, Learner
+from transfer.engine.learner import Batch
 from transfer.engine.loop import fit
 from transfer.engine.step import Stepper
 
@@ -44,21 +45,8 @@ class GatheredClassifier(Classifier):
         return {"loss": loss + features.square().mean().sqrt()}
 
 
-class HalfBroken(Learner):
-    """The first pass of its second step overflows on rank 1 alone; the second pass of it does not."""
-
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.weight, self.rank, self.calls = nn.Parameter(torch.ones(2)), rank, 0
-
-    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        self.calls += 1
-        factor = float("inf") if (self.rank, self.calls) == (1, 3) else 1.0
-        return {"loss": (self.weight * batch * factor).nan_to_num().sum()}
-
-
 def sharp_steps(ranks: Ranks) -> dict[str, Any]:
-    """What one step of SAM leaves, for perturbations of each rank and of all; and a step that one rank cannot take."""
+    """What one step of SAM leaves, for perturbations of each rank and of all; and one that overflows on one rank."""
     found: dict[str, Any] = {}
     for kind in SHARP:
         model = Classifier()
@@ -66,7 +54,7 @@ def sharp_steps(ranks: Ranks) -> dict[str, Any]:
         mine = tuple(part[8 * ranks.rank : 8 * ranks.rank + 8] for part in points(16))
         stats, _, _ = stepper.step(7, 0.0, mine).read()
         found[kind] = {"weights": dict(model.named_parameters()), "norm": stats["sam_norm"]}
-    broken = HalfBroken(ranks.rank)
+    broken = Linear([1.0, 1.0, math.inf if ranks.rank else 1.0, 1.0])
     options = fit_options(precision="fp16", sam="sam", weight_decay=0.0)
     stepper = Stepper(broken, options, context(ranks=ranks, precision="fp16"))
     found["skipped"] = [stepper.step(step, 0.0, torch.ones(2)).read()[1] for step in (1, 2)]
@@ -143,7 +131,7 @@ def test_the_perturbation_is_each_ranks_own_or_that_of_all(results: list[dict[st
 def test_an_overflow_on_one_rank_leaves_the_step_out_on_all(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert result["sharp"]["skipped"] == [False, True]
-        assert torch.allclose(result["sharp"]["weight"], torch.full((2,), 0.9))
+        assert torch.allclose(result["sharp"]["weight"], torch.tensor([0.9, 1.9]))
         assert result["sharp"]["scale"] == 2.0**15
 
 

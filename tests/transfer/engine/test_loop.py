@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tests.support import Classifier, Points, context, fit_options, loader, tensors
 from tests.transfer.core.test_files import files_of_at_most
+from tests.transfer.engine.test_late_reading import Breaking
 from transfer.core.errors import Stopped, UserError
 from transfer.data.loading.loader import pk_batches
 from transfer.engine.checkpoint import STATE, History, history
@@ -157,30 +158,22 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert (tmp_path / "run" / STATE).read_bytes() == before
 
 
-class Exploding(Classifier):
-    """A loss that is no number in one step, or a weight after one."""
-
-    def __init__(self, loss_at: int = 0, weight_at: int = 0):
-        super().__init__()
-        self.loss_at, self.weight_at = loss_at, weight_at
-
-    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        result = super().forward(batch, step)
-        return {**result, "loss": result["loss"] * (math.nan if step == self.loss_at else 1.0)}
-
-    def after_step(self, step: int) -> None:
-        if step == self.weight_at:
-            self.head.weight.data[0, 0] = math.inf
-
-
 def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
-    outcome = fit(model := Exploding(loss_at=4), loader(), fit_options(), context(tmp_path))
+    outcome = fit(model := Breaking({4: math.nan}), loader(), fit_options(), context(tmp_path))
     assert (outcome.status, outcome.step) == ("nonfinite", 4)
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
     assert len(history(tmp_path)) == 4
-    assert fit(Exploding(loss_at=4), loader(), fit_options(), context(tmp_path)) == outcome
-    last = fit(Exploding(weight_at=9), loader(), fit_options(), context())
-    assert (last.status, last.step) == ("nonfinite", 9), "parameters are looked at in the end"
+    assert fit(Breaking({4: math.nan}), loader(), fit_options(), context(tmp_path)) == outcome
+
+
+def test_parameters_that_break_in_the_last_step_are_seen() -> None:
+    class Late(Classifier):
+        def after_step(self, step: int) -> None:
+            if step == 9:
+                self.head.weight.data[0, 0] = math.inf
+
+    outcome = fit(Late(), loader(), fit_options(), context())
+    assert (outcome.status, outcome.step) == ("nonfinite", 9)
 
 
 def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:

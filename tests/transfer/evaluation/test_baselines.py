@@ -57,11 +57,6 @@ def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
     assert text.endswith("has device_type cpu there, cuda here")
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(transfer.UserError, match="nowhere: directory not found"):
-        probes(tmp_path, baselines=["nowhere"])
-
-
 def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = theirs.folder.parent
     assert baseline_variants([folder], ["stem"]) == ["stem=conv"]

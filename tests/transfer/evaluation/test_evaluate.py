@@ -77,20 +77,6 @@ def test_a_test_set_with_other_classes_is_refused_before_anything_runs(tmp_path:
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epochs": 0}, "with --epochs 0 nothing is trained; set the dataset with --dataset"),
-        ({"save_weights": "none", **SHORT}, "remove --save-weights none"),
-        ({"joint": True, **SHORT}, "--joint: set several names after --dataset, or use --no-joint"),
-    ],
-)
-def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(transfer.UserError, match=message):
-        transfer.evaluate("reid", out=tmp_path, **{"test_dataset": "toy_msmt17", **SMOKE, **options})
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_failed_training_shows_its_scores_and_counts_in_no_mean(tmp_path: Path, capsys: Any) -> None:
     words = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "6", "--lr", "1e-7"]
     assert transfer_run([*words, "--device", "cpu", "--out", str(tmp_path)]) == 3

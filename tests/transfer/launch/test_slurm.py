@@ -212,24 +212,15 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def process(tmp_path: Path) -> Process:
-    started = Process([sys.executable, "-c", CHILD], tmp_path / "log", tmp_path, dict(os.environ))
-    wait_for(lambda: "ready" in (tmp_path / "log").read_text())
-    return started
-
-
-def test_a_child_saves_its_state_before_it_stops(process: Process, tmp_path: Path) -> None:
-    process.stop()
-    process.stop()  # one signal, not two
-    assert process.wait() == 143
-    assert not process.finished
-    assert "saved" in (tmp_path / "log").read_text()
-
-
-def test_slurms_notice_does_not_kill_the_child(process: Process) -> None:
+def test_slurms_notice_does_not_kill_a_child_which_saves_its_state_before_it_stops(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = Process([sys.executable, "-c", CHILD], log, tmp_path, dict(os.environ))
+    wait_for(lambda: "ready" in log.read_text())
     os.kill(process._process.pid, signal.SIGUSR2)
     process.wait(0.5)
     assert process.status is None
     process.stop()
+    process.stop()  # one signal, not two
     assert process.wait() == 143
+    assert not process.finished
+    assert "saved" in log.read_text()
