@@ -67,11 +67,17 @@ def stored_features(work: Path) -> Made:
 
 
 def market_folder(work: Path) -> Made:
-    """Images in the layout of Market-1501."""
+    """Market-1501's layout: six people to train on, nine to find, distractors and junk."""
     root = work / "market"
-    for split, camera in (("bounding_box_train", 1), ("bounding_box_train", 2), ("query", 1), ("bounding_box_test", 2)):
-        for identity in (2, 7):
-            draw(root / split / f"{identity:04d}_c{camera}s1_000451_03.jpg", identity)
+    for split, identities, cameras in (
+        ("bounding_box_train", range(1, 7), (1, 2, 3)),
+        ("query", range(11, 20), (1,)),
+        ("bounding_box_test", (-1, 0, *range(11, 20)), (2, 3, 4)),
+    ):
+        for identity, camera in product(identities, cameras):
+            name = f"{identity:04d}" if identity >= 0 else "-1"
+            seed = 1000 + 10 * identity + camera
+            draw(root / split / f"{name}_c{camera}s1_{seed:06d}_01.jpg", seed, (40, 20), 6 * (identity % 20))
 
     def read(copy: Path) -> Found:
         found = open_reid(DatasetSpec(name="tiny", format="market1501", root=(str(copy),)), None)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
-from tests.faults.data import coco_files, draw, image_folder
+from tests.faults.data import coco_files, draw, image_folder, market_folder
 from transfer.core.settings import CONFIGS, write_yaml
 
 USER = {"Net": "my_backbone.py", "Stem": "my_stem.py", "linear": "my_attention.py"}
@@ -47,18 +47,7 @@ class Places:
         return {"format": "image_folder", "root": str(image_folder(root)[0])}
 
     def _people(self, root: Path) -> dict[str, str]:
-        """Market-1501's layout: six people to train on, nine to find, distractors and junk."""
-        for folder, people, images in (
-            ("bounding_box_train", range(1, 7), (1, 2, 3)),
-            ("query", range(11, 20), (1,)),
-            ("bounding_box_test", [-1, 0, *range(11, 20)], (2, 3, 4)),
-        ):
-            for person in people:
-                for number in images:
-                    name = f"{person:04d}" if person >= 0 else "-1"
-                    name = f"{name}_c{number}s1_{100 * person + number:06d}_01.jpg"
-                    draw(root / folder / name, 100 + 10 * person + number, (40, 20), 6 * (person % 20))
-        return {"format": "market1501", "root": str(root)}
+        return {"format": "market1501", "root": str(market_folder(root)[0])}
 
     def _shapes(self, root: Path) -> dict[str, Any]:
         """Eight images to train on and eight to score, with masks of two classes."""

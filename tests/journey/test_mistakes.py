@@ -1,4 +1,4 @@
-"""Mistakes that someone makes on the way of docs/guide/afternoon.md: one line says what is wrong and how to fix it."""
+"""Mistakes in commands, those on the way of docs/guide/afternoon.md first: one line says what is wrong and the fix."""
 
 import json
 import re
@@ -111,6 +111,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
         (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
+        (
+            "run linear --backbone tiny --dataset cifar11 --lrr 1 --device gpu --seeds a --subset 1 --smoke --epochs x "
+            "--weights randm --metric mine.py:f --out /proc/x",
+            2,
+            "unknown option --lrr; did you mean '--lr'\n--device must be one of auto, cpu, cuda, got 'gpu'\n"
+            "--seeds must be INT ..., got 'a'\n--epochs must be INT|FLOAT, got 'x'\n--subset 1: must be at least 2\n"
+            "unknown dataset 'cifar11'; did you mean 'cifar10'\nmine.py.*: file not found\n"
+            "--out /proc: cannot be written\nno weights at randm; did you mean 'random'",
+        ),
         ("run reid", 2, "--backbone is missing"),
         (f"{REID} --stem 3Conv+1Prj", 2, "did you mean 'Proj'"),
         (f'{REID} --seeds "it\'s"', 2, '--seeds must be INT ..., got "it\'s"'),

@@ -88,15 +88,6 @@ class Stem(nn.Module):
 """
 
 
-@pytest.fixture
-def stem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "helper", raising=False)
-    (tmp_path / "helper.py").write_text("from torch.nn.functional import relu as act\n")
-    (tmp_path / "my_stem.py").write_text(STEM)
-    return tmp_path / "my_stem.py"
-
-
 def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "mine/stem.py": "import os, numpy, backbones.stems\nfrom parts.inner import act\nimport one",
@@ -115,7 +106,11 @@ def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatc
     assert found == [*inside, "work/mine_too.py", "work/one.py"]
 
 
-def test_an_export_has_their_copies_and_prefers_them(stem: Path, tmp_path: Path) -> None:
+def test_an_export_has_their_copies_and_prefers_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper", raising=False)
+    (tmp_path / "helper.py").write_text("from torch.nn.functional import relu as act\n")
+    (stem := tmp_path / "my_stem.py").write_text(STEM)
     model = create("tiny", stem=f"{stem}:Stem", weights="random").eval()
     (tmp_path / "helper.py").write_text("from torch.nn.functional import gelu as act\n")
     folder = export(model, tmp_path / "weights", {PRETRAIN: {"run": "a"}})  # as they were imported

@@ -15,7 +15,6 @@ from transfer.cli.recipe import task_recipe
 from transfer.core.exports import CONFIG, PRETRAIN, WEIGHTS
 from transfer.evaluation.preflight import export_origin, find_backbone
 from transfer.run import main
-from transfer.run import main as run
 from transfer.task import load_task
 
 CLEAN = {"smoke": False, "dirty": False, "subset": None}
@@ -101,7 +100,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(words) == 1
+    assert main(words) == 1
     return capsys.readouterr().err
 
 
@@ -115,7 +114,7 @@ def test_changed_weights_are_refused_and_keep_their_marks_where_they_are_allowed
     assert said in refused(command, capsys)
     assert said in refused(["knn", "--backbone", str(weights), *command[5:]], capsys), "no random ones in their place"
     (weights / CONFIG).unlink()
-    assert run([*command, "--allow-modified", "--weights-size", "224", "224"]) == 0
+    assert main([*command, "--allow-modified", "--weights-size", "224", "224"]) == 0
     (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
     assert record.origin["modified"]
     assert record.origin["smoke"]
@@ -129,8 +128,8 @@ def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_ref
     command = ["knn", "--backbone", "vit_tiny", "--weights", str(tmp_path / "w.pth"), "--load", "partial", *QUICK]
     command += ["--out", str(tmp_path / "runs"), "--weights-size", "96", "96"]
     assert "without a place in the model: blocks.*.ls1. " in refused(command, capsys)
-    assert run([*command, "--allow-dropped", "--load", "strict"]) == 2
-    assert run([*command, "--allow-dropped"]) == 0
+    assert main([*command, "--allow-dropped", "--load", "strict"]) == 2
+    assert main([*command, "--allow-dropped"]) == 0
     line = (
         f"weights {tmp_path}/w.pth: plain state dict; positions 6 x 6 -> 2 x 2; mean and std of ImageNet, not known to "
         "be this file's (--mean, --std); dropped: blocks.*.ls1"
