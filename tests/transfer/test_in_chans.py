@@ -47,15 +47,15 @@ def test_neighbours_are_found_by_the_last_channel(dataset: str, view: str) -> No
     assert any(note.startswith(f"--in-chans {channels}: mean 0.449 ") for note in made.notes)
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ([*KNN, "--dataset", "my_bands.yaml"], 1, r"blue_0001\.npy: 5 channels, for a backbone of 3: set --in-chans 5"),
-        ([*KNN, "--dataset", "rgba.yaml", "--in-chans", "5"], 2, "image files give 1, 3 or 4 channels"),
-        ([*KNN, "--dataset", "rgba.yaml", "--in-chans", "0"], 2, "`in_chans: 0` cannot be read"),
-        (["detect", *TINY, "--smoke", "--in-chans", "1"], 2, "detectors take images of 3 channels"),
-    ],
-)
+REFUSED = [
+    ([*KNN, "--dataset", "my_bands.yaml"], 1, r"blue_0001\.npy: 5 channels, for a backbone of 3: set --in-chans 5"),
+    ([*KNN, "--dataset", "rgba.yaml", "--in-chans", "5"], 2, "image files give 1, 3 or 4 channels"),
+    ([*KNN, "--dataset", "rgba.yaml", "--in-chans", "0"], 2, "`in_chans: 0` cannot be read"),
+    (["detect", *TINY, "--smoke", "--in-chans", "1"], 2, "detectors take images of 3 channels"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "said"), REFUSED)
 def test_one_line_says_what_to_give(words: list[str], status: int, said: str, capsys) -> None:
     assert main(words) == status
     assert re.search(said, capsys.readouterr().err)

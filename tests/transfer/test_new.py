@@ -10,6 +10,8 @@ import pytest
 from tests.documents import ROOT, files_in
 from transfer.new import NEXT_COMMAND, TEMPLATES, main
 
+Captured = pytest.CaptureFixture[str]
+
 KINDS = sorted(NEXT_COMMAND)
 
 
@@ -32,22 +34,20 @@ def test_what_is_written_passes_its_test_from_any_folder(kind: str, here: Path) 
     assert " passed" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("stem", "ours"), "ours.py exists"),
-        (("stem", "3d"), "'3d' cannot be the name"),
-        (("stem", "class"), "'class' cannot be the name"),
-        (("task", "_mine"), "'_mine' cannot be the name"),
-        (("task", "knn"), "a task of the suite is named 'knn'"),
-        (("stem", "numpy"), "a module or folder is named 'numpy'"),
-        (("stm", "mine"), "unknown kind of part 'stm'; did you mean 'stem'?"),
-        (("stem",), "an argument is missing"),
-    ],
-)
-def test_a_name_that_is_taken_or_none_writes_nothing(
-    words: tuple[str, ...], said: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+WRONG = [
+    (("stem", "ours"), "ours.py exists"),
+    (("stem", "3d"), "'3d' cannot be the name"),
+    (("stem", "class"), "'class' cannot be the name"),
+    (("task", "_mine"), "'_mine' cannot be the name"),
+    (("task", "knn"), "a task of the suite is named 'knn'"),
+    (("stem", "numpy"), "a module or folder is named 'numpy'"),
+    (("stm", "mine"), "unknown kind of part 'stm'; did you mean 'stem'?"),
+    (("stem",), "an argument is missing"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_a_wrong_name_writes_nothing(words: tuple[str, ...], said: str, here: Path, capsys: Captured) -> None:
     Path("ours.py").write_text("mine")
     assert main([*words]) == 2
     assert said in capsys.readouterr().err

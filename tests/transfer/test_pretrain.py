@@ -18,6 +18,8 @@ from transfer.records.store import Store
 from transfer.run import main as run
 from transfer.runs import load
 
+Captured = pytest.CaptureFixture[str]
+
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "32", "--resize", "32"]
 TINY += ["--subset", "40"]
 QUICK = {
@@ -42,7 +44,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.nightly
-def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "pile" / "more").mkdir(parents=True)
     for number in range(16):
         image = Image.fromarray(np.random.default_rng(number).integers(0, 256, (32, 32, 3), np.uint8))
@@ -59,9 +61,7 @@ def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.nightly
-def test_looking_at_tokens_and_blocks_changes_nothing_of_the_training(
-    trained: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_looking_at_tokens_and_blocks_changes_no_training(trained: tuple[str, Path], tmp_path: Path) -> None:
     recipe, out = trained
     assert main(words_of(recipe, tmp_path, "--tokens-at", "1", "-1", "--watch", "blocks")) == 0
     (plain,), (watched,) = (list((root / "runs").iterdir()) for root in (out, tmp_path))
@@ -120,7 +120,7 @@ def test_weights_that_are_not_the_records_are_put_right(trained: tuple[str, Path
     assert weights.stat().st_mode & 0o777 == (weights.parent / "config.json").stat().st_mode & 0o777
 
 
-def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd: Captured) -> None:
     recipe, out = trained
     before = (out / "weights" / "tiny" / "model.safetensors").read_bytes()
     assert main(words_of(recipe, out, "--lr", "1e-5")) == 1
@@ -152,10 +152,8 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_scores_of_the_last_epoch_stand_once_in_the_history_of_a_run_that_ended_before_its_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are added behind the training, whose saved state does not know them."""
+def test_scores_of_the_last_epoch_stand_once_in_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are added behind the training, whose saved state does not know them; this one ended before its record."""
     words = words_of("deit", tmp_path, *HALF, "--validate-at", "1", "--checkpoint-seconds", "0")
 
     def scored() -> list[int]:

@@ -20,6 +20,8 @@ from transfer.report.published import table
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
+Captured = pytest.CaptureFixture[str]
+
 FILES = files_in("docs/adding-a-part.md")
 TASK = FILES["my_task.py"]
 NAME = "my_task.py:TASK"
@@ -57,7 +59,7 @@ def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: 
 
 
 @pytest.mark.nightly
-def test_it_is_verified_and_found_like_any_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_verified_and_found_like_any_other(folder: Path, capsys: Captured) -> None:
     given = {"backbone": "tiny", "weights": "random", "dataset": "toy_digits", "size": 32, "threads": 1}
     (run,) = transfer.evaluate(NAME, **given, progress=False)
     assert verify(["runs"]) == 0
@@ -85,9 +87,7 @@ tiers: {full: {}}
 
 
 @pytest.mark.nightly
-def test_a_task_a_metric_and_a_claim_of_the_user_have_one_name_wherever_they_are_shown(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_the_user_have_one_name(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"my_stem.py": files_in("docs/adding-a-part.md")["my_stem.py"], "my_metric.py": METRIC, "mine.yaml": SWEEP}
     files |= {"claims.yaml": write_yaml({"title": "Mine", "about": "Of my own.", "claims": [CLAIM]})}
     for name, text in files.items():
@@ -122,7 +122,7 @@ def test_a_task_a_metric_and_a_claim_of_the_user_have_one_name_wherever_they_are
     assert {*lines[0]["not comparable because"]} <= {"dirty"}  # where the suite's files are changed
 
 
-def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: Captured) -> None:
     (folder / "my_task.yaml").write_text("dataset: [toy_digits]\npower: 0.5\n")
     assert main([NAME, "--backbone", "tiny", "--dry-run"]) == 0
     assert "power" not in capsys.readouterr().out  # only differences from the recipe are shown
@@ -137,15 +137,15 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
     assert f"{folder}/my_task.yaml: unknown option `powr`; did you mean 'power'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ('float(outcomes["accuracy"].mean())', "7.0", "returned accuracy = 7.0, which is outside [0, 1]"),
-        ('"nearest_mean"', '"knn"', "which is a name of the suite; choose another"),
-        ("rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
-        ("api.image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
-    ],
-)
+MISTAKES = [
+    ('float(outcomes["accuracy"].mean())', "7.0", "returned accuracy = 7.0, which is outside [0, 1]"),
+    ('"nearest_mean"', '"knn"', "which is a name of the suite; choose another"),
+    ("rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
+    ("api.image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "message"), MISTAKES)
 def test_a_mistake_in_it_is_one_line(before: str, after: str, message: str, folder: Path, refused) -> None:
     file = folder / "my_task.py"
     assert before in TASK
@@ -161,7 +161,7 @@ QUICK = [*SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
 
 
 @pytest.mark.nightly
-def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_method_of_the_guide(folder: Path, capsys: Captured) -> None:
     """It learns, in a process of its own beside the user's folders; what it exports is what tasks load."""
     for name in ("tasks", "configs", "backbones"):
         (folder / name).mkdir()

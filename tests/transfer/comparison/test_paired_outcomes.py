@@ -1,3 +1,9 @@
+"""Outcomes of runs sample by sample: paired, resampled, refused as `verify` does, and computed anew from files."""
+
+import json
+import pickle
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -7,13 +13,17 @@ import pytest
 from tasks.detect.coco.averages import Averager, resampled
 from tasks.detect.coco.matching import Pairing
 from tasks.ranking.metrics import rank_distances
+from tests.documents import ROOT
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.tasks.detect.coco.cases import evaluate
 from tests.transfer.records.recorded import scored
-from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
+from transfer.comparison.paired_intervals import PairedOutcomes, mean_score, read_outcomes
 from transfer.core.errors import UserError
+from transfer.records.evidence import Evidence
 from transfer.records.store import StoredRun
+from transfer.report.__main__ import main
 from transfer.task import load_task
+from transfer.verify.checks import check_scores
 
 Outcomes = dict[str, np.ndarray]
 
@@ -125,3 +135,121 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
     assert PairedOutcomes(runs[:2])  # 20 identities under other numbers
     with pytest.raises(UserError, match="a and c: their samples form other clusters"):
         PairedOutcomes(runs)
+
+
+@pytest.mark.parametrize("task", ["reid", "classify", "linear", "knn", "fewshot"])
+def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
+    run = scored(tmp_path, task, outcomes_of(task), "a")
+    assert check_scores(run.folder, run.record) == ([], [])
+    assert all(map(PairedOutcomes([run]).scores, run.record.scores))
+
+
+RIGHT = load_task("reid").rescore(outcomes_of("reid"))
+
+
+def without(name: str) -> Outcomes:
+    return {key: values for key, values in outcomes_of("reid").items() if key != name}
+
+
+def changed(**given: np.ndarray) -> Outcomes:
+    return outcomes_of("reid") | given
+
+
+FAULTS: dict[str, tuple[Outcomes, str]] = {
+    "equal names": (changed(sample=np.full(60, "a")), "several samples have one name (a), so they cannot be"),
+    "no names": (without("sample"), "has no sample, so its samples cannot be paired"),
+    "no values": (without("ap"), "cannot be scored (KeyError: 'ap')"),
+    "fewer values": (changed(ap=np.zeros(3)), "cannot be scored (ValueError: mAP: 3 values of 60 samples)"),
+}
+
+
+def refusal(run: StoredRun) -> str:
+    """What `--compare` says of a run's own file."""
+    with pytest.raises(UserError) as error:
+        all(map(PairedOutcomes([run, run]).scores, run.record.scores))
+    return str(error.value).removeprefix(f"{run.folder / 'outcomes.npz'}: ").partition("; `python -m")[0]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_refused_does_not_verify_and_both_say_why(tmp_path: Path, fault: str) -> None:
+    outcomes, says = FAULTS[fault]
+    run = scored(tmp_path, "reid", outcomes, "a", scores=RIGHT)
+    said = refusal(run)
+    assert said.startswith(says)
+    assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
+
+
+def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: Path) -> None:
+    run = scored(tmp_path, "reid", changed(cluster=np.zeros(60, int)), "a", scores=RIGHT)
+    with pytest.raises(UserError, match="a: an interval needs at least 2 clusters, not 1"):
+        mean_score([run], "mAP", Evidence([run.record]))
+
+    assert check_scores(run.folder, run.record)[0] == []
+
+
+@pytest.mark.parametrize("content", [None, b"PK\x03\x04", pickle.dumps({"ap": [0.5]})], ids=["none", "torn", "pickle"])
+def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, content: bytes | None) -> None:
+    run = scored(tmp_path, "reid", outcomes_of("reid"), "a")
+    path = run.folder / "outcomes.npz"
+    path.unlink() if content is None else path.write_bytes(content)
+    said = refusal(run)
+    assert said.startswith("missing, although there are scores; copy" if content is None else "not readable (")
+    assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
+
+
+def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
+    def measured(name: str, values: np.ndarray) -> StoredRun:
+        scores = {"cosine_similarity": float(np.nanmean(values))}
+        return scored(tmp_path, "tokens", images(cosine_similarity=values), name, scores=scores)
+
+    values = np.random.default_rng(0).random(50)
+    missing = np.where(np.isin(np.arange(50), (3, 7)), np.nan, values)
+    a, b = measured("a", values), measured("b", missing)
+    with pytest.raises(UserError) as error:
+        PairedOutcomes([a, b]).scores("cosine_similarity")
+    says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
+    assert str(error.value) == says
+    paired = PairedOutcomes([b, measured("c", missing / 2)]).scores("cosine_similarity")
+    assert paired.shares.tolist() == [1 / 48] * 48
+    assert mean_score([b], "cosine_similarity", Evidence([b.record])) is not None
+
+
+SCRIPT = ROOT / "docs" / "concepts" / "rebuild_intervals.py"
+
+
+def written(out: Path, task: str, stem: str, seed: int, outcomes: Outcomes) -> None:
+    scores = load_task(task).rescore(outcomes)
+    if task == "detect":
+        scores = {name: scores[name] for name in ("box_AP", "box_AP50", "mask_AP")}
+    about = {"backbone": {"name": f"tiny_{stem}", "stem": stem}, "origin": {"seed": seed, "training": stem}}
+    about |= {"seed": seed, "weights_id": f"sha256:{stem}{seed}", "scores": scores}
+    scored(out, task, outcomes, f"{task}-{stem}-{seed}", **about)
+
+
+def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:
+    out, rng = tmp_path / "runs", np.random.default_rng(0)
+    for place, stem in enumerate(("conv", "patchify")):
+        for seed in range(3):
+            queries = ranked(10 * place + seed)
+            queries["tied"] = queries["hits"]  # the script leaves out what ties need
+            written(out, "reid", stem, seed, queries)
+        for seed in range(2):
+            run = coco_run(tmp_path / f"{stem}{seed}", 2 * seed, without=3 + place)
+            with np.load(run.folder / "outcomes.npz") as file:
+                written(out, "detect", stem, seed, dict(file))
+        rank = rng.integers(0, 2 + place, 300)
+        written(out, "classify", stem, 0, images(rank=rank, ties=0 * rank))
+        equal = np.repeat([0, 3], 40)
+        written(out, "linear", stem, 0, images(rank=equal, ties=0 * equal, best_rank=equal, best_ties=0 * equal))
+    rows = tmp_path / "rows.csv"
+    assert not main([str(out), "--compare", "stem=conv", "stem=patchify", "--format", "csv", "--output", str(rows)])
+    command = [sys.executable, str(SCRIPT), str(out), str(rows)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    told = [line.split(":")[0] for line in found.stdout.splitlines()]
+    assert {"reid mAP", "reid rank1", "detect box_AP", "detect mask_AP", "classify top1", "linear top1"} <= {*told}
+    # and it would tell: one value changed by a hundredth of its interval's width is found
+    text = rows.read_text()
+    low = next(line.split("[")[1].split(",")[0] for line in found.stdout.splitlines() if line.startswith("reid mAP"))
+    rows.write_text(text.replace(low, json.dumps(float(low) - 1)))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1

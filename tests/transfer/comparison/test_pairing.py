@@ -20,6 +20,7 @@ from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.__main__ import main
 
+Runs = list[StoredRun] | list[Record]
 RESNET = {"name": "resnet18", "arch": "resnet18", "stem": None}
 PARTS = {"stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16, "alpha": None, "length": None}
 VIT = {"name": "vit_tiny", "arch": "vit_ti", **PARTS}
@@ -27,9 +28,7 @@ CONV = VIT | {"name": "conv", "stem": "conv"}
 RELU = VIT | {"name": "relu", "attention": "relu", "alpha": 1.0, "length": "tokens"}
 
 
-def tuned(
-    root: Path, backbone: dict[str, Any], *, world: int = 1, seed: int = 0, level: float = 0.5, **options: Any
-) -> StoredRun:
+def tuned(root: Path, backbone: Any, *, world: int = 1, seed: int = 0, level: float = 0.5, **options: Any) -> StoredRun:
     """A fine-tuning, by default in one process and with statistics of batch norm of each process."""
     options = {"lr": 0.1, "epochs": 10, "sync_bn": False, "optimizer": "sgd", "momentum": 0.9} | options
     environment = {"world_size": world, "precision": "fp32"}
@@ -37,9 +36,7 @@ def tuned(
     return made(root, "conv", task="finetune", level=level, seed=seed, **given)
 
 
-def paired(
-    a: list[StoredRun] | list[Record], b: list[StoredRun] | list[Record], *texts: str, known: Any = ()
-) -> Matching:
+def paired(a: Runs, b: Runs, *texts: str, known: Any = ()) -> Matching:
     """The matches of two variants of runs, or of those that two selectors name among them."""
     runs = [one if isinstance(one, StoredRun) else StoredRun(Path(one.run_id), one) for one in (*a, *b, *known)]
     whole = StoredRuns.of(runs)
@@ -47,23 +44,23 @@ def paired(
     return match_runs(select_arms(texts, whole), whole.exports)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "differs"),
-    [
-        ((RESNET, {}), (VIT, {}), ""),
-        ((RESNET, {"world": 8}), (VIT, {}), ""),
-        ((RESNET, {"world": 8, "sync_bn": True}), (VIT, {"world": 2}), ""),
-        ((RESNET, {"world": 8}), (RESNET, {"lr": 0.1}), "world_size"),
-        ((CONV, {"world": 8, "sync_bn": True}), (CONV, {}), ""),
-        ((CONV, {"world": 8}), (CONV, {}), "world_size"),
-        ((RESNET, {"world": 8, "sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
-        ((RESNET, {"sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
-        ((RESNET, {"optimizer": "adamw", "momentum": 0.5}), (VIT, {"optimizer": "adamw"}), ""),
-        ((RESNET, {"momentum": 0.5}), (VIT, {}), "momentum"),
-        ((RELU, {}), (VIT, {}), ""),
-        ((RELU | {"alpha": 0.5}, {}), (VIT, {}), ""),
-    ],
-)
+ARMS = [
+    ((RESNET, {}), (VIT, {}), ""),
+    ((RESNET, {"world": 8}), (VIT, {}), ""),
+    ((RESNET, {"world": 8, "sync_bn": True}), (VIT, {"world": 2}), ""),
+    ((RESNET, {"world": 8}), (RESNET, {"lr": 0.1}), "world_size"),
+    ((CONV, {"world": 8, "sync_bn": True}), (CONV, {}), ""),
+    ((CONV, {"world": 8}), (CONV, {}), "world_size"),
+    ((RESNET, {"world": 8, "sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
+    ((RESNET, {"sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
+    ((RESNET, {"optimizer": "adamw", "momentum": 0.5}), (VIT, {"optimizer": "adamw"}), ""),
+    ((RESNET, {"momentum": 0.5}), (VIT, {}), "momentum"),
+    ((RELU, {}), (VIT, {}), ""),
+    ((RELU | {"alpha": 0.5}, {}), (VIT, {}), ""),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "differs"), ARMS)
 def test_what_acts_in_one_arm_alone_does_not_separate(tmp_path: Path, a: Any, b: Any, differs: str) -> None:
     runs = [tuned(tmp_path / name, backbone, **how) for name, (backbone, how) in (("a", a), ("b", b))]
     matching = paired(runs[:1], runs[1:], *(str(run.folder) for run in runs))
@@ -76,10 +73,8 @@ def test_what_acts_in_one_arm_alone_does_not_separate(tmp_path: Path, a: Any, b:
 
 
 def test_what_acts_in_one_arm_alone_makes_a_row_for_each_of_its_values(tmp_path: Path) -> None:
-    runs = [
-        tuned(tmp_path, VIT),
-        *(tuned(tmp_path, RELU | {"alpha": alpha}, seed=seed) for alpha in (1.0, 0.5) for seed in (0, 1)),
-    ]
+    runs = [tuned(tmp_path, RELU | {"alpha": alpha}, seed=seed) for alpha in (1.0, 0.5) for seed in (0, 1)]
+    runs = [tuned(tmp_path, VIT), *runs]
     found = paired(runs, [], "attention=relu", "attention=softmax").matches
     assert [(one.setting, len(one.variants[0])) for one in found] == [({"alpha": 0.5}, 2), ({"alpha": 1.0}, 2)]
     several = [tuned(tmp_path / "n", RESNET, world=world) for world in (1, 8)]
@@ -88,13 +83,11 @@ def test_what_acts_in_one_arm_alone_makes_a_row_for_each_of_its_values(tmp_path:
 
 
 def test_settings_name_what_differs_in_the_pretraining() -> None:
-    parents = [trained("sha256:a"), trained("sha256:b", lr=0.1)]
-    children = [
-        recorded(stem=stem, weights_id=parent.export) for stem, parent in product(("conv", "patchify"), parents)
-    ]
+    parents, stems = [trained("sha256:a"), trained("sha256:b", lr=0.1)], ("conv", "patchify")
+    children = [recorded(stem=stem, weights_id=parent.export) for stem, parent in product(stems, parents)]
     found = paired(children, [], "stem=conv", "stem=patchify", known=parents).matches
     assert [one.setting for one in found] == [{"pretraining.lr": 0.05}, {"pretraining.lr": 0.1}]
-    children += [recorded(stem=stem, weights_id="sha256:c") for stem in ("conv", "patchify")]
+    children += [recorded(stem=stem, weights_id="sha256:c") for stem in stems]
     other = recorded("pretrain-supervised", export="sha256:c", dataset={"name": "toy_digits"}, epochs=3)
     found = paired(children, [], "stem=conv", "stem=patchify", known=[*parents, other]).matches
     methods = [(one.setting["pretraining.task"], one.setting["pretraining.lr"]) for one in found]
@@ -103,9 +96,7 @@ def test_settings_name_what_differs_in_the_pretraining() -> None:
 
 
 @pytest.mark.parametrize(("shares", "matches"), [((1.0, 0.5), 1), ((1.0, 1.0), 0)])
-def test_shares_of_a_training_set_are_compared_though_they_are_other_images(
-    tmp_path: Path, shares: tuple[float, float], matches: int
-) -> None:
+def test_shares_of_a_training_set_are_compared(tmp_path: Path, shares: tuple[float, float], matches: int) -> None:
     """Other images under the same share are not."""
     runs = []
     for name, share in zip(("a", "b"), shares, strict=True):
@@ -148,10 +139,7 @@ def test_every_selector_gives_the_same_in_the_command_and_in_python(folder: Path
 
 def test_the_ids_that_tables_print_are_selectors(folder: Path) -> None:
     known = transfer.load(folder)
-    ids = [
-        next(run.record.run_id for run in known.filter(backbone=name, lr=0.1, warmup_epochs=0.0).runs)
-        for name in ("resnet18", "vit_tiny")
-    ]
+    ids = [known.filter(backbone=name, lr=0.1, warmup_epochs=0.0)[0].run_id for name in ("resnet18", "vit_tiny")]
     short = [run_id.rpartition("-")[2] for run_id in ids]
     (expected,) = [row for row in columns(folder, "resnet18", "vit_tiny") if row[:3] == ("0.1", "0.0", "top1")]
     for texts in (short, ids, [f"run={name}" for name in short]):

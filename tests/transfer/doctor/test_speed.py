@@ -9,9 +9,8 @@ from transfer.sweep.cost_estimate import measured_speed
 
 
 @pytest.mark.parametrize("recipe", ["cifar_deit", pytest.param("dino", marks=pytest.mark.nightly)])
-def test_it_measures_and_sweeps_know_it(recipe: str, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+def test_it_measures_and_sweeps_know_it(recipe: str, here: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here))
     words = f"speed --backbone tiny --recipe {recipe} --batch-size 4 --workers 0 --device cpu --seconds 0.05"
     assert main(words.split()) == 0
     out = capsys.readouterr().out
@@ -19,4 +18,4 @@ def test_it_measures_and_sweeps_know_it(recipe: str, tmp_path: Path, monkeypatch
     assert "whole step" in out
     _, source = measured_speed()
     assert ("`transfer.doctor speed` with tiny" in source) == (recipe == "cifar_deit")
-    assert not [path for path in tmp_path.iterdir() if path.name != "vit-transfer"]
+    assert not [path for path in here.iterdir() if path.name != "vit-transfer"]

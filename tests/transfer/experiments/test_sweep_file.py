@@ -1,4 +1,4 @@
-"""What a sweep's YAML may say, and how its mistakes are named."""
+"""What a sweep's YAML may say, how its mistakes are named, and which commands it stands for."""
 
 import copy
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names, write_yaml
 from transfer.experiments import sweep_file
-from transfer.experiments.grid import expand
+from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.step import read_variants
 from transfer.experiments.sweep_file import read_sweep
 
@@ -90,10 +90,9 @@ def test_a_stem_and_an_attention_are_one_variant() -> None:
 def test_tasks_and_seeds_of_the_command(tmp_path: Path) -> None:
     sweep = read_sweep("bench", "smoke", ("reid.dataset=toy_msmt17",), tasks=["reid"], seeds=[3, 4])
     jobs = expand(sweep.comparing([{"stem": "conv"}, {}]))
-    assert [(job.step.name, job.dataset, job.seed) for job in jobs[:4]] == [
-        *(("pretrain", "toy_digits", seed) for seed in (3, 4)),
-        *(("reid", "toy_msmt17", seed) for seed in (3, 4)),
-    ]
+    steps = (("pretrain", "toy_digits"), ("reid", "toy_msmt17"))
+    found = [(job.step.name, job.dataset, job.seed) for job in jobs[:4]]
+    assert found == [(*step, seed) for step in steps for seed in (3, 4)]
     assert [*read_sweep("cross", "smoke", tasks=["reid_dino"]).steps] == ["dino", "reid_dino"]
     assert [*read_sweep("cross", "smoke", tasks=["fewshot"]).steps] == ["deit", "dino", "fewshot_deit", "fewshot_dino"]
 
@@ -103,22 +102,22 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
     assert counts == [40, 80]
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "says"),
-    [
-        ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
-        ("steps.pretrain.backbone", None, "`backbone` is missing"),
-        ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
-        ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
-        ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
-        ("steps.pretrain.resources", {"gpus": "8"}, "resources: gpus must be a number, not the text '8'"),
-        ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
-        ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
-        ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
-        ("search", {"low": 1}, "`high` is missing"),
-        ("paper", "scaled_relu", "`paper` and `table` belong together"),
-    ],
-)
+MISTAKES = [
+    ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
+    ("steps.pretrain.backbone", None, "`backbone` is missing"),
+    ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
+    ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
+    ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
+    ("steps.pretrain.resources", {"gpus": "8"}, "resources: gpus must be a number, not the text '8'"),
+    ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
+    ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
+    ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
+    ("search", {"low": 1}, "`high` is missing"),
+    ("paper", "scaled_relu", "`paper` and `table` belong together"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "says"), MISTAKES)
 def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: Any, says: str) -> None:
     name = write(tmp_path, changed(path, value))
     with pytest.raises(UsageError) as error:
@@ -157,11 +156,9 @@ def test_the_example_of_the_format_is_one(tmp_path: Path) -> None:
     assert len(expand(read_sweep(str(tmp_path / "example.yaml"), "smoke"))) == 4
 
 
-def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
+def test_a_sweep_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file not found"):
         read_sweep(str(tmp_path / "none.yaml"), "full")
-    with pytest.raises(UsageError, match=r"unknown tier 'reduced' \(tiers: smoke, full\)"):
-        read_sweep(write(tmp_path, SWEEP), "reduced")
 
 
 def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
@@ -195,3 +192,54 @@ def test_what_a_tier_sets_stands_above_the_rows(tmp_path: Path) -> None:
     assert full[0]["lr"] == 1.0
     told = [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke]
     assert told == [(0.5, 9, "conv_bn"), (0.5, None, "conv_bn")]
+
+
+def jobs_of(folder: Path, content: dict[str, Any], tier: str = "smoke") -> list[SweepJob]:
+    return expand(read_sweep(write(folder, content), tier))
+
+
+def value(job: SweepJob, flag: str) -> str:
+    words = job.argv(Path("out"))
+    return words[words.index(flag) + 1]
+
+
+def test_a_later_step_takes_weights_parts_and_seed_of_the_job_before(tmp_path: Path) -> None:
+    first, second, third, fourth = jobs_of(tmp_path, changed("steps.pretrain.seeds", [3, 4]))
+    assert [job.step.name for job in (first, second, third, fourth)] == ["pretrain", "pretrain", "reid", "reid"]
+    for before, after in ((first, third), (second, fourth)):
+        assert after.parent == before
+        assert value(after, "--weights") == f"out/weights/{before.name}"
+        assert value(before, "--name") == before.name
+        assert value(after, "--stem") == value(before, "--stem") == "conv"
+        assert value(after, "--backbone") == "tiny"
+        assert value(after, "--seeds") == value(before, "--seeds") == str(before.seed)
+        assert "--smoke" in after.argv(Path("out")), "what starts from a smoke run's weights is one"
+
+
+def test_rows_share_the_jobs_they_have_in_common(tmp_path: Path) -> None:
+    content = changed("steps.pretrain.grid", {})
+    content["rows"] = [
+        {"label": "a", "pretrain": {"stem": "conv"}, "reid": {"epochs": 3}},
+        {"label": "b", "pretrain": {"stem": "conv"}, "reid": {"epochs": 4}},
+        {"label": "c", "pretrain": {"stem": "patchify"}},
+    ]
+    jobs = jobs_of(tmp_path, content)
+    assert [(job.step.name, job.label) for job in jobs] == list(zip(("pretrain", "reid", "reid", "pretrain"), "aabc"))
+    assert jobs[1].parent == jobs[2].parent == jobs[0]
+
+
+def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
+    options = {"decay_norm": True, "local_bn": False, "clip_grad": None, "global_area": [0.5, 1], "gate": "silu"}
+    job, *_ = jobs_of(tmp_path, changed("steps.pretrain.options", options))
+    words = " ".join(job.argv(Path("out")))
+    assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --gate silu" in words
+
+
+def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None:
+    grid = {"attention, qk_norm": [["softmax", False], ["softmax", True], ["relu", True]], "stem": ["patchify", "conv"]}
+    jobs = [job for job in jobs_of(tmp_path, changed("steps.pretrain.grid", grid)) if job.step.name == "pretrain"]
+    said = [(value(job, "--attention"), value(job, "--qk-norm"), value(job, "--stem")) for job in jobs]
+    variants = [("softmax", "False"), ("softmax", "True"), ("relu", "True")]
+    assert said == [(*variant, stem) for variant in variants for stem in ("patchify", "conv")]
+    assert len({job.name for job in jobs}) == 6
+    assert all("relu-True" in job.name for job in jobs if job.options["attention"] == "relu")

@@ -23,6 +23,8 @@ from transfer.predict.__main__ import main
 from transfer.run import main as run
 from transfer.task import load_task
 
+Captured = pytest.CaptureFixture[str]
+
 WORDS = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 SHORT = ["--epochs", "1", "--warmup-epochs", "0"]
 
@@ -96,9 +98,7 @@ def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nea
     assert among.to_frame()["rank"].tolist() == [1, 2, 1, 2]
 
 
-def test_features_and_maps_of_a_detector_are_those_of_its_maps(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_features_and_maps_of_a_detector_are_those_of_its_maps(tmp_path: Path, capfd: Captured) -> None:
     words = ["--detector", "faster_rcnn_light", "--subset", "4", "--relative", "--window", "3"]
     assert run(["detect", *WORDS, *SHORT, *words, "--out", str(tmp_path / "runs")]) == 0
     trained = run_of(tmp_path, "detect")
@@ -131,9 +131,8 @@ def test_detections_are_those_of_the_evaluation_to_the_bit(tmp_path: Path) -> No
     assert [Path(image["file_name"]).name for image in found.imgs.values()] == [Path(one).name for one in val.paths()]
     rows = [{name: item[name] for name in kept[0]} for item in found.dataset["annotations"]]
     assert [row | {"image_id": ids[row["image_id"]]} for row in rows] == kept
-    assert [item["area"] for item in found.anns.values()] == [
-        found.annToMask(item).sum() for item in found.anns.values()
-    ]
+    items = found.anns.values()
+    assert [item["area"] for item in items] == [found.annToMask(item).sum() for item in items]
     assert len([*(tmp_path / "drawn").glob("*.png")]) == len(val.paths())
     assert len(trained.predict(val.paths()).to_frame()) == len(kept)
     assert type(trained.model()).__name__ == "DetectionLearner"
@@ -201,7 +200,7 @@ def test_maps_are_the_attention_of_the_class_token_and_the_cosine_with_the_mean_
     torch.testing.assert_close(maps["similarity"].flatten(1), cosine)
 
 
-def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_work_is_one_line(out: Path, tmp_path: Path, capfd: Captured) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     image, finetuned = str(tmp_path / "a.png"), run_of(out, "finetune")
     without = load(out / "runs").filter(seed=1)[0].folder

@@ -29,9 +29,9 @@ def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     assert alone.backbone == "tiny, conv", "which the command set"
 
 
-def test_a_users_file_that_was_edited_is_told_from_what_it_was() -> None:
-    mine = [made(stem="/a/mine.py:Stem", backbone={"files": {"stem": digit * 64}}) for digit in "ab"]
-    groups = of([*mine, made(stem="conv")])
+def test_a_users_file_that_was_edited_and_not_one_that_was_moved_is_told_from_what_it_was() -> None:
+    files = [{"stem": f"/{folder}/mine.py:Stem", "files": {"stem": digit * 64}} for folder, digit in ("aa", "ba", "ab")]
+    groups = of([*(made(backbone=mine) for mine in files), made(stem="conv")])
     names = ["tiny, Stem aaaaaaaa", "tiny, Stem bbbbbbbb", "tiny, conv"]
     assert [group.backbone for group in groups] == names
 
@@ -47,18 +47,15 @@ def test_marks_stand_beside_the_data_set() -> None:
     ]
     for given, mark in cases:
         assert mark in of([made(**given)])[0].dataset
-    parent = trained("sha256:a", smoke=True, subset=8)
-    (group,) = of([made(weights_id="sha256:a")], [parent])
+    (group,) = of([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True, subset=8)])
     assert "(pretraining smoke, pretraining subset 8, " in group.dataset
 
 
 def test_trainings_on_a_cpu_by_other_numbers_of_threads_are_marked() -> None:
     cpu = [{"device_type": "cpu", "threads": threads} for threads in (1, 2)]
     groups = of([made(environment=cpu[0], lr=0.05), made(environment=cpu[1], lr=0.1)])
-    assert [group.dataset for group in groups] == [
-        "toy_market (1 thread, version 1)",
-        "toy_market (2 threads, version 1)",
-    ]
+    threads = ("1 thread", "2 threads")
+    assert [group.dataset for group in groups] == [f"toy_market ({of}, version 1)" for of in threads]
     alike = of([made(environment=cpu[0]), made(environment=cpu[0], lr=0.1), made(environment=cpu[0] | {"threads": 1})])
     assert {group.dataset for group in alike} == {"toy_market (version 1)"}
 

@@ -1,19 +1,13 @@
+"""What two numbers must share to be compared, and the fields by which runs are told apart."""
+
 from typing import Any
 
 import pytest
 
 from tests.transfer.records.recorded import made, trained
+from transfer.records.fields import as_value, check_fields, known_fields, value_label, value_of
 from transfer.records.fields import differing as differing_among
-from transfer.records.protocol import (
-    NOT_RECORDED,
-    backbone_of,
-    by_export,
-    configurations,
-    displayed_fields,
-    lineage,
-    pretraining,
-    protocol,
-)
+from transfer.records.protocol import NOT_RECORDED, by_export, configurations, displayed_fields, protocol
 from transfer.records.record import Record
 
 
@@ -21,22 +15,22 @@ def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str,
     return differing_among(displayed_fields(record, without) for record in records)
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"dataset": {"name": "market1501"}}, None),
-        ({"dataset": {"version": 3}}, "dataset_version"),
-        ({"dataset": {"digest": 3}}, "dataset_digest"),
-        ({"dataset": {"skipped": 3}}, "skipped"),
-        ({"task": "linear"}, None),
-        ({"task_version": 2}, None),
-        ({"smoke": True}, None),
-        ({"subset": 8}, None),
-        ({"lr": 9}, "lr"),
-        ({"environment": {"precision": "fp32"}}, "precision"),
-        ({"environment": {"precision": "bf16", "device_type": "cuda"}}, "device_type"),
-    ],
-)
+OF_PROTOCOL = [
+    ({"dataset": {"name": "market1501"}}, None),
+    ({"dataset": {"version": 3}}, "dataset_version"),
+    ({"dataset": {"digest": 3}}, "dataset_digest"),
+    ({"dataset": {"skipped": 3}}, "skipped"),
+    ({"task": "linear"}, None),
+    ({"task_version": 2}, None),
+    ({"smoke": True}, None),
+    ({"subset": 8}, None),
+    ({"lr": 9}, "lr"),
+    ({"environment": {"precision": "fp32"}}, "precision"),
+    ({"environment": {"precision": "bf16", "device_type": "cuda"}}, "device_type"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), OF_PROTOCOL)
 def test_every_field_of_the_protocol_counts(given: dict[str, Any], field: str | None) -> None:
     assert protocol(made(**given)) != protocol(made())
     assert field is None or list(differing([made(), made(**given)])) == [field]
@@ -68,48 +62,19 @@ def test_what_another_option_takes_the_effect_from_tells_nothing() -> None:
     assert list(differing([none, some, made(size=[8, 8])])) == ["warmup_epochs", "size"]
 
 
-def test_what_is_varied_on_purpose_can_be_left_out() -> None:
-    assert protocol(made(lr=0.1), ["lr"]) == protocol(made(), ["lr"])
-    # without a warm-up its start has no effect, with one it has
-    none, some = made(warmup_epochs=0.0), made()
-    assert protocol(none, ["warmup_epochs"]) == protocol(some, ["warmup_epochs"])
+OF_PRETRAINING = [
+    ({"seed": 1}, [], 1),
+    ({"lr": 0.1, "seed": 1}, [], 2),
+    ({"weights_id": "timm:x"}, [], 2),
+    ({"stem": "conv"}, [], 2),
+    ({"stem": "conv"}, ["stem"], 1),
+    ({"lr": 0.1}, ["lr"], 2),
+    ({"lr": 0.1}, ["pretraining.lr"], 1),
+]
 
 
-def test_backbones_are_compared_by_what_they_are() -> None:
-    whole = "3Conv+3BN+3ReLU+1Proj@2,1,1,8"
-    assert backbone_of(made(stem="conv")) == backbone_of(made(stem=whole))
-    backbones = [{"stem": f"/{folder}/my.py:Stem", "files": {"stem": sha * 64}} for folder, sha in ("a0", "b0", "a1")]
-    own, moved, edited = (made(backbone=backbone) for backbone in backbones)
-    assert backbone_of(own) == backbone_of(moved)
-    assert backbone_of(own) != backbone_of(edited)
-
-
-def test_lineage_leads_back_through_the_weights() -> None:
-    first = trained("sha256:a")
-    second = trained("sha256:b", weights_id="sha256:a", epochs=5)
-    last = made(weights_id="sha256:b")
-    exports = by_export([last, second, first])
-    assert pretraining(last, exports) is second
-    assert lineage(last, exports) == [second, first]
-    assert lineage(first, exports) == []
-    assert pretraining(made(weights_id="sha256:lost"), exports) is None
-
-
-@pytest.mark.parametrize(
-    ("given", "without", "count"),
-    [
-        ({"seed": 1}, [], 1),
-        ({"lr": 0.1, "seed": 1}, [], 2),
-        ({"weights_id": "timm:x"}, [], 2),
-        ({"stem": "conv"}, [], 2),
-        ({"stem": "conv"}, ["stem"], 1),
-        ({"lr": 0.1}, ["lr"], 2),
-        ({"lr": 0.1}, ["pretraining.lr"], 1),
-    ],
-)
-def test_seeds_of_pretraining_are_seeds_and_what_else_differs_in_it_is_another_configuration(
-    given: dict[str, Any], without: list[str], count: int
-) -> None:
+@pytest.mark.parametrize(("given", "without", "count"), OF_PRETRAINING)
+def test_what_differs_in_the_pretraining_but_its_seed(given: dict[str, Any], without: list[str], count: int) -> None:
     parents = [trained("sha256:a"), trained("sha256:b", **given)]
     names = ("tiny_a", "tiny_b")  # those of the exported folders
     children = [made(weights_id=run.export, backbone={"name": name}) for run, name in zip(parents, names)]
@@ -117,8 +82,46 @@ def test_seeds_of_pretraining_are_seeds_and_what_else_differs_in_it_is_another_c
     assert len({*configurations(children, {})}) == 2
 
 
-def test_a_configuration_differs_in_seeds_alone() -> None:
-    records = [made(), made(seed=1), made(lr=0.1), made(stem="conv"), made(dataset={"skipped": 2})]
-    keys = configurations(records, {})
-    assert keys[0] == keys[1]
-    assert len({*keys}) == 4
+def test_fields_are_found_where_they_are() -> None:
+    parent = trained("sha256:a", lr=0.5, seed=4)
+    mine, exports = made(weights_id="sha256:a", seed=2), by_export([parent])
+    names = ("lr", "size", "seed", "task", "dataset", "backbone", "attention", "pretraining.lr", "pretraining.seed")
+    assert [value_of(mine, name, exports) for name in names] == [
+        0.05, "64 32", 2, "reid", "toy_market", "tiny", "softmax", 0.5, 4,
+    ]  # fmt: skip
+    assert value_of(mine, "pretraining.lr", {}) is None
+    assert value_of(mine, "nothing", exports) is None
+
+
+def test_every_known_field_is_one_that_check_takes() -> None:
+    records = [made(weights_id="sha256:a")]
+    exports = by_export([trained("sha256:a")])
+    known = known_fields(records, exports)
+    check_fields(known, records, exports)
+    assert {"lr", "stem", "pretraining.lr", "seed"} <= {*known}
+    assert not {"out", "threads", "name", "files"} & {*known}
+    assert value_of(records[0], "weights", exports) == "sha256:a"
+
+
+STEMS = [
+    ("3Conv+3BN+3ReLU+1Proj", 16, "conv"),
+    ("3Conv+3BN+3ReLU+1Proj@2,1,1,4", 8, "conv"),
+    ("of another version", 16, "of another version"),
+    ("mine.py:Stem", 16, "mine.py:Stem"),
+]
+
+
+@pytest.mark.parametrize(("stem", "patch", "name"), STEMS)
+def test_equal_stems_have_one_name(stem: str, patch: int, name: str) -> None:
+    mine = made(stem=stem, patch=patch)
+    assert value_of(mine, "stem", {}) == name
+    assert as_value(mine, "stem", stem, {}) == name
+    parent = trained("sha256:a", stem=stem, patch=patch)
+    child, exports = made(weights_id="sha256:a"), by_export([parent])
+    assert value_of(child, "pretraining.stem", exports) == as_value(child, "pretraining.stem", stem, exports) == name
+
+
+def test_values_are_for_a_reader() -> None:
+    values = (None, False, 0.05, [1, 2.5], (), "/home/someone/parts/my_stem.py:Stem", "3Conv+1Proj@2,1,1,8")
+    labels = ["none", "no", "0.05", "1 2.5", "none", "Stem", "3Conv+1Proj@2,1,1,8"]
+    assert list(map(value_label, values)) == labels

@@ -1,6 +1,11 @@
-import subprocess
-import sys
-from dataclasses import replace
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +16,11 @@ import pytest
 from tests.runs import ended
 from tests.support import context
 from transfer.core.errors import UserError
+from transfer.core.files import lock
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
-from transfer.records.record import Record, RunKey
-from transfer.records.store import RECORD, Store, StoredRun, damaged_files, merged, missing_files
+from transfer.records.record import Record, RunKey, with_checksum
+from transfer.records.store import LOCK, RECORD, Store, StoredRun, damaged_files, merged, missing_files
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
@@ -45,12 +51,8 @@ def record(run_key: RunKey, **given: Any) -> Record:
     return Record(**{**values, **given})
 
 
-def test_the_identity_does_not_depend_on_order_or_process() -> None:
-    backwards = dict(reversed(CONTENT.items()))
-    assert RunKey(backwards).digest == RunKey(CONTENT).digest
-    code = f"from transfer.records.store import RunKey; print(RunKey({CONTENT!r}).digest)"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == RunKey(CONTENT).digest
+def test_the_identity_does_not_depend_on_order() -> None:
+    assert RunKey(dict(reversed(CONTENT.items()))).digest == RunKey(CONTENT).digest
 
 
 def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
@@ -138,18 +140,32 @@ def test_an_export_that_lacks_its_weights_is_damaged_and_one_that_was_deleted_is
     assert (damaged_files(run), missing_files(run)) == (["export/model.safetensors"], [])
 
 
+@contextlib.contextmanager
+def locked_elsewhere(path: Path) -> Iterator[None]:
+    """Another process holds the lock of this file, in a folder that is made."""
+    path.parent.mkdir()
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        with path.open("a") as file:
+            lock(file, path)
+            os.write(writer, b"x")
+            time.sleep(60)
+    os.read(reader, 1)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def test_unfinished_runs_say_how_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path)
     for name, files in {"a": ["state.pt"], "b": ["error.txt", "lock"], "c": ["options.yaml"], "notes": ["x"]}.items():
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).write_text("Traceback\nMemoryError: it was too much\n")
-    code = [sys.executable, "-c", HOLDER.format(root=str(tmp_path))]
-    holder = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert holder.stdout
-    assert holder.stdout.readline() == b"locked\n"
-    found = {left.folder.name: (left.state, left.reason) for left in Store(tmp_path).unfinished()}
-    holder.communicate(b"")
+    with locked_elsewhere(tmp_path / "d" / LOCK):
+        found = {left.folder.name: (left.state, left.reason) for left in Store(tmp_path).unfinished()}
     assert found.pop("d") == ("under way", "")
     assert found.pop("b") == ("failed", "MemoryError: it was too much")
     assert {name: state for name, (state, _) in found.items()} == {"a": "interrupted", "c": "interrupted"}
@@ -158,16 +174,6 @@ def test_unfinished_runs_say_how_they_stand(tmp_path: Path, capsys: pytest.Captu
     for command in (report, verify_runs):
         assert command([str(tmp_path / "a")]) == 1
         assert f"{tmp_path}/a: interrupted (the same command resumes" in capsys.readouterr().err
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from transfer.records.store import Store
-with Store(Path({root!r})).lock("d", lambda: None):
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
 
 
 def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
@@ -183,3 +189,48 @@ def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Pa
     assert runs == []
     assert "cannot be read (Input/output error)" in problem
     assert "delete" not in problem
+
+
+def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> None:
+    mine = record(RunKey(CONTENT), export="sha256:" + 64 * "0")
+    folder = Store(tmp_path).folder(mine.run_id)
+    for name in ("export", "pictures"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a file").write_text(name)
+    for name in ("history.jsonl", "support.csv", "state.pt", "lock", "error.txt", ".x.1.tmp", "events.out.tfevents.1"):
+        (folder / name).write_text(name)
+    told = Store(tmp_path).write(mine, "lr: 0.05\n", {"ap": np.array([0.1])}).files
+    assert list(told) == ["export/a file", "history.jsonl", "options.yaml", "outcomes.npz", "support.csv"]
+    for name, entry in told.items():
+        content = (folder / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+
+
+def test_an_edited_record_is_refused_and_named(tmp_path: Path) -> None:
+    path = written(tmp_path).folder / "record.json"
+    content = json.loads(path.read_text())
+    without = json.dumps({key: value for key, value in content.items() if key != "digest"}, indent=1)
+    for edited in (path.read_text() + "\n", without):
+        path.write_text(edited)
+        runs, (problem,) = Store(tmp_path).runs()
+        assert not runs
+        assert f"{path}: edited" in problem
+        assert Record.read(path, edited=True).task == "reid"
+
+
+ENTRIES = asdict(record(RunKey(CONTENT)))
+
+
+NO_RECORDS = [
+    (b"[1]", "not a readable record"),
+    (b'{"schema": 99}', "schema 99, but this version reads 1; update the suite"),
+    (with_checksum(ENTRIES | {"surprise": 1}), "unexpected keyword argument 'surprise'"),
+    (with_checksum({name: ENTRIES[name] for name in ENTRIES if name != "scores"}), "missing .* 'scores'"),
+]
+
+
+@pytest.mark.parametrize(("raw", "says"), NO_RECORDS)
+def test_a_file_that_holds_no_record_is_named(raw: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_bytes(raw)
+    with pytest.raises(UserError, match=rf"record\.json: .*{says}"):
+        Record.read(tmp_path / "record.json")

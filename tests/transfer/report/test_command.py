@@ -79,10 +79,7 @@ def test_words_that_belong_together(tmp_path: Path, capsys: Captured) -> None:
         (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
         (["--margin", "0", "--compare", "a", "b"], "--margin: a difference in points, above 0"),
         (["compare"], "--compare: needs two variants"),
-        (
-            ["compare", "--by", "stem"],
-            "--by is not an option of `report compare`; use `report map`, `report page`, `report figures`",
-        ),
+        (["compare", "--by", "stem"], "--by is not an option of `report compare`; use `report map`, `report page`"),
         (["--format", "parquet"], "name it with --output"),
         (["--output", "x.tab"], "x.tab: end it in one of .md, .txt"),
     ):
@@ -122,9 +119,7 @@ NAME = "a\x1b]0;title\x07\x1b[31m\u202eb\u2066"
 
 
 @pytest.mark.parametrize("kind", ["terminal", "csv", "md", "tex", "html", "card.md"])
-def test_no_format_has_control_characters_and_none_for_readers_has_tags(
-    kind: str, tmp_path: Path, capsys: Captured
-) -> None:
+def test_no_format_has_control_characters_nor_tags_for_readers(kind: str, tmp_path: Path, capsys: Captured) -> None:
     record = made(lr=0.5)
     record.backbone["name"] = record.dataset["name"] = f"{NAME}<script>ran()"
     folder, file = store(tmp_path / "runs", record, made()), tmp_path / f"x.{kind}"

@@ -18,8 +18,7 @@ def curve(*scores: float) -> list[tuple[float, float]]:
 def test_a_fall_is_where_a_fine_grid_falls_below_the_line() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
-        scores = rng.uniform(0, 1, 4)
-        line = rng.uniform(0, 1)
+        scores, line = rng.uniform(0, 1, 4), rng.uniform(0, 1)
         fine = np.linspace(0, 3, 30_001)
         values = np.interp(fine, range(4), scores)
         right = fine >= scores.argmax()
@@ -29,11 +28,8 @@ def test_a_fall_is_where_a_fine_grid_falls_below_the_line() -> None:
         assert np.log2(inner) == pytest.approx(fine[below], abs=2e-4)
         assert (found[0].high == RATES[0]) == bool(scores.max() <= line)
         assert (found[-1].high == math.inf) == bool(scores[-1] > line)
-
-
-def test_a_fall_behind_a_rate_of_0_is_bounded_by_its_neighbours() -> None:
     (fall,) = falls([(0.0, 50.0), (5.0, 10.0)], 30.0)
-    assert (fall.low, fall.high) == (0.0, 5.0)
+    assert (fall.low, fall.high) == (0.0, 5.0), "behind a rate of 0 it is bounded by its neighbours"
 
 
 def test_half_way_is_between_chance_and_the_best_mean_and_bounds_are_kept() -> None:

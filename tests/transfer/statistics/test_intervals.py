@@ -20,8 +20,7 @@ def test_wilson(successes: int, of: int) -> None:
 
 
 def test_corrections() -> None:
-    ps = [0.04, 0.001, 0.03, 0.5, 0.011]
-    assert adjusted(ps) == pytest.approx([0.09, 0.005, 0.09, 0.5, 0.044])
+    assert adjusted([0.04, 0.001, 0.03, 0.5, 0.011]) == pytest.approx([0.09, 0.005, 0.09, 0.5, 0.044])
     assert adjusted([]) == []
 
 

@@ -19,17 +19,17 @@ def test_the_smallest_detectable_difference_is_that_of_the_corrected_level() -> 
     assert verdict_of(UNSURE, tests=5).smallest == UNSURE.smallest_difference(tests=5)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "said"),
-    [
-        (Verdict(Kind.BELOW, margin=0.01), "below 0"),
-        (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "inconclusive; minimum detectable difference 3.1"),
-        (Verdict(Kind.INCONCLUSIVE, why=FEW_DIFFER), "inconclusive; too few clusters differ"),
-        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
-        (Verdict(Kind.A_FAILED), "not compared: a failed"),
-    ],
-)  # fmt: skip
+SENTENCES = [
+    (Verdict(Kind.BELOW, margin=0.01), "below 0"),
+    (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
+    (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "inconclusive; minimum detectable difference 3.1"),
+    (Verdict(Kind.INCONCLUSIVE, why=FEW_DIFFER), "inconclusive; too few clusters differ"),
+    (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
+    (Verdict(Kind.A_FAILED), "not compared: a failed"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "said"), SENTENCES)
 def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:
     assert verdict_text(verdict) == said
 

@@ -13,6 +13,8 @@ from transfer.core.settings import write_yaml
 from transfer.records.store import Store
 from transfer.sweep.__main__ import main
 
+Captured = pytest.CaptureFixture[str]
+
 MISTAKES = {
     "bench --tier smok --stem my.py:LapStm --against convv --tasks reidd --set reid.lrr=1 pretrain.epoch=1": [
         "did you mean 'LapStem'",
@@ -32,7 +34,7 @@ MISTAKES = {
 }
 
 
-def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shipped_sweeps_are_listed(capsys: Captured) -> None:
     assert main(["--list"]) == 0
     assert {"demo", "bench", "scaled_relu_table4"} <= {*capsys.readouterr().out.split()}
 
@@ -55,23 +57,17 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> InThisProcess:
     return launcher
 
 
+LACKING = [
+    ("anchors_classification --tasks classify", "imagenet1k", "hf download timm/deit_small_patch16_224.fb_in1k"),
+    ("anchors_classification --tasks fewshot", "dataset timm/oxford-iiit-pet", "timm/vit_small_patch16_224.dino"),
+    ("anchors_reid --tasks trained --set trained.weights=market.pth", "Market-1501-v15.09.15.zip", "market.pth"),
+    ("anchors_detection --tasks vitdet", "val2017.zip", "hf download timm/vit_base_patch16_224.mae"),
+]
+
+
 @pytest.mark.usefixtures("launcher")
-@pytest.mark.parametrize(
-    ("command", "data", "weights"),
-    [
-        ("anchors_classification --tasks classify", "imagenet1k", "hf download timm/deit_small_patch16_224.fb_in1k"),
-        (
-            "anchors_classification --tasks fewshot",
-            "hf download --repo-type dataset timm/oxford-iiit-pet",
-            "timm/vit_small_patch16_224.dino",
-        ),
-        ("anchors_reid --tasks trained --set trained.weights=market.pth", "Market-1501-v15.09.15.zip", "market.pth"),
-        ("anchors_detection --tasks vitdet", "val2017.zip", "hf download timm/vit_base_patch16_224.mae"),
-    ],
-)
-def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
-    here: Path, capsys: pytest.CaptureFixture[str], command: str, data: str, weights: str
-) -> None:
+@pytest.mark.parametrize(("command", "data", "weights"), LACKING)
+def test_a_kit_names_missing_inputs_first(here: Path, capsys: Captured, command: str, data: str, weights: str) -> None:
     (here / "empty").mkdir()
     assert main([*command.split(), "--data", "empty"]) == 1
     said = capsys.readouterr().err.partition("error: ")[2]
@@ -81,9 +77,7 @@ def test_a_kit_names_missing_data_and_weights_before_a_job_starts(
 
 
 @pytest.mark.usefixtures("launcher")
-def test_a_sweep_runs_what_it_can_and_ends_with_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_runs_what_it_can_and_ends_with_what_is_missing(tmp_path: Path, capsys: Captured) -> None:
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     knn = CLASSIFY | {"run": "knn", "dataset": ["toy_digits", "cub200"]}
     lost = PRETRAIN | {"dataset": "imagenet1k"}
@@ -109,7 +103,7 @@ def test_a_sweep_runs_what_it_can_and_ends_with_what_is_missing(
     assert "hf download --repo-type dataset bentrevett/caltech-ucsd-birds-200-2011" in end
 
 
-def test_a_dry_run_opens_datasets_and_loads_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_opens_datasets_and_loads_weights(tmp_path: Path, capsys: Captured) -> None:
     write_folders(tmp_path / "set", train=1, val=1)
     (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\ncounts: {train: {images: 7}}\n")
     (tmp_path / "empty.pth").touch()
@@ -120,9 +114,7 @@ def test_a_dry_run_opens_datasets_and_loads_weights(tmp_path: Path, capsys: pyte
     assert "empty.pth: is empty" in said
 
 
-def test_a_sweep_ends_in_a_table_and_a_page_and_runs_its_jobs_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: InThisProcess
-) -> None:
+def test_a_sweep_ends_in_a_page_and_runs_jobs_once(tmp_path: Path, capsys: Captured, launcher: InThisProcess) -> None:
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     pretrain = PRETRAIN | {"options": {**QUICK, "epochs": 2}, "grid": {"lr": [1e-3, 1e6]}}
     steps = {"pretrain": pretrain, "classify": CLASSIFY}
@@ -147,9 +139,7 @@ def test_a_sweep_ends_in_a_table_and_a_page_and_runs_its_jobs_once(
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("launcher")
-def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(tmp_path: Path, capsys: Captured) -> None:
     stem, path, out = tmp_path / "my.py", tmp_path / "mine.yaml", tmp_path / "out"
     stem.write_text("from torch import nn\nLapStem = lambda d, p: nn.Conv2d(3, d, p, p)\n")
     knn = CLASSIFY | {"run": "knn"}

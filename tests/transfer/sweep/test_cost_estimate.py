@@ -14,18 +14,13 @@ from transfer.engine.cost import remember_speed
 from transfer.engine.device import device_name
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import TIERS, SweepFile, read_sweep
+from transfer.sweep import cost_estimate
 from transfer.sweep.__main__ import main
-from transfer.sweep.cost_estimate import (
-    START_SECONDS,
-    STEP_SECONDS,
-    Devices,
-    WorkEstimate,
-    measured_speed,
-    missing_inputs,
-    parsed_command,
-)
+from transfer.sweep.cost_estimate import Devices, WorkEstimate, measured_speed, missing_inputs, parsed_command
 from transfer.sweep.equal_flops import with_equal_flops
 from transfer.sweep.lr_search import Searches
+
+Captured = pytest.CaptureFixture[str]
 
 PLANNED = ["--dry-run", "--speed", "1"]
 USERS = """
@@ -77,9 +72,7 @@ def detecting(here: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_built_is_reported_once_with_its_jobs(
-    detecting: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_built_is_reported_once_with_its_jobs(detecting: list[str], capsys: Captured) -> None:
     assert main([*detecting, "--attention", "mine.py:fixed", "--against", "relu", "mine.py:scaled"]) == 2
     said = capsys.readouterr()
     assert "6 jobs (3 pretraining, 3 on tasks)" in said.out
@@ -93,7 +86,8 @@ def test_the_expected_time_of_steps_and_of_variants_adds_up() -> None:
     estimate, steps = WorkEstimate([]), 1000
     estimate.jobs = jobs_of(read_sweep("bench", "smoke", tasks=["reid"]))
     for job, hours in zip(estimate.jobs, [2, 3, 4, 5], strict=True):
-        estimate.work[job.name] = ((hours * 3600 - START_SECONDS - steps * STEP_SECONDS) * 1e12, steps)
+        seconds = hours * 3600 - cost_estimate.START_SECONDS - steps * cost_estimate.STEP_SECONDS
+        estimate.work[job.name] = (seconds * 1e12, steps)
     devices = Devices("GPU", 8, 1.0, "--speed")
     text = estimate.text(devices, {})
     said = "expected time: about 14.0 h of GPU time, 1.8 h with 8 GPUs always busy at 1 TFLOP/s each (--speed)\n"
@@ -104,8 +98,7 @@ def test_the_expected_time_of_steps_and_of_variants_adds_up() -> None:
         ("variant", "tiny, relu, qk_norm", "5.0 h"),
         ("variant", "tiny, softmax, qk_norm", "9.0 h"),
     ]
-    searched = estimate.text(devices, {estimate.jobs[0].name: 6})
-    assert searched.startswith("expected time: about 24.0 h ")
+    assert estimate.text(devices, {estimate.jobs[0].name: 6}).startswith("expected time: about 24.0 h ")
 
 
 def test_jobs_on_data_of_unknown_size_are_named() -> None:
@@ -114,9 +107,7 @@ def test_jobs_on_data_of_unknown_size_are_named() -> None:
     assert text == "expected time: unknown\n  It lacks dino on cifar10_heldout: no `counts` of the data."
 
 
-def test_a_dry_run_plans_for_the_gpus_that_are_named_and_says_the_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_plans_for_named_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing was measured
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = ["bench", "--tier", "smoke", "--attention", "relu", "--tasks", "reid", "--dry-run"]
@@ -172,9 +163,7 @@ def by_hand(size: int, *, wide: bool) -> int:
 
 
 @pytest.mark.parametrize(("recipe", "given"), [("cifar_deit", {}), ("dino", {"warmup_teacher_temp_epochs": 20})])
-def test_all_variants_train_with_the_operations_of_the_first_of_against(
-    tmp_path: Path, stem: str, recipe: str, given: dict[str, int]
-) -> None:
+def test_variants_train_with_equal_operations(tmp_path: Path, stem: str, recipe: str, given: dict[str, int]) -> None:
     step = {"pretrain": recipe, "backbone": "tiny", "dataset": "toy_digits", "seeds": [0, 1]}
     step["options"] = {"epochs": 40, **given}
     (tmp_path / "mine.yaml").write_text(write_yaml({"vary": "pretrain", "steps": {"pretrain": step}}))
@@ -208,7 +197,7 @@ def test_a_schedule_that_is_held_per_epoch_moves_by_step_in_all_variants() -> No
     assert 200 < options[0].epochs < 290
 
 
-def test_a_dry_run_prints_the_epochs_of_each_variant(stem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_epochs_of_each_variant(stem: str, capsys: Captured) -> None:
     words = ["bench", "--tier", "smoke", "--stem", stem, "--against", "patchify", "--equal", "flops", "--tasks", "reid"]
     assert main([*words, "--dry-run"]) == 0
     said = capsys.readouterr().out

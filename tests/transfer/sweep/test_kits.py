@@ -21,6 +21,8 @@ from transfer.records.store import Store
 from transfer.sweep.__main__ import main
 from transfer.sweep.kits import Kit
 
+Captured = pytest.CaptureFixture[str]
+
 PAGE = "docs/guide/reproduce.md"
 LABELS = {
     "classify": "DeiT-S, released weights (README_deit.md: 79.854, 94.968)",
@@ -34,28 +36,26 @@ def planned(name: str) -> Kit:
     return Kit(name, paper, **paper.kits[name])
 
 
-def test_the_page_has_the_printed_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_printed_table(here: Path, capsys: Captured) -> None:
     assert main(["anchors", "--list"]) == 0
     assert capsys.readouterr().out.partition("\n\n")[0] in read(PAGE)
     assert main(["scaled_relu", "--list"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "scores", "given", "said"),
-    [
-        ("classify", {"top1": 0.7979, "top5": 0.9497}, {}, "yes: top1 79.79 (1 run), top5 94.97 (1 run)"),
-        ("classify", {"top1": 0.7970, "top5": 0.9497}, {}, "no: top1 79.70 (1 run), top5 94.97 (1 run)"),
-        ("classify", {"top1": 0.7985}, {}, "no: top1 79.85 (1 run), top5 failed (1 run)"),
-        ("classify", {"top1": 0.7985}, {"changed": {"resize": 248}}, "not yet: resize 248 (none)"),
-        ("classify", {"top1": 0.7985}, {"smoke": True}, "not yet: smoke"),
-        ("trained", {"mAP": 0.871, "rank1": 0.946}, {"weights_id": "sha256:aa", "changed": {"weights": "market.pth"}},
-            "yes: mAP 87.10 (1 run), rank1 94.60 (1 run)"),
-        ("trained", {"mAP": 0.871, "rank1": 0.946}, {}, "not yet: no TransReID's trained weights"),
-    ],
-)  # fmt: skip
-def test_runs_within_the_tolerance_reproduce_a_number(
-    tmp_path: Path, name: str, scores: dict[str, float], given: dict[str, Any], said: str
-) -> None:
+STATES = [
+    ("classify", {"top1": 0.7979, "top5": 0.9497}, {}, "yes: top1 79.79 (1 run), top5 94.97 (1 run)"),
+    ("classify", {"top1": 0.7970, "top5": 0.9497}, {}, "no: top1 79.70 (1 run), top5 94.97 (1 run)"),
+    ("classify", {"top1": 0.7985}, {}, "no: top1 79.85 (1 run), top5 failed (1 run)"),
+    ("classify", {"top1": 0.7985}, {"changed": {"resize": 248}}, "not yet: resize 248 (none)"),
+    ("classify", {"top1": 0.7985}, {"smoke": True}, "not yet: smoke"),
+    ("trained", {"mAP": 0.871, "rank1": 0.946}, {"weights_id": "sha256:aa", "changed": {"weights": "market.pth"}},
+        "yes: mAP 87.10 (1 run), rank1 94.60 (1 run)"),
+    ("trained", {"mAP": 0.871, "rank1": 0.946}, {}, "not yet: no TransReID's trained weights"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "scores", "given", "said"), STATES)
+def test_runs_within_the_tolerance_reproduce(tmp_path: Path, name: str, scores: Any, given: Any, said: str) -> None:
     kit = planned(name)
     cell = cell_of(kit.table, LABELS[name], name, "anchors")
     assert kit.state(StoredRuns.of([run_of(cell, tmp_path, 800, scores=scores, **given)])) == said
@@ -64,10 +64,9 @@ def test_runs_within_the_tolerance_reproduce_a_number(
 def test_a_number_that_is_not_published_is_recorded(tmp_path: Path) -> None:
     kit = planned("fewshot")
     cell = cell_of("classification", LABELS["fewshot"], "fewshot", "anchors")
-    runs = [
-        run_of(replace(cell, dataset=name), tmp_path, 800, scores={"accuracy_10shot": 0.5})
-        for name in kit.sweep.steps["fewshot"].dataset
-    ]
+    datasets = kit.sweep.steps["fewshot"].dataset
+    scores = {"accuracy_10shot": 0.5}
+    runs = [run_of(replace(cell, dataset=name), tmp_path, 800, scores=scores) for name in datasets]
     assert kit.state(StoredRuns.of(runs[:1])) == "not yet"
     assert kit.state(StoredRuns.of(runs)).startswith("recorded: accuracy_10shot 50.00")
 

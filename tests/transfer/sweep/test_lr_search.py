@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.runs import ended
-from tests.transfer.records.recorded import broken, made
-from tests.transfer.sweep.test_runner import PRETRAIN, QUICK
+from tests.transfer.records.recorded import broken, classifier
+from tests.transfer.sweep.test_runner import PRETRAIN
 from transfer.core.errors import UsageError
 from transfer.core.settings import write_yaml
 from transfer.experiments.sweep_file import read_sweep
-from transfer.records.record import Record
 from transfer.sweep.lr_search import Search, Searches
 from transfer.sweep.runner import Progress
 
@@ -76,40 +74,30 @@ def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(pla
     assert bracket.high / bracket.low <= 2
 
 
-def searches(folder: Path, **given: Any) -> Searches:
+def searches(folder: Path, pretraining: dict[str, Any] = PRETRAIN, **given: Any) -> Searches:
     path = folder / "mine.yaml"
-    step = PRETRAIN | {"options": {**QUICK, "epochs": 1}}
-    path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH | given}))
+    path.write_text(write_yaml({"steps": {"pretrain": pretraining}, "search": SEARCH | given}))
     return Searches(read_sweep(str(path), "full"))
 
 
 def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    step = PRETRAIN | {"grid": {"stem": ["patchify", "conv"], "lr": [1, 2, 3]}, "seeds": [0, 1]}
-    path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH}))
-    found = Searches(read_sweep(str(path), "full"))
+    found = searches(tmp_path, PRETRAIN | {"grid": {"stem": ["patchify", "conv"], "lr": [1, 2, 3]}, "seeds": [0, 1]})
     assert [group.job.options["stem"] for group in found.groups] == ["patchify", "conv"]
     assert len(found.start()) == 2
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"low": 1, "high": 0.1}, "0 < low < high"),
-        ({"low": "small"}, "got low small"),
-        ({"step": "reid"}, "unknown key 'reid'"),
-        ({"seeds": [0, 1, 2], "budget": 4}, "budget >= 5"),
-    ],
-)
+SENSELESS = [
+    ({"low": 1, "high": 0.1}, "0 < low < high"),
+    ({"low": "small"}, "got low small"),
+    ({"step": "reid"}, "unknown key 'reid'"),
+    ({"seeds": [0, 1, 2], "budget": 4}, "budget >= 5"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), SENSELESS)
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         searches(tmp_path, **given)
-
-
-def classifier(rate: float, hits: int, **given: Any) -> Record:
-    """A training at ten classes whose statistics are healthy, with so many of 1,000 test images right."""
-    data = {"counts": {"val": {"classes": 10, "images": 1000}}}
-    return made(lr=rate, primary="top1", scores={"top1": hits / 1000}, metrics={"top1": {}}, dataset=data, **given)
 
 
 def test_the_largest_rate_whose_score_is_above_chance_is_found(tmp_path: Path) -> None:
@@ -117,7 +105,7 @@ def test_the_largest_rate_whose_score_is_above_chance_is_found(tmp_path: Path) -
     asked = found.start()
     while asked:
         rate = asked[0].options["lr"]
-        record = broken("diverged", lr=rate) if rate > 0.3 else classifier(rate, 300 if rate < 0.05 else 100)
+        record = broken("diverged", lr=rate) if rate > 0.3 else classifier("conv", rate, 300 if rate < 0.05 else 100)
         asked = [*found.next_jobs(Progress(asked[0], status=record.outcome["status"], record=record))]
     (row,) = found.table().to_frame().to_dict("records")
     assert 0.03 <= float(row["largest stable lr"]) <= 0.07
@@ -138,8 +126,7 @@ def test_the_command_sets_budget_range_and_seeds_of_a_search() -> None:
 def test_a_training_that_was_not_judged_leaves_a_search_undecided(tmp_path: Path) -> None:
     found = searches(tmp_path)
     (asked,) = found.start()
-    outcome = ended("not_judged", 12, "12 steps, and fewer than 20 are not judged")
-    progress = Progress(asked, status="not_judged", record=classifier(1.0, 900, outcome=outcome))
+    progress = Progress(asked, status="not_judged", record=classifier("conv", 1.0, 900, "not_judged"))
     assert found.next_jobs(progress) == ()
     (row,) = found.table().to_frame().to_dict("records")
     assert "cannot be decided: 12 steps, and fewer than 20 are not judged" in row["note"]

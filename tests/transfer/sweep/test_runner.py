@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.processes import Command, in_a_terminal, wait_for
+from tests.transfer.records.test_store import locked_elsewhere
 from transfer.core.errors import UserError
-from transfer.core.files import lock
 from transfer.core.process import is_alive, usable_cores
 from transfer.core.settings import write_yaml
 from transfer.experiments.grid import SweepJob, expand
@@ -27,27 +26,31 @@ from transfer.records.store import is_locked
 from transfer.sweep.earlier_results import data_paths, path_state
 from transfer.sweep.runner import LOCK, Sweeper, failure_reason, last_line
 
+Captured = pytest.CaptureFixture[str]
+
 QUICK = {"smoke": True, "threads": 1, "subset": 30}
 PRETRAIN = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": "toy_digits", "options": {**QUICK, "epochs": 2}}
-CLASSIFY = {
-    "run": "classify",
-    "after": "pretrain",
-    "dataset": "toy_digits",
-    "options": {**QUICK, "size": 32, "resize": 32},
-}
+SMALL = {**QUICK, "size": 32, "resize": 32}
+CLASSIFY = {"run": "classify", "after": "pretrain", "dataset": "toy_digits", "options": SMALL}
 
 
 @dataclass
 class InThisProcess:
-    """Runs the commands of jobs one by one in this process: importing torch for each would take a minute."""
+    """Runs the commands of jobs one by one in this process: importing torch for each would take a minute.
+
+    Jobs of the task `refused` are rejected, as by a cluster without such a partition.
+    """
 
     slots: int | None = 1
+    refused: str = ""
     words: list[tuple[str, ...]] = field(default_factory=list)
 
     def fits(self, work: ProcessSpec) -> bool:
         return True
 
     def start(self, works: Sequence[ProcessSpec]) -> list[Any]:
+        if any(self.refused in work.arguments for work in works):
+            raise UserError(f"no partition for {self.refused}")
         return [self._run(*work.arguments, log=work.log) for work in works]
 
     def _run(self, module: str, *words: str, log: Path) -> Any:
@@ -74,7 +77,7 @@ def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
     return sweeper, launcher
 
 
-def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys: Captured) -> None:
     lacking = {"run": "reid", "backbone": "tiny", "dataset": "market1501", "options": {"weights": "random"}}
     wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
     steps = {"reid": lacking, "wrong": wrong, "pretrain": PRETRAIN, "classify": CLASSIFY}
@@ -90,22 +93,12 @@ def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys:
     assert len(launcher.words) == 5
 
 
-@dataclass
-class Refusing(InThisProcess):
-    """Rejects jobs of the task classify, as a cluster without such a partition."""
-
-    def start(self, works: Sequence[ProcessSpec]) -> list[Any]:
-        if any("classify" in work.arguments for work in works):
-            raise UserError("no partition for classify")
-        return super().start(works)
-
-
 @pytest.mark.parametrize("slots", [1, None])
 @pytest.mark.nightly
 def test_a_rejected_job_fails_alone(tmp_path: Path, slots: int | None) -> None:
     refused = CLASSIFY | {"resources": {"partition": "nosuch"}}
     steps = {"pretrain": PRETRAIN, "classify": refused, "knn": CLASSIFY | {"run": "knn"}}
-    sweeper = Sweeper(tmp_path / "out", Refusing(slots=slots))
+    sweeper = Sweeper(tmp_path / "out", InThisProcess(slots, refused="classify"))
     sweeper.add(jobs_of(tmp_path, **steps))
     sweeper.run()
     statuses = {progress.job.step.name: progress for progress in sweeper.jobs.values()}
@@ -139,20 +132,8 @@ def test_a_file_edited_after_the_sweep_began_stops_its_jobs(tmp_path: Path) -> N
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        with (tmp_path / LOCK).open("a") as file:
-            lock(file, tmp_path / LOCK)
-            os.write(writer, b"x")
-            time.sleep(60)
-    os.read(reader, 1)
-    try:
-        with pytest.raises(UserError, match="another process"):
-            Sweeper(tmp_path, InThisProcess()).run()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    with locked_elsewhere(tmp_path / LOCK), pytest.raises(UserError, match="another process"):
+        Sweeper(tmp_path, InThisProcess()).run()
 
 
 @dataclass
@@ -178,9 +159,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     return processes
 
 
-def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
-) -> None:
+def test_jobs_get_their_share_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -> None:
     """One that takes all GPUs runs alone."""
     cores = str(usable_cores())
     cases = (("", None, 1, cores), ("", 3, 1, cores), ("0,1,2,3", None, 2, "2"), ("0,1", 1, 1, "2"), ("0,1", 5, 1, "2"))
@@ -190,9 +169,7 @@ def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
         assert processes.started[-1]["TRANSFER_SIDE_BY_SIDE"] == expected
 
 
-def test_jobs_share_a_gpu_as_far_as_it_has_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
-) -> None:
+def test_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -> None:
     """The emptier GPU first; a job of two GPUs finds none where one is full."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     launcher = LocalLauncher(per_gpu=2)
@@ -243,30 +220,22 @@ def resumptions(out: Path) -> list[str]:
     return [line for line in lines if "resuming after step" in line]
 
 
-def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
-    log = tmp_path / "job.log"
-    log.write_text("error: the disk is full\n")
-    start = log.stat().st_size
-    with log.open("a") as file:
-        file.write("reid: starts\nerror: market1501: not found\n")
-    assert failure_reason(1, log, start) == f"exit status 1: market1501: not found; see {log}"
-    assert "not found" in failure_reason(1, log)
+ENDS = [
+    (-9, "", "killed by signal 9; the system's memory limit does that"),
+    (143, "", "its state saved"),
+    (1, "", "its log is empty"),
+    (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
+    (1, "error: x: incomplete:\n  train images: expected 5, found 3\n", "x: incomplete: train images: expected 5"),
+    (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
+]
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "told"),
-    [
-        (-9, "", "killed by signal 9; the system's memory limit does that"),
-        (143, "", "its state saved"),
-        (1, "", "its log is empty"),
-        (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
-        (1, "error: x: incomplete:\n  train images: expected 5, found 3\n", "x: incomplete: train images: expected 5"),
-        (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
-    ],
-)
-def test_other_ends(tmp_path: Path, status: int, text: str, told: str) -> None:
-    (tmp_path / "job.log").write_text(text)
-    assert told in failure_reason(status, tmp_path / "job.log")
+@pytest.mark.parametrize(("status", "text", "told"), ENDS)
+def test_how_a_job_ended_is_told(tmp_path: Path, status: int, text: str, told: str) -> None:
+    log, earlier = tmp_path / "job.log", "error: the disk is full\n"
+    log.write_text(earlier + text)
+    assert told in failure_reason(status, log, len(earlier))
+    assert "the disk is full" not in failure_reason(status, log, len(earlier))
 
 
 def test_the_last_line_is_the_latest_state_of_the_progress_bar(tmp_path: Path) -> None:

@@ -116,22 +116,18 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
     assert "--stem" in built.hint
 
 
-@pytest.mark.parametrize(
-    ("part", "code", "said"),
-    [
-        ("stem", "def Part(dim): ...", "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)"),
-        ("attention", "class Part:\n    def __init__(self, dim): ...\n    def forward(self, x): ...", "and map tokens"),
-        ("attention", f"{CORE}(self, dim, heads): ...\n    def forward(self, q, k, v): ...", "got (dim, heads)"),
-        (
-            "attention",
-            f"{CORE}(self, heads, head_dim): ...\n    def forward(self, q, k): ...",
-            "got forward(self, q, k)",
-        ),
-        ("attention", "def Part(q, k): ...", "(q, k, v) and map q, k, v [B, heads, N, head_dim]"),
-        ("attention", "def Part(q, k, v): return v[..., :1]", "got [2, 2, 17, 1] for [2, 2, 17, 32]"),
-        ("ffn", "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)", "got [2, 17, 1] for"),
-    ],
-)
+UNFIT = [
+    ("stem", "def Part(dim): ...", "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)"),
+    ("attention", "class Part:\n    def __init__(self, dim): ...\n    def forward(self, x): ...", "and map tokens"),
+    ("attention", f"{CORE}(self, dim, heads): ...\n    def forward(self, q, k, v): ...", "got (dim, heads)"),
+    ("attention", f"{CORE}(self, heads, head_dim): ...\n    def forward(self, q, k): ...", "got forward(self, q, k)"),
+    ("attention", "def Part(q, k): ...", "(q, k, v) and map q, k, v [B, heads, N, head_dim]"),
+    ("attention", "def Part(q, k, v): return v[..., :1]", "got [2, 2, 17, 1] for [2, 2, 17, 32]"),
+    ("ffn", "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)", "got [2, 17, 1] for"),
+]
+
+
+@pytest.mark.parametrize(("part", "code", "said"), UNFIT)
 def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(code)
     (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"})

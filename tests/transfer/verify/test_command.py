@@ -42,8 +42,7 @@ def folder_of(copy: Path, task: str = "reid") -> Path:
 
 def test_real_runs_verify(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(made / "runs")]) == main([str(made)]) == 0
-    out = capsys.readouterr().out
-    assert out.count("2 of 2 runs are right") == 2
+    assert capsys.readouterr().out.count("2 of 2 runs are right") == 2
     folder = folder_of(made)
     assert main([str(folder / "record.json")]) == main([str(folder)]) == 0
     marks = {"smoke": True, "dirty": Record.read(folder / "record.json").dirty, "subset": 16}
@@ -56,8 +55,7 @@ def altered_outcomes(folder: Path) -> None:
     """Another result for one query."""
     with np.load(folder / "outcomes.npz") as file:
         outcomes = dict(file)
-    place = np.flatnonzero(outcomes["ap"])[0]
-    outcomes["ap"][place] = 0
+    outcomes["ap"][np.flatnonzero(outcomes["ap"])[0]] = 0
     np.savez_compressed(folder / "outcomes.npz", **outcomes)
 
 

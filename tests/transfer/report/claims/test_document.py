@@ -11,6 +11,8 @@ from tests.transfer.experiments.test_claims import ROW, write
 from tests.transfer.report.claims.test_evaluate import RATES, grid
 from transfer.report.__main__ import main
 
+Captured = pytest.CaptureFixture[str]
+
 TOP = {"title": "A study", "about": "What is tested & why <b>.", "methods": "Done so.", "limits": "Small."}
 WHOLE = ROW | {"b": "stem=patchify"}
 PAIRS = [[f"stem=conv,lr={lr}", f"stem=patchify,lr={lr}"] for lr in RATES]
@@ -39,9 +41,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "runs"), str(write(folder, *ROWS, **TOP))
 
 
-def test_the_document_and_its_data_are_the_same_every_time_and_its_links_lead_somewhere(
-    study: tuple[str, str], tmp_path: Path
-) -> None:
+def test_the_document_is_the_same_each_time_and_links_lead_somewhere(study: tuple[str, str], tmp_path: Path) -> None:
     texts = []
     for name in ("one", "two"):
         assert main(["claims", *study, "--document", str(tmp_path / name / "study.md")]) == 0
@@ -59,9 +59,7 @@ def test_the_document_and_its_data_are_the_same_every_time_and_its_links_lead_so
 def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[str, str], tmp_path: Path) -> None:
     assert main(["claims", *study, "--document", str(tmp_path / "study.md")]) == 0
     text = (tmp_path / "study.md").read_text()
-    assert text.startswith(
-        "# A study\n\nWhat is tested & why &lt;b>.\n\nOf 6 rows that state what a paper states, 4 were "
-    )
+    assert text.startswith("# A study\n\nWhat is tested & why &lt;b>.\n\nOf 6 rows that state what a paper states, 4")
     assert "Besides, 1 of the suite's own, which decide no claim of a paper." in text
     own = text[text.index("The suite's own rows:") : text.index("Effects are a less b")]
     assert re.findall(r"^\| \[(P\d)\]", own, re.MULTILINE) == ["P3"]
@@ -77,17 +75,13 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
         "18 runs stand behind the verdicts", "- P1, P1 pairs, P2, P3, P4: `task=knn`", "**Limits.** Small.", "Done so.",
     ):  # fmt: skip
         assert said in text, said
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text[text.index("## Not tested") :].splitlines()
-    ]
+    lines = text[text.index("## Not tested") :].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert ["P5", "a is better (Table 1)", "no run has stem=none", "2", "`python -m transfer.sweep x`"] in cells
     assert ["P6", "c (w)", "Too large.", "12", "`python -m`"] in cells
 
 
-def test_csv_and_page_have_every_claim_and_the_terminal_a_table(
-    study: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_csv_page_and_terminal_have_every_claim(study: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
     for name in ("claims.csv", "claims.html"):
         assert main(["claims", *study, "--output", str(tmp_path / name)]) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text())))
@@ -104,12 +98,8 @@ def test_csv_and_page_have_every_claim_and_the_terminal_a_table(
     assert "- P5: no verdict: 'stem=none': no run has stem=none (there is conv, patchify)" in " ".join(said.split())
 
 
-def test_without_runs_every_row_says_so_and_a_wrong_command_is_named(
-    study: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_runs_and_wrong_commands_are_said(study: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
     assert main(["claims", str(tmp_path), study[1]]) == 0
     assert "no verdict: there are no runs" in capsys.readouterr().out
     assert main(["claims", study[0], "cifra"]) == 2
     assert "unknown claims file 'cifra'" in capsys.readouterr().err
-    assert main(["table", study[0], "--document", "x.md"]) == 2
-    assert "--document is not an option of `report table`" in capsys.readouterr().err

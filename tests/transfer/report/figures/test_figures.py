@@ -164,9 +164,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
 
 def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_path: Path) -> None:
     metrics = {"top1": {"direction": "lower", "bounds": [0, 1]}}
-    svg, (shown,) = drawn(
-        [made(tmp_path, stem, seed=n, metrics=metrics) for stem in ("conv", "patchify") for n in (0, 1)]
-    )
+    svg, (shown,) = drawn(both(tmp_path, seeds=2, metrics=metrics))
     assert OKABE_ITO[1] in svg, "the second variant is better"
     assert shown["difference"] > 0, "the CSV keeps the table's sign"
     assert shown["verdict"] == "b better (random weights)"
@@ -191,14 +189,11 @@ def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
     assert min(map(float, re.findall(r"font-size: ([\d.]+)px", narrow))) >= 6.0
     pdf = (tmp_path / "figures" / f"{NAME}-1col.pdf").read_bytes()
     assert b"/FontFile2" in pdf, "letters as a font, not as outlines"
-
-
-def test_nothing_to_draw(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="report figures: these runs give no figure"):
         write_figures(list, tmp_path)
 
 
-def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
+def test_every_cell_of_a_map_is_where_its_axes_say_on_one_scale_and_mixed_ones_say_so() -> None:
     plot = drawing.heat_map(stability_rows())
     found = cells(plot)
     assert set(found) == {f"{panel}-{column}-{row}" for panel in (0, 1) for column in range(3) for row in range(2)}
@@ -212,11 +207,6 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
     fills = dict(zip(places, ("diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed")))
     assert {place: found[place] for place in places} == {place: drawing.ENDINGS[fills[place]][:2] for place in places}
     assert all(not hatch for place, (_, hatch) in found.items() if place not in fills)
-
-
-def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
-    plot = drawing.heat_map(stability_rows())
-    found, text = cells(plot), words(plot)
     assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colors"
     assert len({found[f"0-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
     assert text.count("1/3 failed") == 1

@@ -4,7 +4,7 @@ import html
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def make_run(seed: int = 0, folder: Path = Path("none"), **given: Any) -> Stored
     return StoredRun(folder, record(run_key, seed=seed, **given))
 
 
-def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
+def table_of(**columns: Iterable[Any]) -> Table:
     """A table of these columns."""
     return Table.from_rows(dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
 

@@ -31,12 +31,10 @@ def many_runs() -> list[StoredRun]:
 def many_rows(runs: list[StoredRun]) -> Table:
     """mAP falls and rises again, with gaps; stems take turns."""
     return table_of(
-        {
-            "stem": [("conv", "patchify")[place % 2] for place in range(ROWS)],
-            "mAP": [None if place % 50 == 7 else abs(place - 250) + place / 1000 for place in range(ROWS)],
-            "lr": [(0.1, 0.02, 10.0)[place % 3] for place in range(ROWS)],
-            "run": [(run.record.run_id,) for run in runs[:ROWS]],
-        }
+        stem=[("conv", "patchify")[place % 2] for place in range(ROWS)],
+        mAP=[None if place % 50 == 7 else abs(place - 250) + place / 1000 for place in range(ROWS)],
+        lr=[(0.1, 0.02, 10.0)[place % 3] for place in range(ROWS)],
+        run=[(run.record.run_id,) for run in runs[:ROWS]],
     ).select(["run", "stem", "lr", "mAP"])
 
 

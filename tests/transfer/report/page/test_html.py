@@ -46,9 +46,7 @@ def facts_of(content: Any, run: str) -> dict[tuple[str, str], str]:
 
 
 def test_numbers_are_shown_short_and_sorted_whole() -> None:
-    table = table_of(
-        {"mAP": [12.3456, None, 50.0], "lr": [1e-4, 0.05, 1.0], "seed": [0, 1, 12], "epochs": [20.0, 3.0, None]}
-    )
+    table = table_of(mAP=[12.3456, None, 50.0], lr=[1e-4, 0.05, 1.0], seed=[0, 1, 12], epochs=[20.0, 3.0, None])
     found = Parsed(page("t", [Section(title="s", table=table)], StoredRuns.of([])))
     assert found.cells[0::4] == ["12.35", "", "50.00"]
     assert found.cells[1::4] == ["0.0001", "0.05", "1"]
@@ -62,9 +60,7 @@ def test_numbers_are_shown_short_and_sorted_whole() -> None:
 def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell() -> None:
     runs = [make_run(0, smoke=True), make_run(1, environment={"dirty": True}), make_run(2)]
     ids = [run.record.run_id for run in runs]
-    table = table_of(
-        {"mAP": [1.5, 2.5, 3.5, 4.5, 5.5], "run": [(ids[0],), (ids[1],), (ids[2],), tuple(ids[::2]), ("elsewhere",)]}
-    )
+    table = table_of(mAP=[1.5, 2.5, 3.5, 4.5, 5.5], run=[*((one,) for one in ids), tuple(ids[::2]), ("elsewhere",)])
     found = Parsed(page("t", [Section(title="s", table=table)], StoredRuns.of(runs)))
     hashes = [run.rpartition("-")[2] for run in ids]
     assert found.cells[0::2] == ["smoke1.50", "dirty2.50", "3.50", "smoke4.50", "5.50"]
@@ -76,7 +72,7 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
 
 
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
-    text = page("t", [Section(title="a", table=table_of({"number": range(1000)}))], StoredRuns.of([]))
+    text = page("t", [Section(title="a", table=table_of(number=range(1000)))], StoredRuns.of([]))
     assert [part.count("<td") for part in text.split("<template>")] == [FIRST_ROWS, 1000 - FIRST_ROWS]
 
 
@@ -96,8 +92,7 @@ def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
 
 
 def test_marks_say_what_a_reader_must_know() -> None:
-    broken = ended("diverged", 3)
-    run = make_run(smoke=True, subset=8, outcome=broken, environment={"dirty": True})
+    run = make_run(smoke=True, subset=8, outcome=ended("diverged", 3), environment={"dirty": True})
     assert marks_of(run.record) == ["smoke", "dirty", "subset 8", "diverged"]
     assert marks_of(make_run(environment={"dirty": None}).record) == []
     toy = make_run(origin={"smoke": True, "dirty": False, "subset": 8})
@@ -112,7 +107,7 @@ def test_hostile_text_stays_text() -> None:
         backbone, outcome = {"name": words, words: words}, ended("diverged", 1, words)
         given = {"options": {words: words}, "notes": [words], "dataset": {"name": words}}
         runs.append(make_run(number, run_id=words, backbone=backbone, outcome=outcome, **given))
-        table = table_of({words: [words, "other"], "run": [(words,), ("x",)], "runs": [(words,), ()]})
+        table = table_of(**{words: [words, "other"]}, run=[(words,), ("x",)], runs=[(words,), ()])
         table.notes.append(Note(words))
         sections.append(Section(title=words, table=table, note=words, plot=Plot("<svg></svg>", words, Figure())))
     text = page(HOSTILE[0], sections, StoredRuns.of(runs))

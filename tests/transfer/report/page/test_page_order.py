@@ -69,12 +69,8 @@ def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> StoredRu
 def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_heading(tmp_path: Path) -> None:
     parts = sections(many(tmp_path, tasks=1, seeds=2), ReportRequest(everything=True))
     shown = [part.title for part in parts if not part.folded]
-    assert shown[2:6] == [
-        "patchify + relu vs. patchify + softmax",
-        "patchify + Gated vs. patchify + softmax",
-        "conv + softmax vs. patchify + softmax",
-        "conv + Gated vs. patchify + softmax",
-    ]
+    variants = ("patchify + relu", "patchify + Gated", "conv + softmax", "conv + Gated")
+    assert shown[2:6] == [f"{variant} vs. patchify + softmax" for variant in variants]
     assert ": conv + relu failed (1 score of 1 task on 1 dataset).\n" in parts[0].note
     assert parts[0].note.count("Cost: 4 vs. 4 GFLOP per image") == 1
     plots = "".join(part.plot.svg for part in parts if part.plot)
@@ -109,9 +105,7 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("given", [{}, {"seeds": 2, "tasks": 1}, {"tasks": 1, "stems": 1}])
 @pytest.mark.parametrize("columns", [0, 1])
-def test_labels_do_not_overlap_names_are_short_and_nothing_warns(
-    tmp_path: Path, given: dict[str, int], columns: int
-) -> None:
+def test_labels_do_not_overlap_and_nothing_warns(tmp_path: Path, given: dict[str, int], columns: int) -> None:
     with warnings.catch_warnings(), in_columns(columns):
         warnings.simplefilter("error")
         parts = sections(many(tmp_path, **given), ReportRequest(everything=True))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, full, line_of, lines_of, run_of
-from transfer.core.settings import CONFIGS, config_names, read_yaml
+from tests.transfer.report.published.test_table import BASELINE, TABLES
+from transfer.core.settings import CONFIGS, read_yaml
 from transfer.experiments.published_rows import read_paper, table_of
 from transfer.experiments.step import step_options
 from transfer.records.protocol import protocol
@@ -15,7 +16,6 @@ from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.published.matching import Matcher
 
-BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 CONV = "ViT_c, 1e-3, AdamW, warm-up 5"
 RELEASED = [
     (table, row.label, value)
@@ -38,31 +38,31 @@ def test_a_run_from_the_weights_of_a_row_is_comparable(tmp_path: Path, table: An
     assert line["verdict"] not in NO_VERDICT
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"smoke": True}, "smoke"),
-        ({"subset": 8}, "subset 8"),
-        ({"environment": {"dirty": True}}, "dirty"),
-        ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "smoke; dirty; subset 8"),
-        ({"origin": {"modified": True}}, "weights modified"),
-        ({"untrained": ["stem.proj.weight", "norm.bias"]}, "left untrained: stem.proj.weight, norm.bias"),
-        ({"dataset": {"name": "cifar10"}}, "cifar10 for imagenet1k"),
-        ({"dataset": {"skipped": 3}}, "3 images unreadable"),
-        ({"dataset": {"version": "v2"}}, "imagenet1k version v2 (ILSVRC2012)"),
-        ({"dataset": {"counts": {}}}, "imagenet1k: what it holds is not recorded"),
-        ({"dataset": {"counts": {"train": {"images": 9, "classes": 1000}}}}, "imagenet1k train images 9 (1281167)"),
-        ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
-        ({"task_version": 2}, "pretrain-supervised version 2 (1)"),
-        ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
-        ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
-        # the number of processes counts for batch norm
-        ({"environment": {"world_size": 8}}, ""),
-        ({"environment": {"world_size": 2}}, "world_size 2 (8)"),
-        ({"environment": {"world_size": 16, "sequence_parallel": 2}}, ""),
-        ({"environment": {"world_size": None}}, "world_size not recorded (8)"),
-    ],
-)
+REASONS = [
+    ({"smoke": True}, "smoke"),
+    ({"subset": 8}, "subset 8"),
+    ({"environment": {"dirty": True}}, "dirty"),
+    ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "smoke; dirty; subset 8"),
+    ({"origin": {"modified": True}}, "weights modified"),
+    ({"untrained": ["stem.proj.weight", "norm.bias"]}, "left untrained: stem.proj.weight, norm.bias"),
+    ({"dataset": {"name": "cifar10"}}, "cifar10 for imagenet1k"),
+    ({"dataset": {"skipped": 3}}, "3 images unreadable"),
+    ({"dataset": {"version": "v2"}}, "imagenet1k version v2 (ILSVRC2012)"),
+    ({"dataset": {"counts": {}}}, "imagenet1k: what it holds is not recorded"),
+    ({"dataset": {"counts": {"train": {"images": 9, "classes": 1000}}}}, "imagenet1k train images 9 (1281167)"),
+    ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
+    ({"task_version": 2}, "pretrain-supervised version 2 (1)"),
+    ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
+    ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
+    # the number of processes counts for batch norm
+    ({"environment": {"world_size": 8}}, ""),
+    ({"environment": {"world_size": 2}}, "world_size 2 (8)"),
+    ({"environment": {"world_size": 16, "sequence_parallel": 2}}, ""),
+    ({"environment": {"world_size": None}}, "world_size not recorded (8)"),
+]
+
+
+@pytest.mark.parametrize(("given", "reason"), REASONS)
 def test_what_keeps_numbers_apart_is_said(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
     line = line_of([run_of(cell_of("1", CONV, "deit"), tmp_path, 819, **given)], "1", CONV)
     assert (line["own"], line["not comparable because"]) == ("81.9", reason)
@@ -78,9 +78,7 @@ BEHIND: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "reason"), BEHIND)
-def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(
-    tmp_path: Path, given: dict[str, Any], reason: str
-) -> None:
+def test_differences_of_the_training_behind_a_cell(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
     trained = run_of(cell_of("2", PROBED, "dino"), tmp_path, 500, export="sha256:dd", **given)
     probe = run_of(cell_of("2", PROBED, "linear"), tmp_path, 734, weights_id="sha256:dd")
     assert line_of([trained, probe], "2", PROBED)["not comparable because"] == reason
@@ -129,16 +127,12 @@ OPEN: list[tuple[str, str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("table", "label", "step", "changed", "told"), OPEN, ids=lambda one: str(one)[:40])
-def test_what_a_value_of_an_open_option_is_told(
-    tmp_path: Path, table: str, label: str, step: str, changed: Any, told: str
-) -> None:
+def test_values_of_open_options(tmp_path: Path, table: str, label: str, step: str, changed: Any, told: str) -> None:
     line = line_of([run_of(cell_of(table, label, step), tmp_path, 790, changed=changed)], table, label)
     assert (line["own"], line["not comparable because"]) == ("79.0", told)
 
 
-@pytest.mark.parametrize(
-    "table", [table for name in config_names("published") for table in read_paper(name).tables.values()]
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_open_and_needed_options_are_options_of_the_steps_and_each_volo_row_needs_labels(table: Any) -> None:
     about, steps = read_paper(table.paper), full(table.sweep).steps
     for step, names in {**about.open, **about.needs}.items():

@@ -13,15 +13,8 @@ from tests.transfer.records.recorded import run_set
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
-from transfer.report.summary.sentences import (
-    COUNTED,
-    MOST_RUNS,
-    answer,
-    arms_to_compare,
-    interval_text,
-    versus,
-    why_no_arms,
-)
+from transfer.report.summary import sentences
+from transfer.report.summary.sentences import COUNTED, answer, arms_to_compare, interval_text, versus, why_no_arms
 from transfer.statistics.verdicts import CORRECTED
 
 HEAD = "conv vs. patchify"
@@ -163,31 +156,28 @@ def set_of(*given: dict[str, Any]) -> StoredRuns:
     return run_set([recorded(**one) for one in given])
 
 
-@pytest.mark.parametrize(
-    ("given", "pairs"),
-    [
-        ([{"stem": "conv"}, {}], [("stem=conv", "stem=patchify")]),
-        ([{}, {"stem": "conv"}, {"stem": "sconv"}], [("stem=conv", "stem=patchify"), ("stem=sconv", "stem=patchify")]),
-        ([{"attention": "relu"}, {}], [("attention=relu", "attention=softmax")]),
-        ([{"stem": "conv"}, {"stem": "sconv"}], [("stem=sconv", "stem=conv")]),
-        ([{}, {"stem": "conv"}, {"stem": "conv", "attention": "relu"}],
-         [(f"stem=conv,attention={name}", "stem=patchify,attention=softmax") for name in ("softmax", "relu")]),
-        ([{"name": "mine"}, {"name": "tiny"}], [("tiny", "mine")]),
-        ([{}, {"seed": 1}, {"lr": 0.1}], []),
-    ],
-)  # fmt: skip
+PAIRS = [
+    ([{"stem": "conv"}, {}], [("stem=conv", "stem=patchify")]),
+    ([{}, {"stem": "conv"}, {"stem": "sconv"}], [("stem=conv", "stem=patchify"), ("stem=sconv", "stem=patchify")]),
+    ([{"attention": "relu"}, {}], [("attention=relu", "attention=softmax")]),
+    ([{"stem": "conv"}, {"stem": "sconv"}], [("stem=sconv", "stem=conv")]),
+    ([{}, {"stem": "conv"}, {"stem": "conv", "attention": "relu"}],
+     [(f"stem=conv,attention={name}", "stem=patchify,attention=softmax") for name in ("softmax", "relu")]),
+    ([{"name": "mine"}, {"name": "tiny"}], [("tiny", "mine")]),
+    ([{}, {"seed": 1}, {"lr": 0.1}], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "pairs"), PAIRS)
 def test_new_parts_are_held_against_the_usual_one(given: list[dict[str, Any]], pairs: list[tuple[str, str]]) -> None:
     assert arms_to_compare(set_of(*given)) == pairs
 
 
-def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
+def test_at_most_five_pairs_and_none_of_very_many_runs_or_of_one_variant() -> None:
     names = [{"name": f"net{number}"} for number in range(9)]
     assert len(arms_to_compare(set_of(*names))) == 5
-    many = run_set([recorded(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
+    many = run_set(recorded(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(sentences.MOST_RUNS + 1))
     assert arms_to_compare(many) == []
     assert "too many to compare automatically" in why_no_arms(many)
     assert "--compare stem=conv stem=patchify" in why_no_arms(many)
-
-
-def test_one_arm_is_told_what_to_add() -> None:
     assert "Add runs with another --stem, --attention or --backbone" in why_no_arms(set_of({}, {"seed": 1}))

@@ -16,6 +16,8 @@ from transfer.records.record import Record
 from transfer.report.__main__ import main
 from transfer.report.tables.costs import cost_table, pareto
 
+Captured = pytest.CaptureFixture[str]
+
 CPU = {"precision": "bf16", "device_type": "cpu", "threads": 2, "workers": 1}
 GPU = {"precision": "bf16", "device_type": "cuda", "threads": 8, "workers": 16}
 
@@ -80,9 +82,7 @@ def test_fronts_are_among_rows_that_can_be_compared() -> None:
     assert cost_table(run_set(runs))["pareto_gflops"] == [True, False]
 
 
-MEASURED = CostRatio(
-    Ratio(1.05, 1.04, 1.06, 20), Ratio(1.34, 1.31, 1.36, 20), 16, "CPU time of one thread", "a machine"
-)
+MEASURED = CostRatio(Ratio(1.05, 1.04, 1.06, 20), Ratio(1.34, 1.31, 1.36, 20), 16, "CPU time of one thread", "here")
 
 
 def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
@@ -108,7 +108,7 @@ def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
     return [*a, *b], asked
 
 
-def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys: Captured) -> None:
     records, asked = swept(tmp_path)
     assert len(asked) == 1, "equal models are measured once"
     again = CostRatios()
@@ -131,16 +131,13 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
         assert "conv / patchify, measured alternately: " in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "environment", "images"),
-    [
-        ({"batch_size": 64, "grad_accum_steps": 2}, {"precision": "bf16", "world_size": 4}, 8),
-        ({"num_identities": 16, "num_instances": 4}, {"precision": "fp32"}, 64),
-        ({"batch_size": 64, "eval_batch_size": 250}, {"precision": None}, 250),
-    ],
-)
-def test_a_step_has_the_images_of_a_micro_batch(
-    tmp_path: Path, options: dict[str, int], environment: dict[str, object], images: int
-) -> None:
-    run = of_stem(tmp_path, "conv", options=options, environment=environment)
-    assert step_images(run.record) == images
+STEPS = [
+    ({"batch_size": 64, "grad_accum_steps": 2}, {"precision": "bf16", "world_size": 4}, 8),
+    ({"num_identities": 16, "num_instances": 4}, {"precision": "fp32"}, 64),
+    ({"batch_size": 64, "eval_batch_size": 250}, {"precision": None}, 250),
+]
+
+
+@pytest.mark.parametrize(("options", "environment", "images"), STEPS)
+def test_a_step_has_the_images_of_a_micro_batch(tmp_path: Path, options: Any, environment: Any, images: int) -> None:
+    assert step_images(of_stem(tmp_path, "conv", options=options, environment=environment).record) == images

@@ -87,8 +87,7 @@ def test_hours_of_gpus_and_cores_are_not_mixed_and_unknown_costs_are_empty() -> 
 
 def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
     shots = {"accuracy_1shot": 0.2, "accuracy_5shot": 0.3}
-    runs = run_set([made("fewshot", scores=shots, primary="accuracy_10shot")])
-    (table,) = pivot_tables(runs)
+    (table,) = pivot_tables(run_set([made("fewshot", scores=shots, primary="accuracy_10shot")]))
     assert [cell_text(cell) for cell in table.rows[0].values()][1:] == ["30.0*"]
 
 
