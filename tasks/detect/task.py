@@ -148,9 +148,13 @@ class Detect(Task):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check the channels, and a user's attention that is to have relative positions."""
+        """Check the channels, the blocks, and a user's attention that is to have relative positions."""
         if spec.in_chans != 3:
             reject(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
+        for name in ("global_blocks", "out_indices"):
+            for block in getattr(options, name) or () if spec.depth else ():
+                with kept():
+                    block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
         part = spec.attention if options.relative and is_user_part(spec.attention or "") else None
         names = parameters(part) if part else None  # as they stand in the file, which is not run
         if names is not None and "scale" not in names:
@@ -211,6 +215,8 @@ class Detect(Task):
         for matches in matching.pairings(outcomes):
             prefix = f"{matching.SCORE_PREFIX[matches.kind]}_"
             of_kind = [name for name in names if name.startswith(prefix)]
+            if not of_kind:
+                continue
             for place, rows in enumerate(averages.by_class(matches, [name.removeprefix(prefix) for name in of_kind]).T):
                 counted = (matches.truth_category == place) & (matches.truth_counted > 0)
                 images = np.isin(np.arange(len(matches.sample)), matches.truth_image[counted])
