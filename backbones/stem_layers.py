@@ -113,11 +113,17 @@ def _filter_state(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
     return fit_positions(state, model, source_grid(state, model, size))
 
 
-def register_archs(model: type[nn.Module], sizes: dict[str, dict[str, Any]], config: dict[str, Any]) -> None:
+def register_archs(
+    model: type[nn.Module],
+    sizes: dict[str, dict[str, Any]],
+    last_map: Callable[[dict[str, Any]], int],
+    config: dict[str, Any],
+) -> None:
     """Register architectures with stems in timm, as functions of the module of their class.
 
     Args:
         sizes: name -> arguments of the class.
+        last_map: the arguments -> the index of the feature map that timm returns by default.
         config: entries of timm's `pretrained_cfg`.
     """
     module: Any = sys.modules[model.__module__]
@@ -127,8 +133,10 @@ def register_archs(model: type[nn.Module], sizes: dict[str, dict[str, Any]], con
 
     def make(name: str, pretrained: bool = False, device: Any = None, dtype: Any = None, **options: Any) -> nn.Module:
         options = sizes[name] | configured(options)
+        features = {"out_indices": options.pop("out_indices", last_map(options)), "feature_cls": "getter"}
+        ways: dict[str, Any] = {"pretrained_filter_fn": _filter_state, "feature_cfg": features}
         with nullcontext() if device is None else torch.device(device):  # users' parts take neither of the two
-            built = build_model_with_cfg(model, name, pretrained, pretrained_filter_fn=_filter_state, **options)
+            built = build_model_with_cfg(model, name, pretrained, **ways, **options)
         return built.to(dtype=dtype)
 
     for name in sizes:

@@ -146,6 +146,7 @@ def _make_ffn(ffn: str, in_features: int, hidden_features: int, **_: Any) -> nn.
 register_archs(
     ViT,
     {name: {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads} for name, arch in VITS.items()},
+    lambda options: min(3, options["depth"]),
     {"crop_pct": 0.875, "classifier": "head"},
 )
 

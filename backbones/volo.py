@@ -4,11 +4,12 @@ Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D c
 """
 
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from timm.layers import Mlp
 from timm.models import checkpoint
+from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
 from timm.models.volo import Outlooker, Transformer
 from torch import Tensor, nn
@@ -89,14 +90,33 @@ class VOLO(TimmVOLO):
         dense = self.aux_head(tokens[:, 1:]).unflatten(1, (h, w))
         return self.head(tokens[:, 0]), _swap_box(dense, box).flatten(1, 2)
 
-    def forward_intermediates(  # type: ignore[override]
-        self, x: Tensor, indices: list[int], *, intermediates_only: Literal[True], output_fmt: Literal["NCHW"]
-    ) -> list[Tensor]:
-        """Return maps [B, D, h, w] after the stages of these indices, as timm's method does with these arguments."""
-        stages = self._stages(self.patch_embed(x).permute(0, 2, 3, 1))
-        return [stages[index].permute(0, 3, 1, 2) for index in indices]
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return maps [B, D, h, w] after the stages of these indices, as timm's method does, and the final tokens.
 
-    def _stages(self, x: Tensor) -> list[Tensor]:
+        With `stop_early` the tokens [B, N, D] of the last stage that ran replace the final ones.
+        """
+        if output_fmt != "NCHW":
+            raise ValueError(f"maps come as NCHW, not {output_fmt}")
+        wanted, last = feature_take_indices(len(self.stage_ends), indices)
+        outputs = self._stages(self.patch_embed(x).permute(0, 2, 3, 1), last + 1 if stop_early else None)
+        maps = [outputs[i] for i in wanted]
+        maps = [(self.norm(x) if norm and i > 0 else x).permute(0, 3, 1, 2) for i, x in zip(wanted, maps)]
+        if intermediates_only:
+            return maps
+        final = outputs[-1].flatten(1, 2)
+        if len(outputs) < sum(end < len(self.network) for end in self.stage_ends):
+            return final, maps
+        return self.norm(final if self.post_network is None else self.forward_cls(final)), maps
+
+    def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""
         if any(side % self.pooling_scale for side in x.shape[1:3]):
             raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
@@ -107,6 +127,8 @@ class VOLO(TimmVOLO):
             x = checkpoint(stage, x) if self.grad_checkpointing else stage(x)
             if index in self.stage_ends:
                 outputs.append(x)
+            if len(outputs) == most:
+                break
         return outputs
 
 
@@ -153,5 +175,6 @@ def _sizes(arch: VOLOArch) -> dict[str, Any]:
 register_archs(
     VOLO,
     {name: _sizes(arch) for name, arch in VOLOS.items()},
+    lambda options: len(options["layers"]) - 1,
     {"crop_pct": 0.96, "classifier": ("head", "aux_head")},
 )

@@ -132,6 +132,18 @@ def test_equals_timm_with_the_same_weights():
     torch.testing.assert_close(ours.maps(WIDE, [0, 1, -1]), maps)
 
 
+@pytest.mark.parametrize(("name", "side"), [("vit_ti", 14), ("volo_d1", 14)])
+def test_timm_takes_the_feature_maps(name: str, side: int) -> None:
+    model = timm.create_model(name, features_only=True).eval()
+    whole = timm.create_model(name).eval()
+    model.load_state_dict({f"model.{key}": tensor for key, tensor in whole.state_dict().items()}, strict=False)
+    images = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    maps = model(images)
+    expected = whole.forward_intermediates(images, indices=model.out_indices, intermediates_only=True)
+    assert maps[-1].shape[2:] == (side, side)
+    torch.testing.assert_close(maps, expected)
+
+
 def test_mixed_tokens():
     """By slices: the box comes from the batch in reverse, and the dense outputs go back."""
     backbone = volo(classes=5).train()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from transfer.core.errors import MissingInput, UsageError, attempt, errors_together, print_safe, shortened
 from transfer.core.grouped import values_by_key
 from transfer.core.options import Checked, Range
+from transfer.core.user_code import VARIED_PARTS, builtin_names
 
 if TYPE_CHECKING:
     from transfer.experiments.grid import SweepJob
@@ -120,7 +121,6 @@ def _main(argv: list[str]) -> int:
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
-    from transfer.core.user_code import VARIED_PARTS
     from transfer.experiments.step import read_variants
     from transfer.experiments.sweep_file import read_sweep
     from transfer.records.baselines import baseline_variants, check_baselines
@@ -264,7 +264,9 @@ def _baselines(options: SweepOptions) -> list[Path]:
 
 
 def _is_folder(text: str) -> bool:
-    """Return whether a text of `--against` names a folder, and not a part, whose widths may be fractions: `@wD/8`."""
+    """Return whether a text of `--against` names a folder; not where it is a part, as `conv` or `3Conv+1Proj@wD/8`."""
+    if any(text in builtin_names(part) for part in VARIED_PARTS):
+        return False
     return Path(text).is_dir() or ("/" in text and not re.search(r"[@=]|\.py:", text))
 
 
