@@ -217,7 +217,8 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
         file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
             continue
-        images = dataset_spec.text_option(spec, f"{name}_images") or f"{name}2017"
+        usual = Path(file).parent.as_posix() if file and Path(file).name == BESIDE else f"{name}2017"
+        images = dataset_spec.text_option(spec, f"{name}_images") or usual
         layout[name] = (file or f"annotations/instances_{name}2017.json", images)
     sources = [layout[name] for name in layout if f"{name}_annotations" in keys] or layout.values()
     files, folders = zip(*((file, f"{folder}/") for file, folder in sources), strict=True)

@@ -62,6 +62,9 @@ def test_an_export_of_roboflow(tmp_path):
             assert (data.val.folder, data.as_coco(data.val)) == (root / name, plain.as_coco(plain.val))
             assert data.notes == (f"evaluated on {scored}",)
         shutil.rmtree(root / "valid", ignore_errors=True)
+    options = {"train_annotations": "train/_annotations.coco.json", "val_annotations": "test/_annotations.coco.json"}
+    data = open_coco(spec(root, options=options), None)
+    assert (data.train.folder, data.val.folder) == (root / "train", root / "test")
 
 
 def test_categories_of_one_split_alone_are_classes(tmp_path):
