@@ -249,10 +249,13 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout) -> FoundLayout:
         layout: what to divide.
 
     Raises:
-        UserError: names of files or tissues are missing or not the published ones.
+        UserError: names of files or tissues are missing or not the published ones, or there are not more than N images.
     """
-    count, whole = spec.options["train_images"], layout.train
+    count, whole = spec.options.get("train_images"), layout.train
     assert whole is not None
+    if not isinstance(count, int) or not 0 < count < len(whole):
+        rule = f"it must be a number of images, of which some of the {len(whole)} are left to score"
+        raise UserError(f"{spec.name}: `train_images` is {count!r}; {rule}")
     of_tissues, keys = spec.format == "colorectal_histology", []
     tissues = [_tissue(name) for name in layout.classes]
     if of_tissues and (odd := set(tissues).difference(map(_tissue, TISSUES))):

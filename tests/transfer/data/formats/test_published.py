@@ -128,6 +128,9 @@ def test_sets_divided_by_md5(tmp_path, name, count):
         ordered = [(path, folder[3:].lower()) for path, folder in ordered]
     assert pairs(data.train, data.classes) == ordered[:count]
     assert pairs(data.val, data.classes) == ordered[count:]
+    for wrong in ({}, {"train_images": len(ordered)}):
+        with pytest.raises(UserError, match=r": `train_images` is .*; it must be a number of images"):
+            open_classification(spec(FORMATS.get(name, name), root, **wrong), None)
 
 
 @pytest.fixture
