@@ -218,11 +218,14 @@ def _table(spec: DatasetSpec, names: Sequence[str]) -> NDArray[Any]:
     """Return `MaskSplit.table`. Raises UsageError for wrong keys."""
     first, labels_of = int(spec.options.get("first", 0)), {str(label): label for label in range(len(names))}
     values = spec.options.get("values", {first + label: name for label, name in enumerate(names)})
+    unclear = "values" in spec.options and any(labels_of.get(name, label) != label for label, name in enumerate(names))
     labels_of |= dict(zip(names, range(len(names))))
     labels = [labels_of.get(str(name), -1) for name in values.values()] if isinstance(values, dict) else []
     if {*labels} != {*range(len(names))} or not {*values} <= {*range(256)} or (first and "values" in spec.options):
         fix = "map values of masks, 0 to 255, to all classes by name or number from 0, without `first`"
         raise UsageError(f"{spec.name}: `values` is {values!r:.80}; it must {fix}, such as {{0: 0, 255: 1}}")
+    if unclear:
+        raise UsageError(f"{spec.name}: `values` may mean names or numbers: classes are named by numbers of others")
     void = spec.options.get("void", [] if IGNORED in values else [IGNORED])
     if not isinstance(void, list) or any(value not in range(256) or value in values for value in void):
         raise UsageError(f"{spec.name}: `void` is {void!r:.80}; it must list values, 0 to 255, that have no class")

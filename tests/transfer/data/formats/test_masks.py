@@ -130,6 +130,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "colors": ({"mode": "RGB"}, {}, r"mine: 5 of 5 masks are of mode RGB \(a mask has one channel .*a0.png"),
     "lossy": ({"suffix": "jpg"}, {}, r"mine: 5 of 5 masks are in JPEG, .* \(export them again as PNG.*a0.jpg"),
     "classes": ({}, {"classes": ["a", "a"]}, r"mine: `classes` are a, a; set in its YAML between 2 and 254"),
+    "names or numbers": ({}, {"classes": ["1", "0"], "values": {0: "1", 1: "0"}}, "`values` may mean names or numbers"),
     "no classes": ({}, {"classes": None}, r"mine: `classes` are nothing; .* or write .*/classes.txt, a name a line"),
 }
 
