@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from transfer.cli.help import print_help
-from transfer.core.errors import UsageError, did_you_mean, errors_in, kept, reject
+from transfer.core.errors import UsageError, did_you_mean, errors_in, errors_naming, kept, reject
 from transfer.core.options import CommandLine, Files, noted
 from transfer.core.settings import as_flags, flat_schema, parse_flags, read_yaml, shipped_path
 
@@ -123,7 +123,8 @@ def combined_options(
             if name.partition(".")[0] not in known:
                 raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
             values[name], places[name] = value, layer
-        words += as_flags(with_full_paths(layer, content, groups.values()))
+        with errors_naming(str(layer)):
+            words += as_flags(with_full_paths(layer, content, groups.values()))
     print_help(program, groups, values, argv)
     places |= dict.fromkeys(names_of_flags(argv), called)
     with errors_in() as errors:

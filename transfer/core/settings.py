@@ -139,12 +139,20 @@ def as_flags(layer: dict[str, Any]) -> list[str]:
     for key, value in layer.items():
         flag = "--" + key.replace("_", "-")
         if isinstance(value, list | tuple):
-            arguments += [flag, *(with_home(str(item)) for item in value)]
+            arguments += [flag, *(_word(key, item) for item in value)]
         elif isinstance(value, dict):
             arguments += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
         else:
-            arguments += [flag, with_home(str(value))]
+            arguments += [flag, _word(key, value)]
     return arguments
+
+
+def _word(key: str, value: Any) -> str:
+    """Return the argument for a value. Raises UsageError for a text that would be read as a flag, as `-h`."""
+    word = with_home(str(value))
+    if isinstance(value, str) and re.match("-+[A-Za-z]", word) and word.lower().strip("-+") not in ("inf", "nan"):
+        raise UsageError(f"{key}: the value {word!r} begins like a flag")
+    return word
 
 
 def parse_flags(schema: type[T], arguments: list[str], *, prog: str, below: Sequence[str] = ()) -> T:

@@ -73,7 +73,8 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "named"),
     [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"), ("epochs: -1\n", "epochs"), ("lr: [\n", "YAML"),
-     ("num_instances: 1e20", "--num-instances must be INT, got '1e+20'")],
+     ("num_instances: 1e20", "--num-instances must be INT, got '1e+20'"),
+     ("weights: --help\n", "weights: the value '--help' begins like a flag")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "mine.yaml"
