@@ -153,6 +153,8 @@ class FitOptions(Checked):
             reject("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
         if self.decay_scale == "schedule" and self.bias_lr_factor == 0:
             reject("--decay-scale schedule divides by the peak rate: --bias-lr-factor must be positive")
+        if self.sam != "none" and self.sam_rho == 0:
+            reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
 
 
 Precision = Literal["bf16", "fp16", "fp32"]

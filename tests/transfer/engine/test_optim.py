@@ -204,7 +204,7 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
      {"milestones": (3.0,)}, {"milestones": (0.0,)}, {"milestones": (2.0, 1.0)}, {"milestones": (1.0, 1.0)},
      {"warmup_epochs": 2.0, "cooldown_epochs": 1.0, "warmup_prefix": True},
      {"trainable": ()}, {"weight_decay_end": -1.0},
-     {"warmup_inclusive": True, "schedule": "epoch"},
+     {"warmup_inclusive": True, "schedule": "epoch"}, {"sam_rho": 0.0, "sam": "asam"},
      {"warmup_epochs": 1.0, "schedule": "epoch"},
      {"warmup_epochs": 0.5, "schedule": "epoch", "warmup_lr_factor": 1e-6},
      {"warmup_epochs": 2.0, "schedule": "epoch", "schedule_offset": -1},
