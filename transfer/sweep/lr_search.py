@@ -218,6 +218,10 @@ class Searches:
             )
         if later := [other.name for other in self.sweep.steps.values() if other.after == step]:
             raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
+        value = self.sweep.steps[step].source.values().get(self.option)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            fault = f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range"
+            raise UsageError(f"{where}: {fault}")
         self.prerequisites = list[SweepJob]()
         searched: dict[str, SweepJob] = {}  # the jobs of a search differ in nothing but the seed and the rate
         for job in expand(self.sweep):

@@ -88,6 +88,7 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
 
 SENSELESS = [
     ({"low": 1, "high": 0.1}, "0 < low < high"),
+    ({"option": "optimizer"}, "`optimizer` is not a number"),
     ({"low": "small"}, "got low small"),
     ({"step": "reid"}, "unknown key 'reid'"),
     ({"seeds": [0, 1, 2], "budget": 4}, "budget >= 5"),
