@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.comparison.paired_intervals import read_outcomes
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, shortened
 from transfer.core.pictures import RANKED, RankedLists, evenly_spaced, picture_name
 from transfer.records import per_sample
 from transfer.records.run_set import StoredRuns
@@ -84,11 +84,15 @@ def picture_sections(runs: Sequence[StoredRun], *, pictures: bool) -> Iterator[S
             if run.record.task == task and run.record.scores:
                 chosen.setdefault(run.record.config_digest, run)
         complete = [run for run in chosen.values() if (run.folder / needed).exists()]
-        shown: list[Exhibit] = []
+        shown, damaged = list[Exhibit](), list[str]()
         for run in complete[:RUNS] if pictures or task == "reid" else ():
-            shown += galleries(run, pictures=pictures) if task == "reid" else run_pictures(run)
+            try:
+                shown += galleries(run, pictures=pictures) if task == "reid" else run_pictures(run)
+            except UserError:
+                damaged.append(run.record.run_id)
         lines = [NOTES[task]]
         lines += [f"{len(complete)} of {len(chosen)} configurations have {needed}; at most {RUNS} are shown."]
+        lines += [f"The file {needed} cannot be read: {shortened(damaged)}."] if damaged else []
         if not any(exhibit.address for exhibit in shown):
             lines.append(f"For pictures, rerun a run's command with --save-pictures {count}, and this with --pictures.")
         if chosen:

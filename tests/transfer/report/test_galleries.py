@@ -7,6 +7,7 @@ from PIL import Image
 from tests.transfer.report.page.pages import make_run, ranked_run
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
+from transfer.core.pictures import RANKED
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.galleries import EACH_WAY, differing_samples, galleries, picture_sections, run_pictures
@@ -33,6 +34,15 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
         (section,) = picture_sections([run], pictures=pictures)
         assert page("t", [section], StoredRuns.of([run])).count('src="data:image/jpeg;base64,') == count
         assert ("--save-pictures 12" in section.note) == (not pictures)
+
+
+def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
+    good, bad = ranked_run(tmp_path / "good"), ranked_run(tmp_path / "bad")
+    bad = StoredRun(bad.folder, make_run(0, options={"lr": 9}).record)
+    (bad.folder / RANKED).write_bytes(b"")
+    (section,) = picture_sections([good, bad], pictures=False)
+    assert {gallery.run_id for gallery in section.exhibits} == {good.record.run_id}
+    assert f"The file ranked.npz cannot be read: {bad.record.run_id}." in section.note
 
 
 def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> None:
