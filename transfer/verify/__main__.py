@@ -65,6 +65,8 @@ def _folders(path: Path, unfinished: list[Unfinished]) -> list[Path]:
         unfinished: gets the folders of runs without a record.
     """
     folder = path.parent if path.name == RECORD else path
+    if folder.is_file():
+        raise UserError(f"{path}: a file; `python -m transfer.report import {path}` verifies a bundle")
     if (folder / RECORD).exists():
         return [folder]
     store = store_in(folder)

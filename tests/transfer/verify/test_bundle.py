@@ -185,7 +185,7 @@ def test_torn_and_damaged_files_are_no_bundles(file: Path, tmp_path: Path, capsy
         with pytest.raises(UserError, match="not a readable bundle"):
             import_bundle(file, Store(tmp_path / "other"))
     assert verify([str(file)]) == 1
-    assert "(Not a directory); it should be a folder of runs" in capsys.readouterr().err
+    assert f"`python -m transfer.report import {file}` verifies a bundle" in capsys.readouterr().err
 
 
 def test_what_does_not_verify_is_not_shared(runs: list[StoredRun], tmp_path: Path) -> None:
