@@ -17,8 +17,7 @@ USAGE = """usage: python -m transfer.COMMAND --help
   doctor     check this machine, datasets and backbones; measure speed
   new        write a custom stem, attention or task with a test
 
---list [KIND] lists names: tasks, recipes, backbones, weights, datasets, stems, attentions, ffns, detectors, sweeps,
-steps.
+--list [KIND] lists names: tasks, recipes, backbones, weights, datasets, stems, attentions, ffns, detectors, sweeps.
 --version prints versions."""
 
 

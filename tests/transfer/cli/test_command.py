@@ -12,9 +12,10 @@ from backbones.weights.locate import find_weights
 from tasks.reid.task import ReidOptions
 from tests.support import command
 from transfer import pretrain, run
+from transfer.__main__ import USAGE
 from transfer.__main__ import main as whole
 from transfer.cli.command import Command, weights_of_run
-from transfer.cli.entry import exit_on_user_error
+from transfer.cli.entry import LISTINGS, exit_on_user_error
 from transfer.core.errors import MissingInput, UsageError, UserError
 from transfer.core.options import Added, noted
 from transfer.core.settings import CONFIGS, read_yaml
@@ -149,6 +150,10 @@ def test_the_dry_run_checks_as_a_run_and_prints_what_differs(here: Path, capfd: 
 def test_the_package_says_what_there_is(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert whole(words) == 2 * (words == ["--list", "stem"])
     assert said in "".join(capfd.readouterr())
+
+
+def test_the_usage_names_every_kind_of_names() -> None:
+    assert {*re.findall(r"\w+", USAGE.partition("lists names: ")[2].partition(".")[0])} == LISTINGS.keys()
 
 
 def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
