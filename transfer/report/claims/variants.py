@@ -8,7 +8,7 @@ from typing import Any
 
 from transfer.comparison.pairing import MatchedRuns, match_runs
 from transfer.comparison.selection import Selection, select_arms
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UsageError, UserError, shortened
 from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
@@ -29,7 +29,12 @@ def select_variants(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> lis
     """
     if not runs.known:
         raise UserError("there are no runs")
-    selections, variants = select_arms([claim.selector(text) for text in texts], runs), list[Selection]()
+    selectors, variants = [claim.selector(text) for text in texts], list[Selection]()
+    try:
+        selections = select_arms(selectors, runs)
+    except UsageError:
+        select_arms(selectors, runs.select(runs.known))  # raises where these have none, either
+        raise UserError("only smoke runs, or runs by changed files, are selected, which do not count") from None
     name, grid = claim.varied, claim.grid
     for text, selection in zip(texts, selections, strict=True):
         at_grid = selection.runs

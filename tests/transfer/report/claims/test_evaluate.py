@@ -253,7 +253,7 @@ UNDECIDABLE = [
     ({}, {"a": "stm=conv"}, "unknown field 'stm'; did you mean 'stem'?"),
     ({}, {"seeds": 5, "needs": 4}, "3 of the 4 seeds that it needs"),
     ({}, {"metric": "top2"}, "lacks 'top2' (scores: top1, top5)"),
-    ({"smoke": True}, {}, "no run has stem=conv"),
+    ({"smoke": True}, {}, "only smoke runs, or runs by changed files, are selected, which do not count"),
     ({"origin": {"smoke": True}}, {}, "3 smoke runs, or runs from weights of smoke runs"),
     ({"task_version": 2}, {}, "task_version"),
     ({"broke": True}, {}, "all trainings of 'stem=conv' failed"),
