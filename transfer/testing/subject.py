@@ -3,7 +3,9 @@
 Shapes: B images, H x W pixels, D channels.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +18,8 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
 from backbones.spec import BackboneSpec, resolve
-from transfer.core import live_modules
+from transfer.core import live_modules, user_code
+from transfer.core.errors import UsageError
 from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
@@ -31,11 +34,24 @@ def spec_of(factory: Factory, parts: dict[str, Any]) -> BackboneSpec:
         parts: fields of `BackboneSpec` in the place of its own.
 
     Raises:
-        UsageError: an unknown name or field.
+        UsageError: an unknown name or field, or a class or function of a file with required parameters.
         UserError: a class or function fails, as one with required parameters does.
     """
     name = str(factory) if isinstance(factory, str | Path) else live_modules.register_module(factory)
-    return resolve(name, **(parts if live_modules.is_live(name) else {"weights": "random"} | parts))
+    if live_modules.is_live(name):
+        return resolve(name, **parts)
+    spec, required = resolve(name, **{"weights": "random"} | parts), list[str]()
+    if spec.kind == "user":
+        part = user_code.load_part(spec.arch)
+        with suppress(TypeError, ValueError):  # something compiled has no signature
+            single = [item for item in inspect.signature(part).parameters.values() if "VAR_" not in item.kind.name]
+            required = [item.name for item in single if item.default is item.empty]
+    if required:
+        raise UsageError(
+            f"{spec.arch} needs {', '.join(required)}: a backbone is made without arguments; a part is checked inside "
+            "a backbone, as backbone tiny with stem=..., attention=... or ffn=... (--stem, --attention, --ffn)"
+        )
+    return spec
 
 
 Size = tuple[int, int]
