@@ -99,7 +99,8 @@ class SupervisedLearner(Learner):
         images, targets = losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
         if self.options.dense_weight:
             grid = (side // self.backbone.spec.divisor for side in images.shape[2:])
-            return self._dense(images, targets, random_box(*grid).to(images.device), boxes, *maps)
+            box = random_box(*grid).to(images.device, non_blocking=True)
+            return self._dense(images, targets, box, boxes, *maps)
         return self._loss_statistics(images, targets)
 
     def compile(self, *arguments: Any, **options: Any) -> None:

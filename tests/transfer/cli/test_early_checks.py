@@ -42,7 +42,7 @@ def test_wrong_names_are_answered_without_torch(command: str, message: str, tmp_
     result = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert message in result.stderr
-    assert result.stderr.startswith(("run reid: b", "run my_task.py:TASK: b", "pretrain deit: b", "error: unknown"))
+    assert result.stderr.startswith(("run reid: c", "run my_task.py:TASK: c", "pretrain deit: c", "error: unknown"))
 
 
 HELP = ("run", *(f"run {name}" for name in config_names("tasks")), "pretrain deit", "pretrain dino", "predict")
