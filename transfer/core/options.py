@@ -192,10 +192,10 @@ def as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
-    """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
+def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> list[str]:
+    """Return the options that both sides give and that differ, each as `name VALUE there, VALUE here`."""
     names = sorted(theirs.keys() & ours.keys() - set(ignored))
-    return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
+    return [f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name]]
 
 
 def plain(options: Any) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     except Exception as error:
         raise UserError(f"{path}: not a readable training state ({first_line(error)}); {hint}") from error
     if owner != run_key:
-        differing = differences(state.get("options", {}), options or {})
+        differing = "; ".join(differences(state.get("options", {}), options or {}))
         reason = f": {differing}" if differing else ""
         raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {run_key[:12]}){reason}; {hint}")
     return state

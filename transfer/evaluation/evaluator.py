@@ -170,8 +170,6 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
             would = "has a record, which would be reused" if recorded else f"would {begins}"
             context.say("\n  ".join([f"{planned.run_id}: {would}", *plan, *planned.command.fitted]))
             continue
-        if context.ranks.first:
-            planned.take_baseline(store)
         _evaluate_run(planned, context, store, result)
     dist.stop()  # after an error the others may be inside a collective, which this would wait for
     return result
@@ -230,6 +228,7 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
             record = store.find(run_id, run_key)
             if record is None:
                 stack.enter_context(store.lock(run_id, lambda: context.say(waiting)))
+                planned.take_baseline(store)
                 record = store.find(run_id, run_key)
         record = dist.broadcast_object(record)
         if record is None:

@@ -102,7 +102,7 @@ def check_target(target: Path, run_key: str, options: dict[str, Any], kind: type
         # an export names its copy of a user's file
         same = [part for part in USER_PARTS if Path(str(theirs.get(part))).name == Path(str(options.get(part))).name]
         ignored = {*noted(PretrainRunOptions, Execution), *noted(kind, Execution), *same}
-        text = differences(theirs, options, ignored)
+        text = "; ".join(differences(theirs, options, ignored))
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
         fix = "use another --name, or --replace to overwrite them"
         raise UserError(f"{target}: there are other weights ({owner}); {fix}")

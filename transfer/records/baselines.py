@@ -8,11 +8,11 @@ from typing import Any
 
 from transfer.core.errors import MissingInput, shortened
 from transfer.core.exports import EXPORT
-from transfer.core.files import folder_replacement, write_atomic
+from transfer.core.files import write_atomic, writing
 from transfer.core.options import differences
 from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.records.record import Record, RunKey
-from transfer.records.store import ORIGIN, RECORD, Store, has_record, runs_in, store_in
+from transfer.records.store import LOCK, ORIGIN, RECORD, Store, has_record, runs_in, store_in
 
 NOT_OF_PROTOCOL = (
     "seed",
@@ -33,6 +33,8 @@ def check_baselines(folders: Sequence[Path]) -> None:
 def copy_baseline(folders: Sequence[Path], store: Store, run_id: str, *, weights: bool) -> None:
     """Copy a finished run of these folders into a store that lacks it, with the name of its folder in `ORIGIN`.
 
+    The caller holds the lock of the run. The record comes last, so that a folder with a record is complete.
+
     Args:
         weights: whether a run that exported weights counts only with them.
 
@@ -46,9 +48,10 @@ def copy_baseline(folders: Sequence[Path], store: Store, run_id: str, *, weights
             continue
         if weights and Record.read(source / RECORD).export and not (source / EXPORT).is_dir():
             continue
-        with folder_replacement(target) as new:
-            shutil.copytree(source, new, dirs_exist_ok=True)
-            write_atomic(new / ORIGIN, str(folder).encode())
+        with writing(target, "--out"):
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(RECORD, LOCK), dirs_exist_ok=True)
+        write_atomic(target / ORIGIN, str(folder).encode())
+        write_atomic(target / RECORD, (source / RECORD).read_bytes())
 
 
 def baseline_variants(folders: Sequence[Path], parts: Sequence[str]) -> list[str]:
@@ -103,5 +106,4 @@ def _entries(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     none = dict.fromkeys({*theirs, *ours})
-    text = differences(none | {**theirs}, none | {**ours}, NOT_OF_PROTOCOL)
-    return text.split("; ") if text else []
+    return differences(none | {**theirs}, none | {**ours}, NOT_OF_PROTOCOL)

@@ -11,6 +11,7 @@ from transfer.records.record import RunKey
 from transfer.records.store import RECORD
 from transfer.runs import Run, RunSet
 from transfer.sweep.__main__ import main as transfer_sweep
+from transfer.verify.__main__ import main as verify
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny", "k": [5]}
 SWEEP = """
@@ -32,7 +33,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_run_with_the_same_key_is_copied(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = theirs.folder.parent
+    (tmp_path / theirs.run_id).mkdir()
+    (tmp_path / theirs.run_id / "options.yaml").write_text("of a run that was interrupted")
     run = probes(tmp_path, stem="conv", baselines=[folder], progress=True)[0]
+    assert verify([str(tmp_path)]) == 0
     assert (run.folder / RECORD).read_bytes() == (theirs.folder / RECORD).read_bytes()
     assert copied_from(run.folder) == str(folder)
     assert f"{run.run_id}: has a record, reused (copied from {folder})" in capsys.readouterr().err
