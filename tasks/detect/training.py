@@ -41,7 +41,7 @@ from transfer.data.coco.split import mask_library
 from transfer.data.loading.loader import RunLoader, steps_taken
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
-from transfer.engine.cost import CORE_SPEED, duration, recall_speed
+from transfer.engine.cost import duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import NotFinite
@@ -50,6 +50,8 @@ from transfer.task import Outcomes, Result, Scores
 
 LONG = 10
 """Seconds of a step from which its cost is said."""
+DETECTOR_SPEED = 0.02
+"""TFLOP/s of a core where none was measured: that of Mask R-CNN around `tiny` on an AMD EPYC."""
 
 
 def untrained_learner(spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
@@ -144,7 +146,7 @@ def say_cost(learner: DetectionLearner, options: DetectOptions, steps: int, cont
         return
     work = 3 * learner.dense_flops(options.size) * options.batch_size / context.ranks.data.world / 1e12
     measured = recall_speed(device_name(context.device))
-    seconds = work / (measured.tflops if measured else CORE_SPEED * torch.get_num_threads())
+    seconds = work / (measured.tflops if measured else DETECTOR_SPEED * torch.get_num_threads())
     if seconds > LONG:
         number = steps_taken(steps, options.epochs)
         cost = f"about {duration(seconds)} ({work:.2g} TFLOP), all {number:,} about {duration(seconds * number)}"

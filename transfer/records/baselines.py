@@ -27,7 +27,8 @@ def check_baselines(folders: Sequence[Path]) -> None:
     """Raise MissingInput for the first of these folders that does not exist."""
     for folder in folders:
         if not folder.is_dir():
-            raise MissingInput(f"{folder}: directory not found; use a folder of runs")
+            fix = "use a folder of runs; `transfer.report import` makes one of a bundle"
+            raise MissingInput(f"{folder}: directory not found; {fix}")
 
 
 def copy_baseline(folders: Sequence[Path], store: Store, run_id: str, *, weights: bool) -> None:

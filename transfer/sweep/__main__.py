@@ -55,8 +55,8 @@ class SweepOptions(Checked):
     """FFN of the variant to compare."""
     against: tuple[str, ...] = ()
     """Variants to compare it with, such as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part
-    that a variant does not name is the backbone's own. Folders of finished runs stand for the variants in them, unless
-    others are named; runs with the same run key are copied instead of run."""
+    that a variant does not name is the backbone's own. Folders and bundles of finished runs stand for the variants in
+    them, unless others are named; runs with the same run key are copied instead of run."""
     equal: Literal["flops"] | None = None
     """Pretrain every variant with the training FLOPs of the first of --against, which has the recipe's epochs; the
     others get more or fewer. Only for pretraining: tasks keep their epochs."""
@@ -115,6 +115,7 @@ def _main(argv: list[str]) -> int:
         folders = [options.out] if options.out else sorted(Path("sweeps").glob(f"{name}_*"))
         print_safe(kits_text(name, folders, options.speed))
         return 0
+    options = replace(options, against=tuple(_imported(text, options) for text in options.against))
     print_safe(f"sweep {name}{f', tier {options.tier}' if options.tier else ''}", file=sys.stderr, flush=True)
     return _sweep(_read(name, options), options)
 
@@ -129,7 +130,8 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
     parts = {part: value for part in VARIED_PARTS if (value := getattr(options, part))}
     against = [text for text in options.against if not _is_folder(text)]
     if not against:
-        against = baseline_variants(_baselines(options), tuple(parts))
+        own = ",".join(f"{part}={value}" for part, value in parts.items())
+        against = [text for text in baseline_variants(_baselines(options), tuple(parts)) if text != own]
     with errors_together():
         variants = (attempt(read_variants, parts, against) if parts else None) or []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
@@ -210,10 +212,12 @@ def _announce(
     if not waiting:
         return {}
     missing = missing_inputs(waiting, extra, opens=options.dry_run)
-    estimate = WorkEstimate(waiting, builds=options.dry_run)
+    estimate = WorkEstimate(waiting, extra, builds=options.dry_run)
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     devices = _devices(waiting, options)
     print_safe(estimate.text(devices, times), file=stream, flush=True)
+    if _baselines(options):
+        print_safe("  Runs that the baselines have are copied, and take none of it.", file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, extra)}")
     if estimate.failures and (options.dry_run or devices.kind == "core"):
@@ -256,6 +260,18 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
     from transfer.launch.local import LocalLauncher
 
     return LocalLauncher(options.workers, options.per_gpu)
+
+
+def _imported(text: str, options: SweepOptions) -> str:
+    """Import a bundle among `--against` and return the folder of its runs; return other texts as they are."""
+    if not text.endswith(".zip"):
+        return text
+    from transfer.records.store import Store
+    from transfer.verify.bundle import import_bundle
+
+    folder = (options.out or Path("sweeps")) / "baselines" / Path(text).stem
+    import_bundle(Path(text), Store(folder))
+    return str(folder)
 
 
 def _baselines(options: SweepOptions) -> list[Path]:

@@ -35,7 +35,7 @@ from transfer.core.grouped import grouped_by
 from transfer.core.process import usable_cores
 from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import CORE_SPEED, GPU_SPEED, duration, recall_speed
-from transfer.engine.device import device_name
+from transfer.engine.device import choose_precision, device_name
 from transfer.engine.options import FitOptions
 from transfer.evaluation.preflight import ResolvedInputs, check_folders, check_weights, find_backbone, open_datasets
 from transfer.experiments.grid import SweepJob
@@ -109,23 +109,27 @@ class WorkEstimate:
 
     Args:
         jobs: the jobs, whose options are known to be right; see `missing_inputs`.
+        extra: arguments besides the jobs' own, which say where the data is.
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
 
     Attributes:
         work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
-        uncounted: steps on datasets that do not say how many images they have.
+        uncounted: steps on datasets that do not say how many images they have, and are not here to be counted.
         failed: the titles of the jobs whose model cannot run here, by reason.
     """
 
-    def __init__(self, jobs: Sequence[SweepJob], *, builds: bool = False):
+    def __init__(self, jobs: Sequence[SweepJob], extra: tuple[str, ...] = (), *, builds: bool = False):
         self.work: dict[str, tuple[float, float]] = {}
         self.jobs = jobs
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
-        built = set[str]()
+        built, counts = set[str](), dict[tuple[str, str], dict[str, Any]]()
         for job in jobs:
             try:
-                work = _work(job)
+                data = (job.step.name, job.dataset)
+                if data not in counts:
+                    counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra)
+                work = _work(job, counts[data])
                 if builds:
                     _build_task_model(job, built)
             except UserError as error:
@@ -192,13 +196,13 @@ def measured_speed(*, gpu: bool = False) -> tuple[float, str]:
         source = f"measured by `transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
         return measured.tflops / (1 if gpu else usable_cores()), source
     how = f"`python -m transfer.doctor speed --backbone deit_s16` measures this {name}, " * here
-    return GPU_SPEED if gpu else CORE_SPEED, f"assumed; {how}--speed TFLOPS sets it"
+    core_speed = CORE_SPEED[choose_precision("auto", torch.device("cpu"))]
+    return GPU_SPEED if gpu else core_speed, f"assumed; {how}--speed TFLOPS sets it"
 
 
-def _work(job: SweepJob) -> tuple[float, float] | None:
-    """Return the operations of a job's training and feature extraction, and its steps; None for an unknown dataset."""
+def _work(job: SweepJob, counts: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the operations of a job's training and feature extraction, and its steps; None without counts."""
     recipe = _recipe(job)
-    counts = resolve_dataset(job.dataset).counts or {}
     train_images, test_images = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
     forward_operations = _operations_at(job)
     if train_images is None:
@@ -237,6 +241,14 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     """Return the number of images in these splits; None if the dataset's facts count none of them."""
     counted = [counts[split]["images"] for split in splits if "images" in counts.get(split, {})]
     return float(sum(counted)) if counted else None
+
+
+def _counted(job: SweepJob, extra: tuple[str, ...]) -> dict[str, Any]:
+    """Return the counts of a job's data where it is; empty if it cannot be opened."""
+    try:
+        return dict(_open_data(parsed_command(job, extra), job.step.task).counts)
+    except UserError:
+        return {}
 
 
 def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
@@ -290,8 +302,10 @@ def _missing(check: Callable[[Command, Task], None], command: Command, task: Tas
     return ""
 
 
-def _open_data(command: Command, task: Task) -> None:
-    open_datasets(ResolvedInputs(command.resolved(task.from_scratch, weights="random")), command, task)
+def _open_data(command: Command, task: Task) -> Any:
+    inputs = ResolvedInputs(command.resolved(task.from_scratch, weights="random"))
+    open_datasets(inputs, command, task)
+    return inputs.datasets[0][1]
 
 
 def _check_weights(command: Command, task: Task) -> None:

@@ -9,6 +9,7 @@ import transfer
 from transfer.records.baselines import baseline_variants, copied_from, protocol_mismatch
 from transfer.records.record import RunKey
 from transfer.records.store import RECORD
+from transfer.report.__main__ import main as transfer_report
 from transfer.runs import Run, RunSet
 from transfer.sweep.__main__ import main as transfer_sweep
 from transfer.verify.__main__ import main as verify
@@ -61,7 +62,7 @@ def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
     assert text.endswith("has device_type cpu there, cuda here")
 
 
-def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path) -> None:
     folder = theirs.folder.parent
     assert baseline_variants([folder], ["stem"]) == ["stem=conv"]
     (tmp_path / "mine.yaml").write_text(SWEEP)
@@ -70,3 +71,15 @@ def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys:
     copied = [copied_from(run) for run in sorted((tmp_path / "out" / "runs").iterdir())]
     assert sorted(copied) == ["", str(folder)]
     assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(theirs: Run, tmp_path: Path) -> None:
+    probes(tmp_path / "runs", stem="patchify")
+    file, out = tmp_path / "peers.zip", tmp_path / "out"
+    folders = [str(theirs.folder.parent), str(tmp_path / "runs")]
+    assert transfer_report(["bundle", *folders, "--smoke", "--dirty", "--output", str(file)]) == 0
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    words = ["--stem", "conv", "--against", str(file), "--out", str(out), "--workers", "1"]
+    assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
+    assert {copied_from(run) for run in (out / "runs").iterdir()} == {str(out / "baselines" / "peers")}
+    assert verify([str(out / "runs")]) == 0
