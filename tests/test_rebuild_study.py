@@ -1,4 +1,4 @@
-"""The script that rebuilds the study without the suite finds its numbers, and names those that differ."""
+"""The scripts beside the studies: one rebuilds their numbers without the suite, one writes their data."""
 
 import csv
 import subprocess
@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT
+from tests.transfer.data.layouts import write_folders
+from transfer.data.classification import open_classification
+from transfer.data.spec import resolve_dataset
 
 STUDIES = ROOT / "docs" / "studies"
 TABLE = STUDIES / "cifar" / "comparisons.csv"
@@ -36,3 +39,12 @@ def test_a_changed_number_or_verdict_is_named(row: str, key: str, value: str, tm
         writer.writerows(comparisons)
     status, lines = rebuilt(tmp_path / "changed.csv")
     assert (status, [line.split()[:2] for line in lines if not line.startswith("same")]) == (1, [["DIFFERS", row]])
+
+
+def test_the_data_is_written_from_the_images(tmp_path: Path) -> None:
+    images = write_folders(tmp_path / "images", train=20, val=5, val_name="test")
+    subprocess.run([sys.executable, STUDIES / "data.py", images, tmp_path], check=True)
+    data = open_classification(resolve_dataset("cifar10_heldout"), tmp_path)
+    assert [len(split) for split in (data.train, data.val, data.held_out)] == [54, 15, 6]
+    written = {(data.classes[label], data.val.encoded(row)) for row, label in enumerate(data.val.labels)}
+    assert written == {(path.parent.name, path.read_bytes()) for path in images.glob("test/*/*")}

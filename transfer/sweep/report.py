@@ -138,11 +138,12 @@ def _origins(sweeper: Sweeper) -> list[Section]:
         if record := progress.record:
             source = copied_from(sweeper.out / "runs" / record.run_id)
             environment = record.environment
-            facts = (str(environment["device"]), str(environment["git"])[:8], str(environment["started"])[:10])
+            versions = f"torch {environment['versions']['torch']}, suite {str(environment['git'])[:8]}"
+            facts = (str(environment["device"]), versions, str(environment["started"])[:10])
             rows[(progress.job.title.rpartition(", seed")[0], source or "this sweep", *facts)] += 1
     if not any(source != "this sweep" for _, source, *_ in rows):
         return []
-    names = ("job", "from", "device", "code", "started")
+    names = ("job", "from", "device", "versions", "started")
     table = Table.from_rows([dict(zip(names, row, strict=True)) | {"runs": count} for row, count in rows.items()])
     return [Section(title="Where the runs come from", table=table)]
 
