@@ -34,7 +34,7 @@ from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs, find_inputs, open_dataset
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
-from transfer.records.baselines import protocol_mismatch
+from transfer.records.baselines import copy_baseline, protocol_mismatch
 from transfer.records.record import Record
 from transfer.records.store import ERROR, OPTIONS, RECORD, Store, has_state
 from transfer.task import Scores, Task
@@ -166,6 +166,7 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
         if command.run.dry_run:
             plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
             begins = "resume" if has_state(store.folder(planned.run_id)) else "start"
+            begins = f"be copied from {planned.baseline}" if planned.baseline else begins
             recorded = store.find(planned.run_id, planned.run_key)
             would = "has a record, which would be reused" if recorded else f"would {begins}"
             context.say("\n  ".join([f"{planned.run_id}: {would}", *plan, *planned.command.fitted]))
@@ -228,8 +229,10 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
             record = store.find(run_id, run_key)
             if record is None:
                 stack.enter_context(store.lock(run_id, lambda: context.say(waiting)))
-                planned.take_baseline(store)
                 record = store.find(run_id, run_key)
+                if record is None and (folder := planned.baseline):
+                    copy_baseline(folder, store, run_id)
+                    record = store.find(run_id, run_key)
         record = dist.broadcast_object(record)
         if record is None:
             return _run(planned, context, store)

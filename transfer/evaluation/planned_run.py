@@ -22,7 +22,7 @@ from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
-from transfer.records.baselines import copied_from, copy_baseline
+from transfer.records.baselines import copied_from, find_baseline
 from transfer.records.protocol import per_process, processes
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Store, StoredRun, missing_files
@@ -123,11 +123,12 @@ class PlannedRun:
         """The files and folders that options name."""
         return {name: value for name, value in vars(self.command.options).items() if isinstance(value, Path)}
 
-    def take_baseline(self, store: Store) -> None:
-        """Copy the finished run of `--baselines` that has this run's key into a store that lacks it."""
+    @property
+    def baseline(self) -> Path | None:
+        """The folder of `--baselines` with a finished run of this key; None if there is none."""
         run = self.command.run
         weights = isinstance(run, PretrainRunOptions) and run.save_weights == "last"
-        copy_baseline(run.baselines, store, self.run_id, weights=weights)
+        return find_baseline(run.baselines, self.run_id, weights=weights)
 
     def check_files(self) -> None:
         """Raise Replaced for an image, or a file that an option names, which has changed since the run was planned."""

@@ -31,28 +31,35 @@ def check_baselines(folders: Sequence[Path]) -> None:
             raise MissingInput(f"{folder}: directory not found; {fix}")
 
 
-def copy_baseline(folders: Sequence[Path], store: Store, run_id: str, *, weights: bool) -> None:
-    """Copy a finished run of these folders into a store that lacks it, with the name of its folder in `ORIGIN`.
-
-    The caller holds the lock of the run. The record comes last, so that a folder with a record is complete.
+def find_baseline(folders: Sequence[Path], run_id: str, *, weights: bool) -> Path | None:
+    """Return the first of these folders that has a finished run.
 
     Args:
         weights: whether a run that exported weights counts only with them.
 
     Raises:
-        UserError: the record is damaged, or the store cannot be written.
+        UserError: the record is damaged.
     """
-    target = store.folder(run_id)
     for folder in folders:
-        source = store_in(folder).folder(run_id)
-        if has_record(target) or not has_record(source):
-            continue
-        if weights and Record.read(source / RECORD).export and not (source / EXPORT).is_dir():
-            continue
-        with writing(target, "--out"):
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(RECORD, LOCK), dirs_exist_ok=True)
-        write_atomic(target / ORIGIN, str(folder).encode())
-        write_atomic(target / RECORD, (source / RECORD).read_bytes())
+        run = store_in(folder).folder(run_id)
+        if has_record(run) and not (weights and Record.read(run / RECORD).export and not (run / EXPORT).is_dir()):
+            return folder
+    return None
+
+
+def copy_baseline(folder: Path, store: Store, run_id: str) -> None:
+    """Copy a finished run of a folder into a store that lacks it, with the name of its folder in `ORIGIN`.
+
+    The caller holds the lock of the run. The record comes last, so that a folder with a record is complete.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    source, target = store_in(folder).folder(run_id), store.folder(run_id)
+    with writing(target, "--out"):
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(RECORD, LOCK), dirs_exist_ok=True)
+    write_atomic(target / ORIGIN, str(folder).encode())
+    write_atomic(target / RECORD, (source / RECORD).read_bytes())
 
 
 def baseline_variants(folders: Sequence[Path], parts: Sequence[str]) -> list[str]:

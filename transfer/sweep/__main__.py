@@ -201,6 +201,7 @@ def _announce(
         UsageError: jobs cannot run; it lists what is missing, too. Where they will run on GPUs, models that cannot run
             are known only in a dry run, or by the jobs.
     """
+    from transfer.sweep.copies import planned_copies
     from transfer.sweep.cost_estimate import WorkEstimate, command, missing_inputs, plan
     from transfer.sweep.earlier_results import done_file
 
@@ -212,12 +213,16 @@ def _announce(
     if not waiting:
         return {}
     missing = missing_inputs(waiting, extra, opens=options.dry_run)
+    if options.launcher == "local" and (folders := _baselines(options)):
+        copied, text = planned_copies(waiting, extra, folders)
+        print_safe(text, file=stream, flush=True)
+        waiting = [job for job in waiting if job.name not in copied]
+        if not waiting and not options.dry_run:
+            return missing
     estimate = WorkEstimate(waiting, extra, builds=options.dry_run)
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     devices = _devices(waiting, options)
     print_safe(estimate.text(devices, times), file=stream, flush=True)
-    if _baselines(options):
-        print_safe("  Runs that the baselines have are copied, and take none of it.", file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, extra)}")
     if estimate.failures and (options.dry_run or devices.kind == "core"):

@@ -246,7 +246,7 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
 def _counted(job: SweepJob, extra: tuple[str, ...]) -> dict[str, Any]:
     """Return the counts of a job's data where it is; empty if it cannot be opened."""
     try:
-        return dict(_open_data(parsed_command(job, extra), job.step.task).counts)
+        return dict(open_data(parsed_command(job, extra), job.step.task).counts)
     except UserError:
         return {}
 
@@ -271,7 +271,7 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
     with errors_together():
         for job in jobs:
             checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
-            checks[job.step.name, job.dataset] = _open_data if opens else lambda command, _: check_folders(command)
+            checks[job.step.name, job.dataset] = open_data if opens else lambda command, _: check_folders(command)
             if job.parent is None:
                 backbone_options = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
                 checks[job.step.name, (job.backbone, *backbone_options)] = _check_weights
@@ -302,7 +302,8 @@ def _missing(check: Callable[[Command, Task], None], command: Command, task: Tas
     return ""
 
 
-def _open_data(command: Command, task: Task) -> Any:
+def open_data(command: Command, task: Task) -> Any:
+    """Return the opened dataset of a command. Raises UserError."""
     inputs = ResolvedInputs(command.resolved(task.from_scratch, weights="random"))
     open_datasets(inputs, command, task)
     return inputs.datasets[0][1]

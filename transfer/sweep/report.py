@@ -132,8 +132,8 @@ def _requests(sweep: SweepFile) -> list[dict[str, Any]]:
 
 
 def _origins(sweeper: Sweeper) -> list[Section]:
-    """Return a section that says where the runs of each variant come from, if some were copied from baselines."""
-    rows = Counter[tuple[str, ...]]()
+    """Return a section on a sweep with baselines: where each variant's runs come from, and why some were not copied."""
+    rows, notes = Counter[tuple[str, ...]](), dict[str, None]()
     for progress in sweeper.jobs.values():
         if record := progress.record:
             source = copied_from(sweeper.out / "runs" / record.run_id)
@@ -141,11 +141,12 @@ def _origins(sweeper: Sweeper) -> list[Section]:
             versions = f"torch {environment['versions']['torch']}, suite {str(environment['git'])[:8]}"
             facts = (str(environment["device"]), versions, str(environment["started"])[:10])
             rows[(progress.job.title.rpartition(", seed")[0], source or "this sweep", *facts)] += 1
-    if not any(source != "this sweep" for _, source, *_ in rows):
+            notes |= dict.fromkeys(note for note in record.notes if note.startswith("baselines: ") and not source)
+    if not notes and all(source == "this sweep" for _, source, *_ in rows):
         return []
     names = ("job", "from", "device", "versions", "started")
     table = Table.from_rows([dict(zip(names, row, strict=True)) | {"runs": count} for row, count in rows.items()])
-    return [Section(title="Where the runs come from", table=table)]
+    return [Section(title="Where the runs come from", table=table, note="\n".join(notes))]
 
 
 def _jobs(sweeper: Sweeper) -> Section:

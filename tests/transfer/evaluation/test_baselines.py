@@ -73,6 +73,20 @@ def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path) -> None
     assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_sweep_says_first_why_nothing_is_copied(
+    theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = theirs.folder.parent
+    (tmp_path / "mine.yaml").write_text(SWEEP.replace("[5]", "[7]"))
+    words = ["--stem", "patchify", "--against", "conv", str(folder), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    place = lines.index(f"0 of 2 runs copied from {folder}")
+    assert lines[place + 1].endswith("has options k 5 there, 7 here")
+    assert place < min(number for number, line in enumerate(lines) if line.endswith("started"))
+    assert "options k 5 there, 7 here" in (tmp_path / "out" / "report.html").read_text().partition("<script")[0]
+
+
 def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(theirs: Run, tmp_path: Path) -> None:
     probes(tmp_path / "runs", stem="patchify")
     file, out = tmp_path / "peers.zip", tmp_path / "out"

@@ -1,0 +1,50 @@
+"""Says before a sweep starts which of its runs will be copied from baselines, and what differs where none is."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import UserError, count, shortened
+from transfer.core.process import ranks_from_environment
+from transfer.engine.device import choose_device, choose_precisions
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.preflight import find_backbone
+from transfer.experiments.grid import SweepJob
+from transfer.records.baselines import protocol_mismatch
+from transfer.sweep.cost_estimate import open_data, parsed_command
+
+
+def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Sequence[Path]) -> tuple[set[str], str]:
+    """Return the names of jobs whose run a baseline has, and a text on how many, and how others differ from baselines.
+
+    Jobs that start from another job's weights are not among them, as their runs are not known yet.
+
+    Args:
+        jobs: the jobs, which run on this machine.
+        extra: arguments besides the jobs' own.
+        folders: the baselines, which `extra` has, too.
+    """
+    copied, mismatches, opened = set[str](), dict[str, None](), dict[tuple[str, str], Any]()
+    for job in jobs:
+        if job.parent is None:
+            with contextlib.suppress(UserError):  # the job says what is wrong
+                run = _planned_run(job, extra, opened)
+                if run.baseline:
+                    copied.add(job.name)
+                elif text := protocol_mismatch(folders, run.run_key, run.task.name):
+                    mismatches[text] = None
+    places = shortened(folders)
+    return copied, "\n".join([f"{len(copied)} of {count(len(jobs), 'run')} copied from {places}", *mismatches])
+
+
+def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: dict[tuple[str, str], Any]) -> PlannedRun:
+    """Return the run of a job on this machine's device. `opened` gets each dataset once."""
+    command, task = parsed_command(job, extra), job.step.task
+    inputs, key = find_backbone(command, task), (job.step.name, job.dataset)
+    if key not in opened:
+        opened[key] = open_data(command, task)
+    fitted = command.fit_data(task, inputs.spec, opened[key])
+    device = choose_device(command.run.device, ranks_from_environment(1))
+    precisions = choose_precisions(command.options, device)
+    return PlannedRun(fitted, task, inputs, (job.dataset,), opened[key], job.seed, *precisions, device.type)
