@@ -16,17 +16,18 @@ STUDIES = ROOT / "docs" / "studies"
 TABLE = STUDIES / "cifar" / "comparisons.csv"
 
 
-def rebuilt(table: Path) -> tuple[int, list[str]]:
-    claims = ROOT / "configs" / "claims" / "cifar.yaml"
-    command = [sys.executable, STUDIES / "rebuild.py", STUDIES / "cifar_runs", claims, table]
+def rebuilt(table: Path, study: str = "cifar") -> tuple[int, list[str]]:
+    claims = ROOT / "configs" / "claims" / f"{study}.yaml"
+    command = [sys.executable, STUDIES / "rebuild.py", STUDIES / f"{study}_runs", claims, table]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
-def test_the_study_is_rebuilt_without_the_suite() -> None:
-    status, lines = rebuilt(TABLE)
+@pytest.mark.parametrize(("study", "least"), [("cifar", 20), ("components", 6)])
+def test_a_study_is_rebuilt_without_the_suite(study: str, least: int) -> None:
+    status, lines = rebuilt(STUDIES / study / "comparisons.csv", study)
     assert status == 0, [line for line in lines if line.startswith("DIFFERS")]
-    assert sum("[nan" not in line for line in lines) >= 20
+    assert sum("[nan" not in line for line in lines) >= least
 
 
 @pytest.mark.parametrize(("row", "key", "value"), [("P2.4", "effect high", "0.7"), ("P1.5", "verdict", "undecided")])
