@@ -144,7 +144,7 @@ def test_a_wheel_runs_where_there_is_no_checkout(wheel: Path, tmp_path: Path) ->
     place = run(python, "-c", code, folder=work)
     assert all(path.startswith(str(packages)) for path in place.split())
     (work / "my_stem.py").write_text(files_in("docs/adding-a-part.md")["my_stem.py"])
-    variables = {"PATH": f"{python.parent}:{os.environ['PATH']}", "BACKBONE": "tiny --stem my_stem.py:Stem"}
+    variables = {"PATH": f"{python.parent}:{os.environ['PATH']}", "BACKBONE": "tiny --stem my_stem.py:MyStem"}
     variables |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     (job,) = workflow("smoke")["jobs"].values()
     steps = [step["run"] for step in job["steps"] if not step.get("run", "pip").startswith("pip")]

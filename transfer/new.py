@@ -17,7 +17,7 @@ from transfer.core.files import write_atomic
 from transfer.core.settings import CONFIGS, Positional, config_names
 
 TEMPLATES = CONFIGS / "templates"
-EXAMPLE = {"stem": "Stem", "attention": "Temperature", "task": "nearest_mean"}
+EXAMPLE = {"stem": "MyStem", "attention": "Temperature", "task": "nearest_mean"}
 """The class of the example, or the name of its task, by which tables name it."""
 NEXT_COMMAND = {
     "stem": "python -m transfer.run reid --backbone tiny --smoke --stem {name}.py:{part}",

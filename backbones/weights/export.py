@@ -177,7 +177,7 @@ def export(
 
 def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
     """Copy the user's files behind a model's parts into a folder, as they were imported, and let the arguments of the
-    model name the copies: `my_stem.py:Stem`.
+    model name the copies: `my_stem.py:MyStem`.
     """
     for part in USER_PARTS:
         if not is_in_file(text := str(arguments.get(part))):

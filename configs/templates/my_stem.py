@@ -2,7 +2,7 @@
 from torch import nn
 
 
-class Stem(nn.Module):
+class MyStem(nn.Module):
     def __init__(self, dim, patch):  # images [B, 3, H, W] -> [B, dim, H / patch, W / patch]
         super().__init__()
         self.conv = nn.Conv2d(3, 64, 3, 2, 1)

@@ -135,7 +135,7 @@ def _named(places: Places) -> dict[str, tuple[str, ...]]:
     models = ("tiny", "volo_tiny", "test_vit", "test_convnext", "test_resnet", places.user("Net"))
     return {
         "backbone": models,
-        "stem": (*STEMS, places.user("Stem")),
+        "stem": (*STEMS, places.user("MyStem")),
         "attention": (*ATTENTIONS, places.user("linear")),
         "ffn": (*FFNS,),
         "pool": ("cls", "gap", "mean"),

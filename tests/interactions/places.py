@@ -12,7 +12,7 @@ from backbones.weights.export import export
 from tests.faults.data import coco_files, draw, image_folder, market_folder
 from transfer.core.settings import CONFIGS, write_yaml
 
-USER = {"Net": "my_backbone.py", "Stem": "my_stem.py", "linear": "my_attention.py"}
+USER = {"Net": "my_backbone.py", "MyStem": "my_stem.py", "linear": "my_attention.py"}
 """Parts of users in the guide, and their files."""
 
 

@@ -36,7 +36,7 @@ PARTS = {
     "attention function": {"attention": "my_attention.py:linear"},
     "attention core": {"attention": "my_attention.py:Temperature"},
     "attention class": {"attention": "my_attention.py:Linear"},
-    "stem": {"stem": "my_stem.py:Stem"},
+    "stem": {"stem": "my_stem.py:MyStem"},
     "ffn": {"ffn": "my_ffn.py:GatedFFN"},
 }
 POOLED, OF_TIMM = ("backbone by file", "live backbone"), ("timm name", "live timm model")

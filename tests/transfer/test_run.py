@@ -85,7 +85,7 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
     (tmp_path / "here").mkdir()
     (tmp_path / "there" / "toy_market").mkdir(parents=True)  # of no concern: a name stays a name
     (tmp_path / "here" / "my_stem.py").write_text(files_in("docs/adding-a-part.md")["my_stem.py"])
-    (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:Stem\n")
+    (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:MyStem\n")
     monkeypatch.chdir(tmp_path / "there")
     assert main([*QUICK, "--config", "../here/mine.yaml", "--epochs", "1", "--out", "runs"]) == 0
     (folder,) = (tmp_path / "there" / "runs").iterdir()

@@ -76,7 +76,7 @@ def missed(per_sample):
 """
 CLAIM = {
     "id": "M1", "claim": "My stem is better", "where": "here", "kind": "difference", "expect": "a < b", "margin": 1,
-    "runs": "task=nearest_mean", "a": "stem=Stem", "b": "stem=patchify", "metric": "missed", "seeds": 2, "needs": 2,
+    "runs": "task=nearest_mean", "a": "stem=MyStem", "b": "stem=patchify", "metric": "missed", "seeds": 2, "needs": 2,
 }  # fmt: skip
 SWEEP = """
 about: mine
@@ -92,7 +92,7 @@ def test_parts_of_the_user_have_one_name(folder: Path, capsys: Captured, monkeyp
     files |= {"claims.yaml": write_yaml({"title": "Mine", "about": "Of my own.", "claims": [CLAIM]})}
     for name, text in files.items():
         (folder / name).write_text(text)
-    for stem in ("patchify", "my_stem.py:Stem"):
+    for stem in ("patchify", "my_stem.py:MyStem"):
         assert main([NAME, *FLAGS, "--stem", stem, "--seeds", "0", "1", "--metric", "my_metric.py:missed"]) == 0
     capsys.readouterr()
 
@@ -101,16 +101,16 @@ def test_parts_of_the_user_have_one_name(folder: Path, capsys: Captured, monkeyp
         return " ".join(capsys.readouterr().out.split())
 
     both = [f"nearest_mean {name} on toy_digits" for name in ("accuracy", "missed")]
-    assert "| tiny, Stem |" in shown("table", "--format", "markdown")
+    assert "| tiny, MyStem |" in shown("table", "--format", "markdown")
     pivot = shown("table", "--pivot", "--scores", "accuracy", "missed", "--format", "markdown")
-    assert "| Stem |" in pivot
+    assert "| MyStem |" in pivot
     assert all(name in pivot for name in both)
-    assert "nearest_mean accuracy on `toy_digits`" in shown("compare", "--compare", "stem=Stem", "stem=patchify")
+    assert "nearest_mean accuracy on `toy_digits`" in shown("compare", "--compare", "stem=MyStem", "stem=patchify")
     page = shown("page")
     assert both[0] in page
-    assert "Stem vs. patchify" in page
+    assert "MyStem vs. patchify" in page
     claim = shown("claims", "--claims", "claims.yaml", "--format", "markdown")
-    assert "stem=Stem vs. stem=patchify" in claim
+    assert "stem=MyStem vs. stem=patchify" in claim
     cells = tuple(Value("probe", "toy_digits", *of) for of in (("accuracy", "68"), ("missed", "32")))
     published = PublishedTable("mine", "1", "Probes", rows=[Row("patches", {"probe": {"stem": "patchify"}}, cells)])
     paper = Paper("mine", "Mine", "here", {"1": published})

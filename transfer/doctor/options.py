@@ -35,7 +35,7 @@ class BackboneCheckOptions(Checked):
     name: Positional[str]
     """Backbone: a shipped name, a timm model, a YAML file, or file.py:Name."""
     stem: str | None = None
-    """Stem of the backbone, such as my_stem.py:Stem."""
+    """Stem of the backbone, such as my_stem.py:MyStem."""
     attention: str | None = None
     """Attention of the backbone."""
     ffn: str | None = None

@@ -27,7 +27,7 @@ USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full]
 `--list` shows the shipped sweeps, `--help-all` all options.
 
 Compare a stem, an attention or both with others, by the same pretraining and the same tasks:
-  python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
+  python -m transfer.sweep bench --tier smoke --stem my_stem.py:MyStem --against conv patchify
   python -m transfer.sweep bench --tier full --stem xiao --attention relu --tasks reid --seeds 0 1
   ... --equal flops pretrains all of them with the same FLOPs instead of the same epochs
 Use your data, change a step or a search, or run the sweep of a paper:

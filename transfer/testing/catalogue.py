@@ -310,7 +310,7 @@ def backbone_checks(
         only: names of the checks to run, by default all.
         skip: names of checks to leave out.
         seed: of weights and images.
-        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`.
+        parts: the backbone's fields, as `stem="my_stem.py:MyStem"`, `attention=`, `ffn=`, `depth=2`.
 
     Raises:
         UsageError: see `check_backbone`.

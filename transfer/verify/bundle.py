@@ -59,7 +59,7 @@ _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 
 
 def without_paths(record: Record) -> Record:
-    """Return the record with each path cut to its last name: `/home/me/my_stem.py:Stem` becomes `my_stem.py:Stem`.
+    """Return the record with each path cut to its last name: `/home/me/my_stem.py:MyStem` becomes `my_stem.py:MyStem`.
 
     Options that only name a place (`PLACE_OPTIONS`) are dropped. The sha256 of users' files is kept.
 
