@@ -18,6 +18,7 @@ from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, s
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
 from transfer.core.errors import UsageError
 from transfer.engine import dist
+from transfer.records.baselines import copied_from
 from transfer.run import main
 
 WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "6", "--warmup-epochs", "1"]
@@ -56,6 +57,15 @@ def test_two_processes_on_one_run_make_one_record(tmp_path: Path, undisturbed: P
     assert [process.wait() for process in pair] == [0, 0], [process.stderr for process in pair]
     assert sum("another process runs it" in process.stderr for process in pair) == 1
     assert sum("has a record, reused" in process.stderr for process in pair) == 1
+    assert_equal_runs(out, undisturbed)
+
+
+@pytest.mark.nightly
+def test_two_ranks_take_one_baseline(tmp_path: Path, undisturbed: Path) -> None:
+    out = tmp_path / "runs"
+    words = [*WORDS, "--workers", "0", "--out", str(out), "--baselines", str(undisturbed)]
+    assert "seed |" in run_by_ranks("transfer.run", words, tmp_path / "log")
+    assert [copied_from(run) for run in out.iterdir()] == [str(undisturbed)]
     assert_equal_runs(out, undisturbed)
 
 
