@@ -15,6 +15,7 @@ from transfer.engine.cost import duration
 from transfer.engine.outcome import SCORED
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.launch import Job, Launcher, ProcessSpec
+from transfer.records.baselines import copied_from
 from transfer.records.record import Record
 from transfer.records.store import read_result
 from transfer.sweep.earlier_results import EarlierResults, read_record
@@ -194,6 +195,7 @@ class Sweeper:
         if record is not None and status >= 0:
             if self._files_unchanged(progress):
                 self._earlier.keep(progress.job, record, progress.key)
+                progress.reused = bool(copied_from(self.out / "runs" / record.run_id))
                 self._record(progress, record)
             return
         reason = failure_reason(status, self._log(progress), progress.log_size)

@@ -62,7 +62,7 @@ def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
     assert text.endswith("has device_type cpu there, cuda here")
 
 
-def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path) -> None:
+def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = theirs.folder.parent
     assert baseline_variants([folder], ["stem"]) == ["stem=conv"]
     (tmp_path / "mine.yaml").write_text(SWEEP)
@@ -70,6 +70,7 @@ def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path) -> None
     assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
     copied = [copied_from(run) for run in sorted((tmp_path / "out" / "runs").iterdir())]
     assert sorted(copied) == ["", str(folder)]
+    assert capsys.readouterr().err.count("(reused)") == 1
     assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
 
 
