@@ -84,7 +84,7 @@ class SweepReport:
             return "\n\n".join([as_text(shown, "terminal"), *self.missing])
         sentences = list[str]()
         for first, *others in (part.note.splitlines() for part in parts if part.lead):
-            sentences += [first, *(line for line in others if line.startswith("Cost:"))]
+            sentences += [first, *(line for line in others if line.startswith(("- ", "Cost:")))]
         equal = EQUAL_FLOPS.format(self.sweep.epochs_text) if self.sweep.epochs else EQUAL
         lines = [f"{self.of_jobs[0].note}. {equal}", *sentences, *self.missing]
         lines += [*map(terminal, tables), self.more_seeds]

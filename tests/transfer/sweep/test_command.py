@@ -150,7 +150,8 @@ def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(tmp_path: Path,
     assert "4 jobs (2 pretraining, 2 on tasks), 0 finished earlier" in said.err
     assert "pretrain: 2 x cifar_deit on toy_digits, seed 0" in said.err
     assert "/4] knn on toy_digits, patchify, seed 0: started" in said.err
-    assert said.out.count("\nCost: ") == 1 <= len(said.out.splitlines()) < 16
+    assert said.out.count("\nCost: ") == 1 <= len(said.out.splitlines()) < 18
+    assert re.search(r"\n- knn top1 on `toy_digits`: [\d.]+ % vs. [\d.]+ %, [+-][\d.]+ points \[", said.out)
     assert "same images, epochs and learning rates" in said.out.partition("\nCost: 0.")[0]
     page = (out / "report.html").read_text().partition("<main")[2]
     assert page.index(">Scores by variant<") < page.index(">Jobs<") < page.index("all metrics<")
