@@ -128,7 +128,7 @@ class PlannedRun:
         """The folder of `--baselines` with a finished run of this key; None if there is none."""
         run = self.command.run
         weights = isinstance(run, PretrainRunOptions) and run.save_weights == "last"
-        return find_baseline(run.baselines, self.run_id, weights=weights)
+        return find_baseline(run.baselines, self.run_id, self.run_key, weights=weights)
 
     def check_files(self) -> None:
         """Raise Replaced for an image, or a file that an option names, which has changed since the run was planned."""

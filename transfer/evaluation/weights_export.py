@@ -53,13 +53,16 @@ def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
         kind: the dataclass of its method's options.
 
     Raises:
-        UserError: the export is missing, or WEIGHTS/NAME holds weights of another run by now.
+        UserError: the run has no weights, or WEIGHTS/NAME holds those of another run by now.
     """
     from backbones.weights.locate import sha256
 
     target, source = target_of(run, record.backbone["name"], record.seed), run.out / record.run_id / EXPORT
-    unwanted = run.save_weights == "none" and not source.is_dir()
-    if not record.export or unwanted:
+    if run.save_weights == "none" and not source.is_dir():
+        return None
+    if record.saved_no_weights:
+        raise UserError(f"{source.parent}: made with --save-weights none; delete it to train again and save weights")
+    if not record.export:
         return None
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export

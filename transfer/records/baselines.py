@@ -11,8 +11,8 @@ from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic, writing
 from transfer.core.options import differences
 from transfer.core.user_code import VARIED_PARTS, is_user_part
-from transfer.records.record import Record, RunKey
-from transfer.records.store import LOCK, ORIGIN, RECORD, Store, has_record, runs_in, store_in
+from transfer.records.record import RunKey
+from transfer.records.store import LOCK, ORIGIN, RECORD, Store, runs_in, store_in
 
 NOT_OF_PROTOCOL = (
     "seed",
@@ -31,18 +31,22 @@ def check_baselines(folders: Sequence[Path]) -> None:
             raise MissingInput(f"{folder}: directory not found; {fix}")
 
 
-def find_baseline(folders: Sequence[Path], run_id: str, *, weights: bool) -> Path | None:
+def find_baseline(folders: Sequence[Path], run_id: str, run_key: RunKey, *, weights: bool) -> Path | None:
     """Return the first of these folders that has a finished run.
 
     Args:
-        weights: whether a run that exported weights counts only with them.
+        weights: whether a pretraining counts only with its weights.
 
     Raises:
-        UserError: the record is damaged.
+        UserError: the run is damaged, see `Store.find`.
     """
     for folder in folders:
-        run = store_in(folder).folder(run_id)
-        if has_record(run) and not (weights and Record.read(run / RECORD).export and not (run / EXPORT).is_dir()):
+        store = store_in(folder)
+        record = store.find(run_id, run_key)
+        if record is None:
+            continue
+        lacks_weights = record.saved_no_weights or (record.export and not (store.folder(run_id) / EXPORT).is_dir())
+        if not (weights and lacks_weights):
             return folder
     return None
 
@@ -85,15 +89,17 @@ def copied_from(folder: Path) -> str:
 
 
 def protocol_mismatch(folders: Sequence[Path], run_key: RunKey, task: str) -> str:
-    """Return how the nearest run of these folders differs from a run in more than the part and the seed; else "".
+    """Return why these folders have no run that could be copied; "" if one differs in the part and the seed alone.
 
-    The nearest one has the fewest different entries of the run key. The text names each entry.
+    The nearest run has the fewest different entries of the run key. The text names each entry.
     """
     runs = [run for run in runs_in(folders)[0] if run.record.task == task]
     where = " and ".join(map(str, folders))
     if not runs:
         return f"baselines: no run of {task} in {where}"
     ours = _entries(run_key.content)
+    if any(run.record.run_key == run_key.digest for run in runs):
+        return f"baselines: {where} has this run without its weights; --save-weights none copies it nevertheless"
     texts = {run.record.run_id: _differences(_entries(run.record.run_key_content), ours) for run in runs}
     nearest = min(texts, key=lambda run_id: len(texts[run_id]))
     if not texts[nearest]:

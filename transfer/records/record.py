@@ -139,6 +139,11 @@ class Record:
         return self.status not in SCORED
 
     @property
+    def saved_no_weights(self) -> bool:
+        """Whether a pretraining was told to save no weights."""
+        return not self.export and not self.training_failed and self.options.get("save_weights") == "none"
+
+    @property
     def not_judged(self) -> bool:
         """Whether the rule could not tell, or an older one did: neither alive nor failed."""
         return self.status == "not_judged"

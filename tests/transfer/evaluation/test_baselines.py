@@ -1,11 +1,15 @@
 """`--baselines`: finished runs of other folders stand for those of a command, or their differences are named."""
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import transfer
+from transfer.api import RunsFailed
+from transfer.core.errors import UserError
 from transfer.records.baselines import baseline_variants, copied_from, protocol_mismatch
 from transfer.records.record import RunKey
 from transfer.records.store import RECORD
@@ -42,6 +46,15 @@ def test_a_run_with_the_same_key_is_copied(theirs: Run, tmp_path: Path, capsys: 
     assert copied_from(run.folder) == str(folder)
     assert f"{run.run_id}: has a record, reused (copied from {folder})" in capsys.readouterr().err
     assert not copied_from(theirs.folder)
+
+
+def test_a_damaged_baseline_is_not_copied(theirs: Run, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged" / theirs.run_id
+    shutil.copytree(theirs.folder, damaged)
+    (damaged / "outcomes.npz").write_bytes(b"")
+    with pytest.raises(RunsFailed, match=re.escape(f"{damaged}: outcomes.npz: not of the size")):
+        probes(tmp_path / "ours", stem="conv", baselines=[damaged.parent])
+    assert not (tmp_path / "ours" / theirs.run_id / RECORD).exists()
 
 
 def test_another_protocol_is_run_and_its_differences_are_named(theirs: Run, tmp_path: Path) -> None:
@@ -98,3 +111,20 @@ def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(theirs: R
     assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
     assert {copied_from(run) for run in (out / "runs").iterdir()} == {str(out / "baselines" / "peers")}
     assert verify([str(out / "runs")]) == 0
+
+
+def test_a_pretraining_counts_with_its_weights_unless_none_are_saved(tmp_path: Path) -> None:
+    options: dict[str, Any] = SMOKE | {"dataset": "toy_digits", "epochs": 1, "export_dir": tmp_path / "weights"}
+    del options["k"]
+    theirs = tmp_path / "theirs"
+    (run,) = transfer.pretrain("cifar_deit", out=theirs, **options, save_weights="none")
+    with pytest.raises(UserError, match="made with --save-weights none; delete it to train again"):
+        transfer.pretrain("cifar_deit", out=theirs, **options)
+    copied = transfer.pretrain("cifar_deit", out=tmp_path / "none", **options, save_weights="none", baselines=[theirs])
+    assert copied_from(copied[0].folder) == str(theirs)
+    (ours,) = transfer.pretrain("cifar_deit", out=tmp_path / "ours", **options, baselines=[theirs])
+    assert (ours.folder / "export" / "model.safetensors").exists()
+    assert [note for note in ours.record.notes if note.startswith("baselines: ")] == [
+        f"baselines: {theirs} has this run without its weights; --save-weights none copies it nevertheless"
+    ]
+    assert ours.record.scores == run.record.scores
