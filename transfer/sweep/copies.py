@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UserError, count, shortened
+from transfer.core.errors import count, shortened
 from transfer.core.process import ranks_from_environment
 from transfer.engine.device import choose_device, choose_precisions
 from transfer.evaluation.planned_run import PlannedRun
@@ -28,7 +28,7 @@ def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Se
     copied, mismatches, opened = set[str](), dict[str, None](), dict[tuple[str, str], Any]()
     for job in jobs:
         if job.parent is None:
-            with contextlib.suppress(UserError):  # the job says what is wrong
+            with contextlib.suppress(Exception):  # a user's code may raise any; the job says what is wrong
                 run = _planned_run(job, extra, opened)
                 if run.baseline:
                     copied.add(job.name)
@@ -42,6 +42,7 @@ def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: dict[tuple[str, 
     """Return the run of a job on this machine's device. `opened` gets each dataset once."""
     command, task = parsed_command(job, extra), job.step.task
     inputs, key = find_backbone(command, task), (job.step.name, job.dataset)
+    command.fit_backbone(inputs.spec, task)
     if key not in opened:
         opened[key] = open_data(command, task)
     fitted = command.fit_data(task, inputs.spec, opened[key])

@@ -83,7 +83,9 @@ def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys:
     assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
     copied = [copied_from(run) for run in sorted((tmp_path / "out" / "runs").iterdir())]
     assert sorted(copied) == ["", str(folder)]
-    assert capsys.readouterr().err.count("(reused)") == 1
+    said = capsys.readouterr().err
+    assert f"1 of 2 runs copied from {folder}" in said
+    assert said.count("(reused)") == 1
     assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
 
 
