@@ -166,7 +166,7 @@ def evaluate_runs(command: Command, task: Task, inputs: ResolvedInputs, progress
         if command.run.dry_run:
             plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
             begins = "resume" if has_state(store.folder(planned.run_id)) else "start"
-            begins = f"be copied from {planned.baseline}" if planned.baseline else begins
+            begins = f"be copied from {folder}" if (folder := planned.baseline) else begins
             recorded = store.find(planned.run_id, planned.run_key)
             would = "has a record, which would be reused" if recorded else f"would {begins}"
             context.say("\n  ".join([f"{planned.run_id}: {would}", *plan, *planned.command.fitted]))

@@ -14,6 +14,7 @@ from transfer.core.files import check_writable, folder_replacement, lock, writin
 from transfer.core.options import Execution, differences, noted
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.records.record import Record
+from transfer.records.store import StoredRun, without_weights
 from transfer.task import Task
 
 LOCK_FILE = ".lock"
@@ -61,7 +62,9 @@ def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
     if run.save_weights == "none" and not source.is_dir():
         return None
     if record.saved_no_weights:
-        raise UserError(f"{source.parent}: made with --save-weights none; delete it to train again and save weights")
+        raise UserError(
+            f"{without_weights(StoredRun(source.parent, record))}; delete {source.parent} to train it again"
+        )
     if not record.export:
         return None
     weights = target / WEIGHTS

@@ -23,6 +23,10 @@ NOT_OF_PROTOCOL = (
 """Entries of a run key in which a variant may differ from those it is compared with."""
 
 
+NOTE = "baselines: "
+"""Begins the note of a run that could not be copied; see `protocol_mismatch`."""
+
+
 def check_baselines(folders: Sequence[Path]) -> None:
     """Raise MissingInput for the first of these folders that does not exist."""
     for folder in folders:
@@ -96,15 +100,15 @@ def protocol_mismatch(folders: Sequence[Path], run_key: RunKey, task: str) -> st
     runs = [run for run in runs_in(folders)[0] if run.record.task == task]
     where = " and ".join(map(str, folders))
     if not runs:
-        return f"baselines: no run of {task} in {where}"
+        return f"{NOTE}no run of {task} in {where}"
     ours = _entries(run_key.content)
     if any(run.record.run_key == run_key.digest for run in runs):
-        return f"baselines: {where} has this run without its weights; --save-weights none copies it nevertheless"
+        return f"{NOTE}{where} has this run without its weights; --save-weights none copies it nevertheless"
     texts = {run.record.run_id: _differences(_entries(run.record.run_key_content), ours) for run in runs}
     nearest = min(texts, key=lambda run_id: len(texts[run_id]))
     if not texts[nearest]:
         return ""
-    return f"baselines: no run of this protocol in {where}; the nearest, {nearest}, has {shortened(texts[nearest], 5)}"
+    return f"{NOTE}no run of this protocol in {where}; the nearest, {nearest}, has {shortened(texts[nearest], 5)}"
 
 
 def _entries(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,7 +201,6 @@ def _announce(
         UsageError: jobs cannot run; it lists what is missing, too. Where they will run on GPUs, models that cannot run
             are known only in a dry run, or by the jobs.
     """
-    from transfer.sweep.copies import planned_copies
     from transfer.sweep.cost_estimate import WorkEstimate, command, missing_inputs, plan
     from transfer.sweep.earlier_results import done_file
 
@@ -213,16 +212,17 @@ def _announce(
     if not waiting:
         return {}
     missing = missing_inputs(waiting, extra, opens=options.dry_run)
+    devices, opens = _devices(waiting, options), options.dry_run or options.launcher == "local"
     if options.launcher == "local" and (folders := _baselines(options)):
+        from transfer.sweep.copies import planned_copies
+
         copied, text = planned_copies(waiting, extra, folders)
         print_safe(text, file=stream, flush=True)
         waiting = [job for job in waiting if job.name not in copied]
-        if not waiting and not options.dry_run:
-            return missing
-    estimate = WorkEstimate(waiting, extra, builds=options.dry_run)
+    estimate = WorkEstimate(waiting, extra if opens else None, builds=options.dry_run)
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-    devices = _devices(waiting, options)
-    print_safe(estimate.text(devices, times), file=stream, flush=True)
+    if waiting:
+        print_safe(estimate.text(devices, times), file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, extra)}")
     if estimate.failures and (options.dry_run or devices.kind == "core"):
@@ -275,7 +275,8 @@ def _imported(text: str, options: SweepOptions) -> str:
     from transfer.verify.bundle import import_bundle
 
     folder = (options.out or Path("sweeps")) / "baselines" / Path(text).stem
-    import_bundle(Path(text), Store(folder))
+    for conflict in import_bundle(Path(text), Store(folder)).conflicts:
+        print_safe(conflict, file=sys.stderr)
     return str(folder)
 
 

@@ -26,16 +26,17 @@ def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Se
         folders: the baselines, which `extra` has, too.
     """
     copied, mismatches, opened = set[str](), dict[str, None](), dict[tuple[str, str], Any]()
-    for job in jobs:
-        if job.parent is None:
-            with contextlib.suppress(Exception):  # a user's code may raise any; the job says what is wrong
-                run = _planned_run(job, extra, opened)
-                if run.baseline:
-                    copied.add(job.name)
-                elif text := protocol_mismatch(folders, run.run_key, run.task.name):
-                    mismatches[text] = None
-    places = shortened(folders)
-    return copied, "\n".join([f"{len(copied)} of {count(len(jobs), 'run')} copied from {places}", *mismatches])
+    first = [job for job in jobs if job.parent is None]
+    for job in first:
+        with contextlib.suppress(Exception):  # a user's code may raise any; the job says what is wrong
+            run = _planned_run(job, extra, opened)
+            if run.baseline:
+                copied.add(job.name)
+            elif text := protocol_mismatch(folders, run.run_key, run.task.name):
+                mismatches[text] = None
+    later = f"; {len(jobs) - len(first)} more start from their weights" if len(first) < len(jobs) else ""
+    text = f"{len(copied)} of {count(len(first), 'run')} copied from {shortened(folders)}{later}"
+    return copied, "\n".join([text, *mismatches])
 
 
 def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: dict[tuple[str, str], Any]) -> PlannedRun:

@@ -109,7 +109,8 @@ class WorkEstimate:
 
     Args:
         jobs: the jobs, whose options are known to be right; see `missing_inputs`.
-        extra: arguments besides the jobs' own, which say where the data is.
+        extra: arguments besides the jobs' own, which say where data without counts is; None counts none, as on a login
+            node, where reading it is unwanted.
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
 
     Attributes:
@@ -118,7 +119,7 @@ class WorkEstimate:
         failed: the titles of the jobs whose model cannot run here, by reason.
     """
 
-    def __init__(self, jobs: Sequence[SweepJob], extra: tuple[str, ...] = (), *, builds: bool = False):
+    def __init__(self, jobs: Sequence[SweepJob], extra: tuple[str, ...] | None = None, *, builds: bool = False):
         self.work: dict[str, tuple[float, float]] = {}
         self.jobs = jobs
         self.uncounted: dict[str, None] = {}
@@ -243,8 +244,10 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def _counted(job: SweepJob, extra: tuple[str, ...]) -> dict[str, Any]:
-    """Return the counts of a job's data where it is; empty if it cannot be opened."""
+def _counted(job: SweepJob, extra: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return the counts of a job's data where it is; empty if it cannot be opened, or without `extra`."""
+    if extra is None:
+        return {}
     try:
         return dict(open_data(parsed_command(job, extra), job.step.task).counts)
     except UserError:

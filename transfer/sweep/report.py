@@ -11,7 +11,7 @@ from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
 from transfer.experiments.sweep_file import SweepFile
 from transfer.measure.ratios import CostRatios
-from transfer.records.baselines import copied_from
+from transfer.records.baselines import NOTE, copied_from
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import Store, StoredRun
 from transfer.report.formats import as_text
@@ -141,7 +141,7 @@ def _origins(sweeper: Sweeper) -> list[Section]:
             versions = f"torch {environment['versions']['torch']}, suite {str(environment['git'])[:8]}"
             facts = (str(environment["device"]), versions, str(environment["started"])[:10])
             rows[(progress.job.title.rpartition(", seed")[0], source or "this sweep", *facts)] += 1
-            notes |= dict.fromkeys(note for note in record.notes if note.startswith("baselines: ") and not source)
+            notes |= dict.fromkeys(note for note in record.notes if note.startswith(NOTE) and not source)
     if not notes and all(source == "this sweep" for _, source, *_ in rows):
         return []
     names = ("job", "from", "device", "versions", "started")

@@ -69,10 +69,22 @@ def test_a_part_and_a_seed_are_no_difference_of_protocol(theirs: Run, tmp_path: 
     assert [note for note in run.record.notes if "baselines" in note] == []
 
 
-def test_runs_on_another_device_are_another_protocol(theirs: Run) -> None:
-    content = {name: value for name, value in theirs.record.run_key_content.items() if name != "device_type"}
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"device_type": None}, "device_type cpu there, cuda here"),
+        ({"eval_precision": "bf16"}, "eval_precision fp32 there, bf16 here"),
+        ({"task_version": 0}, "task_version {task_version} there, 0 here"),
+        ({"dataset": {"digest": "0"}}, "dataset digest {dataset[digest]} there, 0 here"),
+    ],
+)
+def test_another_device_precision_version_or_data_is_named(theirs: Run, changed: dict[str, Any], named: str) -> None:
+    content = dict(theirs.record.run_key_content)
+    for name, value in changed.items():
+        content[name] = content[name] | value if isinstance(value, dict) else value
+    content = {name: value for name, value in content.items() if value is not None or name != "device_type"}
     text = protocol_mismatch([theirs.folder.parent], RunKey(content), "knn")
-    assert text.endswith("has device_type cpu there, cuda here")
+    assert text.endswith(f"has {named.format(**theirs.record.run_key_content)}")
 
 
 def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,13 +115,17 @@ def test_a_sweep_says_first_why_nothing_is_copied(
     assert "options k 5 there, 7 here" in (tmp_path / "out" / "report.html").read_text().partition("<script")[0]
 
 
-def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(theirs: Run, tmp_path: Path) -> None:
+def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(
+    theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     probes(tmp_path / "runs", stem="patchify")
     file, out = tmp_path / "peers.zip", tmp_path / "out"
     folders = [str(theirs.folder.parent), str(tmp_path / "runs")]
     assert transfer_report(["bundle", *folders, "--smoke", "--dirty", "--output", str(file)]) == 0
     (tmp_path / "mine.yaml").write_text(SWEEP)
     words = ["--stem", "conv", "--against", str(file), "--out", str(out), "--workers", "1"]
+    assert transfer_sweep([str(tmp_path / "mine.yaml"), *words, "--dry-run"]) == 0
+    assert f"2 of 2 runs copied from {out / 'baselines' / 'peers'}" in capsys.readouterr().out
     assert transfer_sweep([str(tmp_path / "mine.yaml"), *words]) == 0
     assert {copied_from(run) for run in (out / "runs").iterdir()} == {str(out / "baselines" / "peers")}
     assert verify([str(out / "runs")]) == 0
@@ -120,7 +136,7 @@ def test_a_pretraining_counts_with_its_weights_unless_none_are_saved(tmp_path: P
     del options["k"]
     theirs = tmp_path / "theirs"
     (run,) = transfer.pretrain("cifar_deit", out=theirs, **options, save_weights="none")
-    with pytest.raises(UserError, match="made with --save-weights none; delete it to train again"):
+    with pytest.raises(UserError, match=r"made with --save-weights none; delete .* to train it again"):
         transfer.pretrain("cifar_deit", out=theirs, **options)
     copied = transfer.pretrain("cifar_deit", out=tmp_path / "none", **options, save_weights="none", baselines=[theirs])
     assert copied_from(copied[0].folder) == str(theirs)
