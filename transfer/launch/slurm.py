@@ -44,7 +44,8 @@ def refusal(text: str) -> UserError:
     """Return the error for a job that `sbatch` rejects, with its message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     lines = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in lines]
-    return UserError(f"Slurm rejected the job: {'; '.join(dict.fromkeys(lines))}")
+    fix = "; --gpus says how many GPUs a job asks for, 0 where nodes have none" if "gres" in text else ""
+    return UserError(f"Slurm rejected the job: {'; '.join(dict.fromkeys(lines))}{fix}")
 
 
 @dataclass

@@ -62,7 +62,7 @@ class SweepReport:
     def requested(self) -> list[tuple[dict[str, Any], list[Section]]]:
         """The requests of the sweep's YAML that can be met, with their sections; `missing` says why others cannot."""
         met = []
-        for options in _requests(self.sweep):
+        for options in _requests(self.sweep) if len(self.runs) or self.sweep.paper else ():
             try:
                 met.append((options, sections(self.runs, ReportRequest(**options, ratios=self.ratios, brief=True))))
             except UserError as error:
@@ -86,7 +86,7 @@ class SweepReport:
         for first, *others in (part.note.splitlines() for part in parts if part.lead):
             sentences += [first, *(line for line in others if line.startswith(("- ", "Cost:")))]
         equal = EQUAL_FLOPS.format(self.sweep.epochs_text) if self.sweep.epochs else EQUAL
-        lines = [f"{self.of_jobs[0].note}. {equal}", *sentences, *self.missing]
+        lines = [f"{self.of_jobs[0].note}. {equal * bool(tables)}".strip(), *sentences, *self.missing]
         lines += [*map(terminal, tables), self.more_seeds]
         return "\n".join(filter(None, lines))
 

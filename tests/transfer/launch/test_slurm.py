@@ -19,6 +19,7 @@ from transfer.launch import ProcessSpec, slurm
 from transfer.launch.slurm import Queue, SlurmJob, SlurmLauncher, without_launch
 from transfer.launch.slurm_child import Child, Process, sbatch_parameters
 from transfer.run import main
+from transfer.sweep.__main__ import main as sweep
 
 
 def idle_node() -> str:
@@ -85,6 +86,19 @@ def test_a_silent_slurm_refuses_in_its_own_words(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UserError, match="Unable to contact slurm controller"):
         SlurmLauncher(tmp_path / "jobs").start([ProcessSpec(("this",), tmp_path / "log")])
+
+
+def test_a_sweep_whose_jobs_slurm_rejects_says_what_to_change(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool(here, "squeue")
+    tool(here, "sbatch", "echo 'sbatch: error: Invalid generic resource (gres) specification' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
+    command = "bench --tier smoke --stem conv --against patchify --tasks fewshot --launcher slurm"
+    assert sweep(command.split()) == 1
+    said = capsys.readouterr()
+    assert "--gpus says how many GPUs a job asks for" in said.err
+    assert "not shown" not in said.out, "without a run there is nothing to compare"
 
 
 @pytest.mark.parametrize(
