@@ -140,7 +140,8 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     files |= given_files
     chosen = values | replacements
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
-    if "weights" in replacements:  # the configuration's statistics of pixels are those of other weights
+    if "weights" in replacements or str(chosen.get("weights")).endswith(f"weights/{title}"):
+        # the configuration's statistics of pixels are those of other weights
         of_export = {"mean", "std"} & exported.keys() - replacements.keys()
         chosen = {key: value for key, value in chosen.items() if key not in of_export}
     if replacements.get("load") == "partial" and values.get("load") != "partial":

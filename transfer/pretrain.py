@@ -13,7 +13,7 @@ USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset 
 
 `RECIPE --help` shows the common options, `RECIPE --help-all` all; `--list KIND` lists recipes,
 backbones, datasets, ... RECIPE may be a YAML file, or your method, as my_method.py:METHOD. The
-export is in weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds it.
+export is in weights/NAME, for `python -m transfer.run TASK --backbone weights/NAME`.
 
   python -m transfer.pretrain dino --backbone tiny --smoke
   python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2

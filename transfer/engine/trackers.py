@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from transfer.core.errors import MissingInput, first_line
+from transfer.core.machine_errors import install_command
 
 PROJECT = "vit-transfer"
 """The project that runs go to, unless `$WANDB_PROJECT` names another."""
@@ -133,7 +134,7 @@ def check_installed(name: str) -> None:
     package = importlib.util.find_spec(name)
     # a folder that a tracker has left in the working directory can be imported, too, but has no loader's file
     if package is None or package.origin is None:
-        raise MissingInput(f"--tracker {name}: the package is not installed: pip install {name}")
+        raise MissingInput(f"--tracker {name}: the package is not installed: {install_command('track')}")
 
 
 @contextmanager

@@ -238,7 +238,8 @@ def _devices(jobs: "Sequence[SweepJob]", options: SweepOptions) -> "Devices":
     from transfer.launch.local import visible_gpus
     from transfer.sweep.cost_estimate import Devices, measured_speed
 
-    gpus, most = 0, max(int(job.step.resources.get("gpus", 1)) for job in jobs)
+    unasked = 1 if options.launcher == "local" else 0  # Slurm gives a job no GPU that it does not ask for
+    gpus, most = 0, max(int(job.step.resources.get("gpus", unasked)) for job in jobs)
     if options.device != "cpu" and options.gpus != 0:
         gpus = len(visible_gpus()) if options.launcher == "local" else most * (options.workers or len(jobs))
         if options.dry_run and (options.gpus or most > 1):  # without a GPU, one in a step's YAML means a core
