@@ -65,7 +65,7 @@ def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[
     assert re.findall(r"^\| \[(P\d)\]", own, re.MULTILINE) == ["P3"]
     section = text[text.index("## P1\n") : text.index("## P1 pairs")]
     for said in (
-        "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`", "Detectable: 1.5 predicted.",
+        "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`", "Half of the interval: 1.5 predicted.",
         "```sh\npython -m transfer.sweep claims\n```", "The paper: 80 against 50. Support for its authors: more.",
         "Changed after the runs, 2030-01-31: the margin. The verdict was undecided, and is support.", "2 predicted",
     ):  # fmt: skip
