@@ -209,10 +209,10 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
     start = time.monotonic()
     ranking = _rank(learner, dataset, options, context)
     context.cost.eval_seconds += time.monotonic() - start
-    if options.epochs:
-        export_trained(learner, learner.backbone, context)
     if ranking.degenerate:
         raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
+    if options.epochs:
+        export_trained(learner, learner.backbone, context)
     if lacking := len(dataset.query) - len(matched_queries(dataset.query, dataset.gallery)):
         context.note(f"{lacking} of {len(dataset.query)} queries have no match in the gallery; the others are scored")
     if context.folder and context.ranks.first:
