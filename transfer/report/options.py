@@ -116,7 +116,7 @@ class PublishedOptions:
     table: str | None = None
     """Number or name of the table in that paper."""
     figure: str | None = None
-    """Number or name of the figure in that paper: shows its claims with notes, and its costs beside your own."""
+    """Number or name of the figure in that paper: shows its claims with notes."""
 
     @property
     def published(self) -> tuple[str, str] | None:
