@@ -65,14 +65,14 @@ class DetectOptions(FitOptions):
     """What the levels of the pyramid are made of. They come from the last map (ViTDet), or from four blocks through an
     FPN; for models with several strides it is the FPN."""
     out_indices: Annotated[tuple[int, ...] | None, Needs(pyramid="taps")]
-    """The four blocks of --pyramid taps. None: the last of each quarter."""
+    """The four blocks of --pyramid taps; None: the last of each quarter."""
     window: Annotated[int, Range(0)]
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
     window_padding: Annotated[Literal["keys", "masked"], Needs(window=True)]
     """How windows end beyond the image. `masked` has no keys there, so that every attention sees the image's tokens
     alone and L counts these; `keys` has zeros that pass through the projections, as in ViTDet's published results."""
     global_blocks: Annotated[tuple[int, ...] | None, Needs(window=True)]
-    """Blocks without windows. None: the last of each quarter."""
+    """Blocks without windows; None: the last of each quarter."""
     relative: bool
     """Relative positions within the attention, from zero; a custom function supports them if it takes `scale`."""
     grad_checkpointing: Annotated[bool, Execution()]
@@ -83,7 +83,8 @@ class DetectOptions(FitOptions):
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     resize_mode: Literal["jitter", "resize", "scales"]
     """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
-    or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
+    or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size. With jitter scored
+    images are padded to the size."""
     size: Annotated[tuple[int, int], Range(1), Common()]
     """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
     flip: Annotated[float, TRAINING, Range(0, 1)]
@@ -112,7 +113,7 @@ class DetectOptions(FitOptions):
             reject(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.out_indices is not None and not len(self.out_indices) == len({*self.out_indices}) == 4:
             reject(f"--out-indices {self.out_indices}: set four different blocks")
-        if any(not 1 <= epoch <= self.last_epoch for epoch in self.validate_at):
+        if self.epochs and any(not 1 <= epoch <= self.last_epoch for epoch in self.validate_at):
             reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.last_epoch}")
         with kept():
             resolve_detector(self.detector or "mask_rcnn")

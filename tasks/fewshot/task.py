@@ -201,7 +201,7 @@ class FewshotOptions(FrozenOptions):
     temperature: Annotated[float, Needs(probe="knn"), Range(1e-9)]
     """Temperature of the neighbours' votes."""
     val_shots: Annotated[int, Range(1)]
-    """Validation images per class for hyperparameter selection. They lie outside the support sets."""
+    """Training images per class, outside the support sets, that choose among several strengths."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

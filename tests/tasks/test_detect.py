@@ -198,6 +198,10 @@ def test_wrong_detector_files(text: str, said: str, tmp_path: Path, capfd: pytes
     assert status == (1 if "no base" in said else 2)
 
 
+def test_epochs_of_validations_do_not_count_where_a_trained_detector_is_scored_on_another_dataset() -> None:
+    assert not replace(smoke_options("detect", "--epochs", "2", "--validate-at", "2"), epochs=0).epochs
+
+
 def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(tmp_path, monkeypatch) -> None:
     """An epoch on the way only says so: what follows may be finite again."""
     options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))

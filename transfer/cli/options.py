@@ -27,8 +27,8 @@ class RunOptions(Checked):
     seeds: Annotated[tuple[int, ...], Common()] = (0,)
     """Seeds; each makes a run with its own record."""
     subset: Annotated[int | None, Range(2), Common()] = None
-    """Use only N identities, N images per class, or N images of each COCO split, selected by content hash; marked in
-    the record."""
+    """Use only N identities, N images per class, or N images of each split of COCO or masks, selected by content hash;
+    marked in the record."""
     smoke: Annotated[bool, Common()] = False
     """Smoke test on bundled synthetic data, in seconds; marked in the record and excluded from reports."""
     config: Annotated[tuple[Path, ...], Execution(repeated=False), Common()] = ()
@@ -40,7 +40,7 @@ class RunOptions(Checked):
     """Folders of records: a finished run of theirs with the same run key is copied to --out instead of run again; a
     pretraining without its weights only with --save-weights none."""
     feature_cache: Annotated[Path, Execution(repeated=False)] = Path("features")
-    """Folder that caches features of frozen backbones for later probes; delete it to free space."""
+    """Folder in which fewshot caches features of frozen backbones; delete it to free space."""
     metric: Annotated[tuple[str, ...], Files()] = ()
     """Custom metrics, such as my_metric.py:NAME: functions of a run's per-sample results, recorded beside the task's
     scores."""
@@ -52,12 +52,12 @@ class RunOptions(Checked):
     """CPU threads of torch per rank; by default OMP_NUM_THREADS, else the rank's share of the usable cores, and 1 for
     small models."""
     sequence_parallel: Annotated[int, Range(1), Execution()] = 1
-    """Neighboring ranks that share the tokens of an image, under torchrun, in pretraining and detection."""
+    """Neighboring ranks that share the tokens of an image, under torchrun: in pretraining, finetune, detect."""
     checkpoint_seconds: Annotated[float, Range(0), Execution()] = 300.0
     """Seconds between two checkpoints."""
     save_weights: Annotated[Literal["last", "none"], Execution()] = "last"
-    """Trained weights that the run exports to its folder `export`: those of the last step in timm's format with the
-    head beside them, or none."""
+    """Trained weights, as they are scored, that the run exports to its folder `export` in timm's format, with a task's
+    head beside them; or none."""
     allow_modified: Annotated[bool, Execution()] = False
     """Accept exported weights that were changed after they were written; without it they are rejected."""
     allow_dropped: Annotated[bool, Execution()] = False
@@ -89,7 +89,7 @@ class PretrainRunOptions(RunOptions):
     name: Annotated[str | None, Execution(), Common()] = None
     """Name of the exported weights; by default the backbone's, under which tasks look for them."""
     export_dir: Annotated[Path, Execution()] = Path("weights")
-    """Folder of the exports; the weights go to EXPORT_DIR/NAME."""
+    """Folder of the exports; the weights go to EXPORT_DIR/NAME, of several seeds to EXPORT_DIR/NAME/seedN."""
     replace: Annotated[bool, Execution(repeated=False), Common()] = False
     """Overwrite the exported weights of another run."""
     tokens_at: Annotated[tuple[int, ...], Execution()] = ()
@@ -121,7 +121,7 @@ class LaunchOptions(Checked):
     memory_gb: Annotated[float | None, SUBMITTED, Range(1e-3)] = None
     """Memory on each node in GB."""
     minutes: Annotated[int, SUBMITTED, Range(1)] = 240
-    """Time limit of the job in minutes. After it the job saves its state and goes back into the queue."""
+    """Time limit of the job in minutes. Shortly before it the job saves its state and goes back into the queue."""
     partition: Annotated[str | None, SUBMITTED] = None
     """Slurm partition."""
     account: Annotated[str | None, SUBMITTED] = None
@@ -144,8 +144,8 @@ class BackboneOptions:
     """Components of the backbone, overriding its configuration."""
 
     weights: Annotated[tuple[str, ...], Files(), Common()] = ("config",)
-    """Weights to start from: config (those of the backbone's YAML), random, timm, timm:NAME, hf-hub:NAME, a run, a
-    folder or a file."""
+    """Weights to start from: config (random in pretraining; else of the backbone's YAML, or weights/NAME once
+    pretrained here), random, timm, timm:NAME, hf-hub:NAME, a run, a folder or a file."""
     weights_key: str | None = None
     """Network in a file that holds several: teacher, student, state_dict_ema, or a prefix; by default the one that the
     file's project evaluates."""
@@ -168,7 +168,7 @@ class BackboneOptions:
     depth: int | None = None
     """Number of blocks."""
     pool: str | None = None
-    """Pooling of the tokens: cls or gap."""
+    """Pooling of the tokens: cls, gap (no class token), or mean (of the patch tokens)."""
     pos: str | None = None
     """Position embedding: learned or sincos2d."""
     pos_embed_interp: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None

@@ -188,7 +188,7 @@ def _with_values(kinds: Mapping[str, Any], arguments: list[str]) -> list[str]:
     words = list[str]()
     for word, following in zip(arguments, [*arguments[1:], ""]):
         name = word.replace("_", "-")
-        if kinds.get(name) is bool and following not in ("True", "False"):
+        if kinds.get(name) is bool and following not in ("True", "False", "None"):
             words += [name, "True"]
         elif kinds.get(name.replace("--no-", "--", 1)) is bool and name not in kinds:
             words += [name.replace("--no-", "--", 1), "False"]
@@ -218,7 +218,7 @@ def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
         if dataclasses.is_dataclass(hint):
             kinds |= _kinds_of_flags(typing.cast(type[Any], hint))
         else:
-            kinds[f"--{name.replace('_', '-')}"] = hint
+            kinds[f"--{name.replace('_', '-')}"] = bool if hint == bool | None else hint
     return kinds
 
 

@@ -21,7 +21,7 @@ class DataOptions(DoctorOptions):
     """Read and check datasets completely, or download them."""
 
     names: Positional[tuple[str, ...]] = ()
-    """Datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
+    """Datasets to check, named as for --dataset; by default all shipped ones."""
     look: Path | None = None
     """HTML file with twelve samples of a dataset: images with classes, persons and cameras, boxes or masks."""
     fetch: tuple[str, ...] = ()
@@ -45,7 +45,8 @@ class BackboneCheckOptions(Checked):
     depth: Annotated[int | None, Range(1)] = None
     """Number of blocks; 2 make the checks fast."""
     size: Annotated[int | None, Range(1)] = None
-    """Side of the square image in pixels; by default 4 patches, or 224 where the patch is not known."""
+    """Side of the square image in pixels; by default 4 patches (VOLO: 8), or 224 for a model of your own
+    without --divisor."""
     divisor: Annotated[int | None, Range(1)] = None
     """Number of which image sides must be multiples, if the model does not state it."""
     only: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class Learner(nn.Module):
 
     Attributes:
         one_size: whether the images of all batches have the same few sizes.
-        layered: the name of the backbone within whose layers layer decay counts; empty: it has no effect.
+        layered: the name of the backbone within whose layers layer decay counts; empty: it is an error.
     """
 
     one_size = True

@@ -45,13 +45,13 @@ def parameter_groups(
     Args:
         model: whose parameters train; those without gradient are skipped.
         backbone: the part with layers, as `backbones.backbone.Backbone` has `depth` and `layer_of`; all else comes
-            after them. None: layer decay has no effect.
+            after them. None: there is none.
         inside: what the names of the backbone's parameters begin with.
 
     Raises:
         UsageError: a layer decay, and a backbone without layers.
     """
-    if options.layer_decay != 1 and backbone is not None and not backbone.depth:
+    if options.layer_decay != 1 and (backbone is None or not backbone.depth):
         raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
     norms = _parameters_of_norms(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}

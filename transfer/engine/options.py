@@ -58,7 +58,8 @@ class FitOptions(Checked):
     warmup_lr_factor: Annotated[float, Needs(warmup_lr=None), Range(0)]
     """The same as a multiple of lr, used if `warmup_lr` is None."""
     warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
-    """Reach the peak learning rate in the last warm-up step. Otherwise the next step is the first with it."""
+    """Reach the peak learning rate in the last warm-up step. Otherwise the next step would be the first with it, where
+    the curve does not fall yet (--warmup-prefix)."""
     min_lr: Annotated[float | None, Needs(milestones=None), Range(0)]
     """Learning rate at the end of the cosine. None: min_lr_factor times lr."""
     min_lr_factor: Annotated[float, Needs(min_lr=None), Range(0)]
@@ -68,8 +69,7 @@ class FitOptions(Checked):
     cooldown_epochs: Annotated[float, TRAINING, Span(), Range(0)]
     """Last epochs, at the final learning rate and weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
-    """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
-    follows a cosine."""
+    """Epochs at which lr is multiplied by 0.1 (empty: constant; None: it follows --curve). They may be fractional."""
     clip_grad: Annotated[float | None, TRAINING, Range(0)]
     """Maximum gradient norm; None disables clipping."""
     clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]

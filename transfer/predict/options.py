@@ -20,8 +20,8 @@ class PredictOptions(Checked):
     images: Positional[tuple[str, ...]]
     """Images: files, folders with all below them, patterns."""
     to: Path | None = None
-    """Output file: .csv, .parquet, .json (of detections in COCO's format), or .npz, which has features;
-    without it a table is printed."""
+    """Output file: .csv, .parquet, .json (of detections in COCO's format), or .npz (features instead of
+    predictions); without it a table is printed."""
     features: bool = False
     """Return features instead of predictions."""
     gallery: tuple[str, ...] = ()

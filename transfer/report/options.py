@@ -59,12 +59,12 @@ class ScoresOptions:
     cost: bool = False
     """With --pivot: parameters, FLOPs per image, and hours of training."""
     per_class: bool = False
-    """Scores of each class with their 95 % intervals, for detection."""
+    """Scores of each class with their 95 % intervals, for detection and segmentation."""
     scores: tuple[str, ...] = ()
     """Scores with --pivot or --per-class, such as mAP rank1; by default the primary score of each task, with
     --per-class also mask_AP."""
     layers: bool = False
-    """Diagnostics of the task tokens, layer by layer."""
+    """Diagnostics of the task tokens, and of pretrainings with --tokens-at, layer by layer."""
 
 
 @dataclass(kw_only=True)

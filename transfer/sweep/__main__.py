@@ -63,7 +63,8 @@ class SweepOptions(Checked):
     tasks: tuple[str, ...] = ()
     """Tasks to run, by default all of the sweep."""
     seeds: tuple[int, ...] = ()
-    """Seeds of the pretraining runs. Tasks use the seed of their pretraining."""
+    """Seeds of the first steps, pretraining where there is one. Later steps take them over, unless their YAML has
+    `seeds`."""
     set: tuple[str, ...] = ()
     """Settings as STEP.KEY=VALUE or search.KEY=VALUE. KEY is a key of the step in the YAML (such as dataset) or an
     option of its command; a list of values becomes an axis of the grid."""
@@ -76,8 +77,8 @@ class SweepOptions(Checked):
     launcher: Literal["local", "slurm"] = "local"
     """Where jobs run: processes on this machine, or job arrays of a Slurm cluster."""
     workers: Annotated[int | None, Range(1)] = None
-    """Jobs at once, by default one per GPU, or per core without GPUs. It changes no result: threads per job stay as by
-    default; `--set STEP.threads=N` changes them."""
+    """Jobs at once, by default --per-gpu on each GPU, one per core without GPUs, all on Slurm. It changes no result:
+    threads per job stay as by default; `--set STEP.threads=N` changes them."""
     per_gpu: Annotated[int, Range(1)] = 1
     """Local jobs that share a GPU, for networks too small to fill one; each gets as large a share of its cores."""
     gpus: Annotated[int | None, Range(0)] = None

@@ -27,7 +27,7 @@ class MixOptions(Checked):
     switch_prob: Annotated[float, Needs(mixup=True), Range(0, 1)]
     """Probability of cutmix where both are on."""
     smoothing: Annotated[float, Range(0, 1)]
-    """Label smoothing, spread evenly over all classes."""
+    """Label smoothing, spread evenly over all classes; label maps have none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,6 +90,8 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             reject("--image-ops fast: --token-labels reads crops by PIL; use `--image-ops pil`")
         if self.dense_weight and self.mixes:
             reject("--dense-weight mixes tokens of two images; set --mixup 0 --cutmix 0")
+        if self.class_weights != "none" and self.loss == "sigmoid":
+            reject(f"--class-weights {self.class_weights}: weighs a cross-entropy; use --loss softmax")
         if self.dense_weight and self.loss == "sigmoid":
             reject("--dense-weight: the tokens' loss is a cross-entropy; use --loss softmax")
 

@@ -286,6 +286,7 @@ def test_without_validation_nothing_is_scored_but_weights_are_exported(data: Any
     [({"size": 40, "resize": 40}, "use multiples of 16"), ({"batch_size": 100}, "72 training images"),
      ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even"), ({"export": "ema"}, "--export"),
      ({"token_labels": Path("maps")}, "--"), ({**VOLO, "mixup": 0.5}, "--"), ({**VOLO, "loss": "sigmoid"}, "--"),
+     ({"class_weights": "balanced", "loss": "sigmoid"}, "--class-weights"),
      ({"ema": 1.0}, "--ema"), ({"resize": 16}, "--resize"), ({"label_fraction": 0.0}, "--label-fraction")],
 )  # fmt: skip
 def test_what_cannot_work_is_known_before_the_training(data: Any, given: dict[str, Any], message: str) -> None:

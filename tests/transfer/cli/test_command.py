@@ -45,6 +45,14 @@ def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: 
             read("--backbone", "resnet18", *words).resolved(False)
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [("", None), ("--qk-norm", True), ("--no-qk-norm", False), ("--qk-norm False", False), ("--qk-norm None", None)],
+)
+def test_a_switch_with_a_default_of_the_backbones_takes_a_value_too(words: str, value: bool | None) -> None:
+    assert read(*words.split()).backbone.qk_norm is value
+
+
 def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("lr: 5e-2\nepochs: 7\nsize: [128, 64]\n")
     (tmp_path / "two.yaml").write_text("epochs: 8\nno_decay: ['1d', '*.bias']\n")

@@ -108,10 +108,10 @@ class Layers:
 
 def test_layer_decay_without_layers_is_refused() -> None:
     model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r"--layer-decay 0\.5 has no effect"):
-        parameter_groups(model, fit_options(layer_decay=0.5), Layers({}, depth=0))
-    for backbone in (None, Layers({}, depth=1)):
-        assert parameter_groups(model, fit_options(layer_decay=0.5), backbone)[0]["scale"] == 1.0
+    for backbone in (None, Layers({}, depth=0)):
+        with pytest.raises(UsageError, match=r"--layer-decay 0\.5 has no effect"):
+            parameter_groups(model, fit_options(layer_decay=0.5), backbone)
+    assert parameter_groups(model, fit_options(layer_decay=0.5), Layers({}, depth=1))[0]["scale"] == 1.0
 
 
 def test_groups_give_every_parameter_its_rate_and_decay() -> None:
