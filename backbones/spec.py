@@ -140,9 +140,12 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     files |= given_files
     chosen = values | replacements
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
-    if "weights" in replacements or str(chosen.get("weights")).endswith(f"weights/{title}"):
-        # the configuration's statistics of pixels are those of other weights
-        of_export = {"mean", "std"} & exported.keys() - replacements.keys()
+    weights = str(chosen.get("weights", "random"))
+    if "weights" in replacements or weights.endswith(f"weights/{title}"):
+        # the configuration's sizes and statistics of pixels are those of other weights
+        folder = exports.export_folder(weights)
+        stated = exports.mean_and_std(exports.read_config(folder)) if folder else {}
+        of_export = {*stated, *({"train_size"} & exported.keys())} - replacements.keys()
         chosen = {key: value for key, value in chosen.items() if key not in of_export}
     if replacements.get("load") == "partial" and values.get("load") != "partial":
         # the flag asks for the weights: their parts stay, unless a flag of its own asks for another kind

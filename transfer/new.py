@@ -61,7 +61,7 @@ def _main(argv: list[str]) -> int:
         text = (TEMPLATES / template).read_text(encoding="utf-8")
         text = text.replace(f"my_{options.kind}", name)
         text = re.sub(rf"\b{EXAMPLE[options.kind]}\b", part, text)
-        write_atomic(Path(file), text.encode(), flag="the working directory")
+        write_atomic(Path(file), text.encode(), flag="`cd`")
     print_safe(f"wrote {' and '.join(files)}. Try them:")
     print_safe(f"  pytest test_{name}.py\n  {NEXT_COMMAND[options.kind].format(name=name, part=part)}")
     return 0

@@ -85,9 +85,15 @@ class Run(store.StoredRun):
             MissingInput: the weights are not here.
         """
         from backbones.backbone import create
+        from transfer.core.options import from_plain
+        from transfer.core.seeding import seed_torch
         from transfer.predict.trained import trained_spec
+        from transfer.verify.checks import task_of
 
-        return create(trained_spec(self), **overrides)
+        task, record = task_of(self.record), self.record
+        size = task.built_size(from_plain(task.options, record.options))
+        seed_torch(record.seed)  # draws what was random in the run
+        return create(trained_spec(self), **{"img_size": size} | overrides)
 
     def model(self) -> "nn.Module":
         """Return the whole trained model, with head, neck and detector, on the CPU in evaluation mode.

@@ -176,7 +176,7 @@ class PretrainingMethod(Task):
         from transfer.engine.loop import fit
         from transfer.engine.optim import changed_share
 
-        if data.val is None:
+        if data.val is None and data.held_out is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
         judged = options.epochs and rule_of(options) == EXPORT_RULE

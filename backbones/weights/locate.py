@@ -59,9 +59,10 @@ def find_weights(spec: BackboneSpec) -> Located:
     names = ("config", "random", "timm", *exports.shipped_names())
     near = did_you_mean(source, names) or did_you_mean(f"weights/{source}", ()) or "."
     pretraining = ""
-    if not path.suffix:  # pretraining makes folders
-        words = f"{recipe or 'RECIPE'} --backbone {spec.name} --dataset {'imagenet1k' if recipe else 'DATA'}"
-        pretraining = f"`python -m transfer.pretrain {words} --data FOLDER` makes them; or "
+    if source.endswith(f"weights/{spec.name}"):  # where pretraining exports
+        name = spec.name if spec.name in config_names("backbones") else "BACKBONE"
+        words = f"{recipe or 'RECIPE'} --backbone {name} --dataset {'imagenet1k' if recipe else 'DATA'}"
+        pretraining = f"`python -m transfer.pretrain {words} --data FOLDER`, with --stem and so on, makes them; or "
     raise MissingInput(
         f"backbone {spec.name}: there are no weights at {path}{near} {pretraining}"
         "set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random"

@@ -139,8 +139,9 @@ class VitMaps(nn.Module):
         unwindowed = quarters(backbone) if options.global_blocks is None else options.global_blocks
         blocks = {block_index(block, depth, "--global-blocks") for block in unwindowed}
         self.windowed = [bool(options.window) and number not in blocks for number in range(depth)]
-        del model.blocks[max(self.out_indices) + 1 :]
-        if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
+        self.reached = range(max(self.out_indices) + 1)  # the others stay for the export
+        plain = all(type(model.blocks[number]) is Block for number in self.reached)
+        if (any(self.windowed) or options.relative) and not plain:
             fix = "use --window 0 --no-relative"
             raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain blocks; {fix}")
         if options.relative:
@@ -162,7 +163,8 @@ class VitMaps(nn.Module):
         self.shards = shards
 
     def _add_relative(self, model: Any) -> None:
-        for block, windowed in zip(model.blocks, self.windowed):
+        for number in self.reached:
+            block, windowed = model.blocks[number], self.windowed[number]
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
                 need = "need an attention of this suite; use --no-relative"
                 raise UsageError(f"{self.backbone.spec.name}: relative positions {need}")
@@ -172,7 +174,7 @@ class VitMaps(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the map of each tap; see the class."""
         x, maps = self._embedded(images), []
-        for number in range(len(self.backbone.model.blocks)):
+        for number in self.reached:
             if self.options.grad_checkpointing and self.training:
                 x = checkpoint(self._block, number, x, use_reentrant=False)
             else:

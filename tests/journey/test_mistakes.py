@@ -98,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{DETECT} coco", 1, "missing.*instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations"),
         (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
-        (PROBE.replace("random", "broken"), 1, "saved no weights: its training ended as diverged"),
+        (PROBE.replace("random", "broken"), 1, "has no weights: its training ended as diverged"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
         (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
         (PROBE.replace("knn", "components.py:TASK"), 2, "'TASK' not found .*; it defines LapStem, NoPatch, two"),

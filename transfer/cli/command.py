@@ -211,11 +211,11 @@ def weights_of_run(weights: str, out: Path) -> str:
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
     with unusable(f"--weights {weights}: {run / RECORD} is not a readable record"):
         record = json.loads((run / RECORD).read_bytes())
-        status, reason = record["outcome"]["status"], why_not_exported(record["options"])
+        status, reason = record["outcome"]["status"], why_not_exported(record["options"], record.get("export"))
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     reason = reason if status in SCORED else f"its training ended as {status}"
-    raise MissingInput(f"--weights {weights}: the run in {run} saved no weights: {reason}")
+    raise MissingInput(f"--weights {weights}: the run in {run} has no weights: {reason}")
 
 
 def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:

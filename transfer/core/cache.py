@@ -68,7 +68,8 @@ def remember(name: str, content: bytes, *, what: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     except (OSError, UserError) as error:
-        print_safe(f"{what} is not cached: {error}", file=sys.stderr)
+        reason = getattr(error.__cause__ or error, "strerror", error)
+        print_safe(f"{what} is not cached in {path.parent} ({reason}); set XDG_CACHE_HOME=FOLDER", file=sys.stderr)
 
 
 FACTS = "facts.json"

@@ -103,8 +103,15 @@ def is_of_timm(model: Any) -> bool:
     return getattr(model, "pretrained_cfg", {}).get("architecture", USERS_MODEL) != USERS_MODEL
 
 
-def why_not_exported(options: Mapping[str, Any]) -> str:
-    """Say why a run with these options has no weights, if its training did not fail."""
+def why_not_exported(options: Mapping[str, Any], exported: str | None) -> str:
+    """Say why a run has no weights, if its training did not fail.
+
+    Args:
+        options: those of the run.
+        exported: the id of the weights that it exported.
+    """
+    if exported:
+        return "they were deleted, or the run is a shared copy"
     without = options.get("save_weights") == "none"
     return "it was made with --save-weights none" if without else "it trained no backbone"
 

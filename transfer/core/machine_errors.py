@@ -96,7 +96,8 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
         return reported
     if isinstance(error, OSError) and error.errno in _FULL:
         place = error.filename or "the output"
-        return UserError(f"{place}: cannot be written ({error.strerror}); free some space, then rerun the command")
+        fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
+        return UserError(f"{place}: cannot be written ({error.strerror}); {fix}, then rerun the command")
     reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
     frames, modules = list(_frames(error)), list(sys.modules.items())  # a thread may import while this runs
     users_files = {str(module.__file__) for name, module in modules if name.startswith(MODULES)}

@@ -37,7 +37,10 @@ USUAL = re.compile(
 )
 """Usual names of folders of images and of their label maps."""
 COCO_JSON = "export as COCO JSON"
-COCO_YAML = "use a YAML file with `format: coco`, `train_annotations`, `train_images` and `val_annotations: null`"
+COCO_YAML = (
+    "use a YAML file with `format: coco`, `train_annotations`, `train_images`, `val_annotations` and `val_images`, "
+    "once they are divided"
+)
 COPY = "copy them (of Cityscapes: labelTrainIds) to masks/SPLIT/NAME.png, and their images to images/SPLIT/NAME.jpg"
 LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff")
 MIXED = 0.2
@@ -84,8 +87,9 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
-        what = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
-        raise _unsettled(folder, what, (kinds or ["image_folder"])[0])
+        if not kinds:
+            raise UsageError(f"{folder}: a folder in no known layout, without images; name one that holds images")
+        raise _unsettled(folder, f"may be of format {' or '.join(kinds)}", kinds[0])
     return kinds[0], {}
 
 

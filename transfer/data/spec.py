@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,8 @@ def _reason_not_held(path: Path, trees: Trees) -> str | None:
     """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
     if not path.is_dir():
         return "no such folder"
-    _, lacks = min((len(lacks := missing_entries(path, tree)) / max(len(tree), 1), lacks) for tree in trees)
+    lacking = [(len(lacks := missing_entries(path, tree)) / max(len(tree), 1), lacks) for tree in trees]
+    _, lacks = min(lacking, key=itemgetter(0))  # the first of equally near ones is the usual one
     return f"missing, empty or unreadable: {', '.join(lacks)}" if lacks else None
 
 

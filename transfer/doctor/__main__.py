@@ -115,13 +115,15 @@ def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult
     try:
         yield from check()
     except (ImportError, UserError) as error:  # such as a driver that is too old
-        yield CheckResult("broken", f"cannot look: {error}", "fix what is broken above first")
+        yield CheckResult("broken", f"cannot look: {error}")
 
 
 def _software() -> Iterator[CheckResult]:
     yield CheckResult("ok", f"python {sys.version.split()[0]}")
     for name in RECORDED_PACKAGES:
         missing = CheckResult("broken", f"{name}: missing", "pip install -e .")
+        if name == "triton":
+            missing = CheckResult("absent", f"{name}: missing", "only attention on a GPU uses it")
         yield CheckResult("ok", f"{name} {installed}") if (installed := package_version(name)) else missing
     for name in ("torch", "torchvision", "timm"):
         try:

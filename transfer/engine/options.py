@@ -120,8 +120,10 @@ class FitOptions(Checked):
             self.epochs = self.last_epoch  # 5.0 is the same run as 5
         if not self.trainable:
             reject("--trainable: set at least one pattern ('*' trains everything)")
-        if self.layer_decay == 0 or self.clip_grad == 0:
-            reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
+        if self.layer_decay == 0:
+            reject("--layer-decay 0: must be positive")
+        if self.clip_grad == 0:
+            reject("--clip-grad 0: must be positive (None for no clipping)")
         if self.epochs == 0:
             return  # training options have no effect
         if self.lr == 0:
@@ -143,7 +145,8 @@ class FitOptions(Checked):
         if self.schedule == "epoch" and warm % 1:
             reject(f"{warm_up}: use whole epochs or --schedule step")
         if self.schedule == "epoch" and warm and not self.warmup_start and offset <= 0:
-            fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
+            fix = "set --schedule step or --warmup-lr above 0 (DeiT's is 1e-6)"
+            fix += " or --schedule-offset 1" if self.cosine_end else ""
             reject(f"{warm_up}: the first epoch would train at 0; {fix}")
         if math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
             held = f"--cooldown-epochs {cool:g}, --schedule-offset {offset}"

@@ -165,7 +165,7 @@ def _verdict(steps: int, windows: _Windows, signs: Signs, score: float | None, e
     if not steps:
         return "not_judged", "nothing was trained"
     if steps < FEWEST:
-        return "not_judged", f"{steps} steps, at least {FEWEST} are needed; train longer or use a smaller --batch-size"
+        return "not_judged", f"{steps} steps, at least {FEWEST} are needed; train longer, or with smaller batches"
     if level is not None and level <= 0:
         return "not_judged", "one class, so that a constant prediction makes no error"
     if name not in windows:

@@ -13,7 +13,7 @@ import torch
 
 from backbones.diagnostics.recorder import BlockWatch
 from transfer.cli.command import Command
-from transfer.core.errors import DeviceLost, Notice, UsageError, UserError, count, print_safe, shortened
+from transfer.core.errors import DeviceLost, MissingInput, Notice, UsageError, UserError, count, print_safe, shortened
 from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
@@ -36,7 +36,7 @@ from transfer.evaluation.preflight import ResolvedInputs, check_inputs, find_inp
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.baselines import copy_baseline, protocol_mismatch
 from transfer.records.record import Record
-from transfer.records.store import ERROR, OPTIONS, RECORD, Store, has_state
+from transfer.records.store import ERROR, OPTIONS, RECORD, Store, StoredRun, has_state, without_weights
 from transfer.task import Scores, Task
 
 
@@ -65,6 +65,9 @@ def evaluate_each(commands: list[tuple[Command, ResolvedInputs]], task: Task, *,
         result.add(trained)
         for record in trained.records if names else []:
             if not record.training_failed:
+                run = StoredRun(command.run.out / record.run_id, record)
+                if not (run.folder / EXPORT).is_dir():
+                    raise MissingInput(f"{without_weights(run)}; delete the folder to train again")
                 scoring = _scoring(command, record, names)
                 test_inputs = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
                 result.add(evaluate_runs(scoring, task, test_inputs, progress))
@@ -98,7 +101,8 @@ def _checked_sets(command: Command, task: Task, names: tuple[str, ...]) -> list[
 def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:
     """Return the command that scores what a run trained on the test sets."""
     run = replace(command.run, dataset=names, seeds=(record.seed,))
-    backbone = replace(command.backbone, weights=(str(command.run.out / record.run_id / EXPORT),))
+    weights = str(command.run.out / record.run_id / EXPORT)
+    backbone = replace(command.backbone, weights=(weights,), weights_key=None, weights_size=None, load=None)
     options = replace(command.options, epochs=0, test_dataset=(), **({"joint": False} if command.joined else {}))
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])

@@ -127,7 +127,9 @@ class PlannedRun:
     def baseline(self) -> Path | None:
         """The folder of `--baselines` with a finished run of this key; None if there is none."""
         run = self.command.run
-        weights = isinstance(run, PretrainRunOptions) and run.save_weights == "last"
+        used = isinstance(run, PretrainRunOptions) or self.command.joined
+        used |= bool(getattr(self.command.options, "test_dataset", ()))
+        weights = used and run.save_weights == "last"
         return find_baseline(run.baselines, self.run_id, self.run_key, weights=weights)
 
     def check_files(self) -> None:
@@ -162,7 +164,10 @@ class PlannedRun:
         options |= {"backbone": _absolute_path(command.run.backbone)}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        options["weights"] = _absolute_path(command.backbone.weights[0])
+        weights = _absolute_path(self.inputs.spec.weights.removeprefix("local-dir:"))
+        options["weights"] = weights if Path(weights).is_absolute() else command.backbone.weights[0]
+        if "test_dataset" in options:
+            options["test_dataset"] = [*map(_absolute_path, options["test_dataset"])]
         if self.task.file and "method" in options:
             options["method"] = self.task.file
         options["metric"] = [metric.file for metric in self.metrics]

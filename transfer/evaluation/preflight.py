@@ -57,7 +57,7 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         _find_weights(inputs, command)
         _note_changed_parts(inputs, command)
         unnamed = command.backbone.weights == ("config",) and not task.from_scratch
-        if unnamed and asked.weights == inputs.weights_id == "random":
+        if unnamed and asked.weights == inputs.weights_id == "random" and asked.kind != "user":
             state = "none given, the backbone starts from random weights"
             trained = "--weights FILE, --backbone weights/NAME, or a backbone of `python -m transfer --list weights`"
             inputs.note(f"weights: {state}; for trained ones use {trained}")

@@ -58,7 +58,9 @@ class UsersMetric:
         counted = values[~np.isnan(values)]
         score = float(counted.mean()) if counted.size else np.nan
         low, high = self.metric.bounds
-        if not np.isfinite(counted).all() or not low <= score <= high:
+        if not counted.size or not np.isfinite(counted).all():
+            raise UserError(f"{self.file} gives no finite score: {score}")
+        if not low <= score <= high:
             raise UserError(f"{self.file} gives {score}, which is outside [{low:g}, {high:g}]; `bounds` states others")
         return score, values if values.ndim else None
 

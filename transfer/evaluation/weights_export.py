@@ -109,7 +109,7 @@ def check_target(target: Path, run_key: str, options: dict[str, Any], kind: type
         same = [part for part in USER_PARTS if Path(str(theirs.get(part))).name == Path(str(options.get(part))).name]
         ignored = {*noted(PretrainRunOptions, Execution), *noted(kind, Execution), *same}
         text = "; ".join(differences(theirs, options, ignored))
-        owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
+        owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export of this suite"
         fix = "use another --name, or --replace to overwrite them"
         raise UserError(f"{target}: there are other weights ({owner}); {fix}")
 

@@ -173,6 +173,8 @@ def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> d
             if step.after is not None and step.after not in earlier:
                 hint = did_you_mean(step.after, earlier)
                 raise UsageError(f"{where}: steps.{key}: `after: {step.after}` must name an earlier step{hint}")
+            if (parent := parsed.get(str(step.after))) and parent.kind != "pretrain":
+                raise UsageError(f"{where}: steps.{key}: `after: {step.after}` must name a step that pretrains")
         earlier.append(key)
     return parsed
 

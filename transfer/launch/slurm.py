@@ -79,7 +79,7 @@ class Queue:
         """Return the ids of jobs that wait or run now. Raises UserError when Slurm does not answer."""
         self.look(now=True)
         if self.silent:
-            raise refusal(self.silent)
+            raise UserError(f"Slurm does not answer: {self.silent}")
         return {job for job, (state, _) in self.states.items() if not ENDED.fullmatch(state)}
 
 

@@ -51,7 +51,7 @@ def file_checksums(folder: Path) -> dict[str, dict[str, Any]]:
 def without_weights(run: StoredRun) -> str:
     """Say that a run has no weights, and why."""
     failed = f"its training failed ({run.record.status})" if run.record.training_failed else ""
-    why = failed or why_not_exported(run.record.options)
+    why = failed or why_not_exported(run.record.options, run.record.export)
     return f"{run.record.run_id}: there are no weights in {run.folder / EXPORT}; {why}"
 
 

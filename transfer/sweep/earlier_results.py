@@ -9,6 +9,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from backbones.spec import resolve
 from transfer.core import exports
 from transfer.core.cache import stamp_of
 from transfer.core.errors import UserError
@@ -88,6 +89,8 @@ class EarlierResults:
         if parent is None:  # weights by path, or by the backbone's name
             weights = job.options.get("weights", f"weights/{Path(job.backbone).stem}")
             paths.append(exports.inside_run(Path(str(weights))))
+            with contextlib.suppress(UserError):  # which the job names
+                paths.append(exports.inside_run(Path(resolve(job.backbone).weights)))
         parts = [job.portable_argv(), self.extra, [*map(self._state, paths)], parent and parent.export]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 

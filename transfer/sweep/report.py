@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
+from transfer.experiments.grid import result_file
 from transfer.experiments.sweep_file import SweepFile
 from transfer.measure.ratios import CostRatios
 from transfer.records.baselines import NOTE, copied_from
 from transfer.records.run_set import StoredRuns
-from transfer.records.store import Store, StoredRun
+from transfer.records.store import Store, StoredRun, read_result
 from transfer.report.formats import as_text
 from transfer.report.page.html import Section, page
 from transfer.report.sections import ReportRequest, sections
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import terminal
+from transfer.sweep.earlier_results import read_record
 from transfer.sweep.runner import Sweeper
 
 if TYPE_CHECKING:
@@ -46,11 +48,15 @@ class SweepReport:
     @cached_property
     def runs(self) -> StoredRuns:
         """Runs of the jobs, without duplicates."""
-        store = Store(self.sweeper.out / "runs")
-        records = [progress.record for progress in self.sweeper.jobs.values() if progress.record]
-        return StoredRuns.of(
-            {record.run_id: StoredRun(store.folder(record.run_id), record) for record in records}.values()
-        )
+        out, names = self.sweeper.out, dict[str, None]()
+        for progress in self.sweeper.jobs.values():
+            if progress.record:
+                result = read_result(result_file(out, progress.job.name))
+                others = result.runs if result else ()  # those of `--test-dataset`
+                names |= dict.fromkeys((progress.record.run_id, *others))
+        records = [record for name in names if (record := read_record(out, name))]
+        store = Store(out / "runs")
+        return StoredRuns.of(StoredRun(store.folder(record.run_id), record) for record in records)
 
     @cached_property
     def of_jobs(self) -> list[Section]:

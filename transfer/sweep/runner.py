@@ -25,7 +25,7 @@ SHOW_SECONDS = 60.0  # between two views of the running jobs, of which so many a
 MOST_SHOWN = 20
 LOCK = Path("jobs") / "lock"
 RETRIES = 1  # how often a failed job is started again
-WRONG_ARGUMENTS, STOPPED = 2, 143
+OK, WRONG_ARGUMENTS, TRAINING_FAILED, STOPPED = 0, 2, 3, 143
 """Exit statuses of a job's command."""
 LOG_TAIL = 2**20
 """Bytes at the end of a log that are read."""
@@ -192,7 +192,7 @@ class Sweeper:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
         result = read_result(result_file(self.out, progress.job.name))
         record = read_record(self.out, result.runs[0]) if result else None
-        if record is not None and status >= 0:
+        if record is not None and status in (OK, TRAINING_FAILED, STOPPED):
             if self._files_unchanged(progress):
                 self._earlier.keep(progress.job, record, progress.key)
                 progress.reused = bool(copied_from(self.out / "runs" / record.run_id))

@@ -158,7 +158,8 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
     ("name", "weights", "kind", "said"),
     [
         ("tiny", "randm", UserError, "did you mean 'random'"),
-        ("tiny", "weights/none", UserError, "pretrain RECIPE --backbone tiny --dataset DATA"),
+        ("tiny", "weights/tiny", UserError, "pretrain RECIPE --backbone tiny --dataset DATA"),
+        ("tiny", "weights/none", UserError, r"at weights/none\. set --weights"),
         ("vit_s", "timm", UsageError, "name the weights, as in timm:"),
         ("tiny", "timm:vit_small_patch16_224.dinoo", UsageError, "did you mean 'vit_small_patch16_224.dino'"),
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),

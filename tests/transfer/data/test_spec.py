@@ -84,7 +84,10 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         (tmp_path / "my.set" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "my.set" / name).write_text("{}")
     monkeypatch.setenv("HOME", str(tmp_path))
-    if " " in kind:
+    if kind.startswith("a folder"):
+        with pytest.raises(UsageError, match=f"{kind}; name one that holds images"):
+            resolve_dataset(str(tmp_path / "my.set"))
+    elif " " in kind:
         with pytest.raises(UsageError, match=rf"{kind}; name a YAML.*\n  format: \w+\n  root: {tmp_path}/my\.set"):
             resolve_dataset(str(tmp_path / "my.set"))
     else:

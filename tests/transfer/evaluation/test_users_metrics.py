@@ -112,7 +112,7 @@ def test_verify_runs_no_file_that_only_a_record_names(listed: bool, folder: Path
         ("my_metric.py:wrong", "def wrong(per_sample):\n    return per_sample['rnk']", "at line 2: KeyError: 'rnk'"),
         ("my_metric.py:wrong", "def wrong(per_sample): return per_sample['rank'][1:]", "wanted: a number, or one for"),
         ("my_metric.py:wrong", "def wrong(per_sample): return 7", "gives 7.0, which is outside [0, 1]"),
-        ("my_metric.py:wrong", "def wrong(per_sample): return float('nan')", "gives nan, which is outside [0, 1]"),
+        ("my_metric.py:wrong", "def wrong(per_sample): return float('nan')", "gives no finite score: nan"),
         ("my_metric.py:wrong", "def wrong(arrays): arrays['rank'][0] = 0", "ValueError: assignment destination is"),
         ("my_metric.py:wrong", UP, "'up': "),
     ],

@@ -226,7 +226,8 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
     root = dataset_spec.find_root(spec, data, tuple(trees))
     if any((root / file).is_file() for file in files):
         for name in (name for name, (file, _) in layout.items() if not (root / file).is_file()):
-            fix = f"set `{name}_annotations` and `{name}_images`, or `{name}_annotations: null`"
+            fix = f"set `{name}_annotations` and `{name}_images`"
+            fix += ", or `train_annotations: null` to train nothing" if name == "train" else ""
             raise MissingInput(f"{spec.name}: no {SPLIT_TITLES[name]} split: {root / layout[name][0]} not found; {fix}")
         return root, layout, []
 

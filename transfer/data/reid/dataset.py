@@ -209,7 +209,7 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) among the "
             f"{len(gallery)} gallery images; check the folders and the camera numbers. For a dataset without cameras, "
-            "set `cameras: none` in its YAML file"
+            "set `cameras: none` in its YAML file (of `reid_folders` remove `pattern`)"
         )
 
 
