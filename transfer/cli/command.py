@@ -166,7 +166,8 @@ def read_command(
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
     layers = [(recipe.path, recipe.values(known))]
-    if "--smoke" in argv:
+    following = zip(argv, [*argv[1:], ""])
+    if any(word in ("--smoke", "--smoke=True") and value != "False" for word, value in following):
         if not recipe.smoke.is_file():
             missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
             raise UsageError(f"--smoke: {missing}; set them as flags, with --subset for the data")

@@ -294,13 +294,15 @@ def test_pixel_statistics() -> None:
         create("tiny", weights="random", in_chans=1).pooled(images(3))
 
 
-def test_a_backbone_normalizes_images_as_the_pretraining_found_under_its_name_did(here: Path) -> None:
-    (here / "mine.yaml").write_text("arch: vit_ti\ndepth: 1\nmean: [0.4, 0.4, 0.4]\nstd: [0.2, 0.2, 0.2]\n")
+@pytest.mark.parametrize("arch", ["vit_ti\ndepth: 1", "test_vit"])
+def test_a_backbone_normalizes_images_as_the_pretraining_found_under_its_name_did(arch: str, here: Path) -> None:
+    (here / "mine.yaml").write_text(f"arch: {arch}\nmean: [0.4, 0.4, 0.4]\nstd: [0.2, 0.2, 0.2]\n")
     assert resolve("mine.yaml").mean == (0.4,) * 3
     export(create("mine.yaml", weights="random", **GREY), Path("weights/mine"))
-    spec = resolve("mine.yaml")
-    assert (spec.mean, spec.std, spec.weights) == ((0.5,) * 3, (0.5,) * 3, str(here / "weights" / "mine"))
-    assert resolve("mine.yaml", mean=(0.3,)).mean == (0.3,) * 3
+    for given in ({}, {"weights": "weights/mine"}):
+        spec = create("mine.yaml", **given).spec
+        assert (spec.mean, spec.std, Path(spec.weights).resolve()) == ((0.5,) * 3, (0.5,) * 3, here / "weights/mine")
+    assert resolve("mine.yaml", mean=(0.3,) * 3).mean == (0.3,) * 3
 
 
 def test_a_users_model_is_given_the_channels_or_has_them(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_a_switch_with_a_default_of_the_backbones_takes_a_value_too(words: str, 
     assert read(*words.split()).backbone.qk_norm is value
 
 
+@pytest.mark.parametrize("words", ["--smoke", "--smoke True", "--smoke=True", "--smoke False", ""])
+def test_a_smoke_test_has_its_sizes_and_its_mark(words: str) -> None:
+    smoke = read(*words.split())
+    assert (smoke.run.smoke, smoke.options.epochs) == ((False, 120) if words in ("--smoke False", "") else (True, 20))
+
+
 def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("lr: 5e-2\nepochs: 7\nsize: [128, 64]\n")
     (tmp_path / "two.yaml").write_text("epochs: 8\nno_decay: ['1d', '*.bias']\n")

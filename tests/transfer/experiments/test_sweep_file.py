@@ -130,6 +130,8 @@ def test_all_misspelt_names_are_told_at_once(tmp_path: Path) -> None:
     wrong = copy.deepcopy(SWEEP) | {"abut": "x", "vary": "reidd", "search": {"lo": 1, "high": 2}, "report": {"map": 1}}
     wrong["steps"]["pretrain"] |= {"backbone": "tinyy", "seedz": [0], "grid": {"lrx": [1]}}
     wrong["steps"]["reid"] |= {"after": "pretrainn", "dataset": ["toy_markt"], "options": {"epochz": 1}}
+    wrong["steps"]["knn"] = {"run": "knn", "backbone": "tiny", "dataset": ["toy_digits"]}
+    wrong["steps"]["late"] = wrong["steps"]["knn"] | {"after": "knn"}
     wrong["rows"] = [{"reidx": {}, "pretrain": {"stm": "conv"}}]
     with pytest.raises(UsageError) as told:
         read_sweep(write(tmp_path, wrong), "full")
@@ -142,6 +144,7 @@ def test_all_misspelt_names_are_told_at_once(tmp_path: Path) -> None:
         "steps.pretrain: unknown key 'seedz'",
         "steps.pretrain: unknown option 'lrx'",
         "`after: pretrainn` must name an earlier step; did you mean 'pretrain'",
+        "`after: knn` must name a step that pretrains",
         "unknown dataset 'toy_markt'",
         "steps.reid: unknown option 'epochz'; did you mean 'epochs'",
         "row 1: unknown key 'reidx'",
@@ -204,7 +207,11 @@ def value(job: SweepJob, flag: str) -> str:
 
 
 def test_a_later_step_takes_weights_parts_and_seed_of_the_job_before(tmp_path: Path) -> None:
-    first, second, third, fourth = jobs_of(tmp_path, changed("steps.pretrain.seeds", [3, 4]))
+    content = changed("steps.pretrain.seeds", [3, 4])
+    content["steps"]["pretrain"]["options"] = {"load": "partial"}
+    first, second, third, fourth = jobs_of(tmp_path, content)
+    assert "--load" in first.argv(Path("out"))
+    assert "--load" not in third.argv(Path("out")), "it is of the first weights alone"
     assert [job.step.name for job in (first, second, third, fourth)] == ["pretrain", "pretrain", "reid", "reid"]
     for before, after in ((first, third), (second, fourth)):
         assert after.parent == before

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from backbones.backbone import create
+from backbones.vit import export
 from tests.processes import Command, in_a_terminal, wait_for
 from tests.transfer.records.test_store import locked_elsewhere
 from transfer.core.errors import UserError
@@ -23,7 +25,7 @@ from transfer.experiments.sweep_file import read_sweep
 from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import is_locked
-from transfer.sweep.earlier_results import data_paths, path_state
+from transfer.sweep.earlier_results import EarlierResults, data_paths, done_file, path_state
 from transfer.sweep.runner import LOCK, Sweeper, failure_reason, last_line
 
 Captured = pytest.CaptureFixture[str]
@@ -91,6 +93,32 @@ def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys:
     assert [progress.status for progress in others] == ["not_judged", "completed"]
     assert "retried" in capsys.readouterr().err
     assert len(launcher.words) == 5
+
+
+class EndsWithAnError(InThisProcess):
+    """Runs commands that leave a record and then fail, as where a test set cannot be scored."""
+
+    def _run(self, module: str, *words: str, log: Path) -> Any:
+        super()._run(module, *words, log=log)
+        return SimpleNamespace(poll=lambda: 1)
+
+
+def test_a_command_that_ends_with_an_error_has_failed_although_it_left_a_record(tmp_path: Path) -> None:
+    sweeper = Sweeper(tmp_path / "out", EndsWithAnError())
+    sweeper.add(jobs_of(tmp_path, pretrain=PRETRAIN))
+    sweeper.run()
+    (progress,) = sweeper.jobs.values()
+    assert (progress.status, progress.attempts) == ("failed", 2)
+    assert not done_file(sweeper.out, progress.job).exists()
+
+
+def test_a_result_is_not_reused_where_the_weights_of_the_backbone_have_changed(tmp_path: Path) -> None:
+    folder = export(create("tiny", weights="random"), tmp_path / "mine")
+    (job,) = jobs_of(tmp_path, knn={"run": "knn", "backbone": str(folder), "dataset": "toy_digits", "options": SMALL})
+    before = EarlierResults(tmp_path).key(job, None)
+    assert EarlierResults(tmp_path).key(job, None) == before
+    (folder / "model.safetensors").write_bytes(b"other")
+    assert EarlierResults(tmp_path).key(job, None) != before
 
 
 @pytest.mark.parametrize("slots", [1, None])
