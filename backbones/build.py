@@ -113,8 +113,10 @@ def _with_pixel_statistics(
         origin = {"timm": theirs, "ours": "of ImageNet", "user": "of its class"}[spec.kind]
         whose = f"{origin}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
-        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), statistics) != spec
-        whose = f"{AS_CONFIGURED}, not those of {network.layout}" if other else AS_CONFIGURED
+        known = network.statistics or released
+        other = known and with_statistics(replace(spec, mean=None, std=None), statistics) != spec
+        theirs = network.layout if network.statistics else located.timm_name
+        whose = f"{AS_CONFIGURED}, not those of {theirs}" if other else AS_CONFIGURED
     elif spec.mean or spec.std:
         whose += f" but for the configured {'mean' if spec.mean else 'std'}"
     return with_statistics(spec, statistics), whose

@@ -15,6 +15,7 @@ from backbones.backbone import Backbone, create
 from backbones.flops import flops
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_trained, load_head, read_head
+from backbones.weights.locate import trained_size
 from tasks.detect import mmlab
 from tasks.detect.coco.averages import pair_detections, resampled
 from tasks.detect.coco.matching import Kind, pairings
@@ -33,7 +34,7 @@ from tasks.detect.task import (
     resolve_detector,
 )
 from transfer.core.errors import UsageError
-from transfer.core.exports import weights_facts
+from transfer.core.exports import export_folder, weights_facts
 from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch
 from transfer.data.coco.dataset import CocoData
@@ -215,7 +216,8 @@ def make_learner(
     spec: BackboneSpec, classes: int, detector: DetectorSpec, options: DetectOptions, **overrides: Any
 ) -> DetectionLearner:
     """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
-    backbone = create(spec, drop_path=options.drop_path, **overrides)
+    size = trained_size(spec) if spec.kind == "ours" and export_folder(spec.weights) else None
+    backbone = create(spec, drop_path=options.drop_path, **{"img_size": size} | overrides)
     settings = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
     taps = _taps(backbone, options) if options.pyramid == "taps" else (-1,)
     grid = (options.size[0] // backbone.stride, options.size[1] // backbone.stride)

@@ -294,6 +294,16 @@ def test_pixel_statistics() -> None:
         create("tiny", weights="random", in_chans=1).pooled(images(3))
 
 
+def test_a_backbone_has_the_exponent_of_the_pretraining_found_under_its_name(here: Path) -> None:
+    (here / "mine.yaml").write_text("arch: vit_ti\ndepth: 1\nattention: relu\nalpha: 1\ntrain_size: [32, 32]\n")
+    given = {"alpha": 0.5, "length": "train", "train_size": (64, 64)}
+    export(create("mine.yaml", weights="random", **given), Path("weights/mine"))
+    spec = resolve("mine.yaml")
+    assert (spec.alpha, spec.length, spec.train_size) == (0.5, "train", (64, 64))
+    Path("weights/mine").rename("weights/other")
+    assert resolve("mine.yaml", weights="weights/other").alpha == 1, "its weights in a backbone that says another one"
+
+
 @pytest.mark.parametrize("arch", ["vit_ti\ndepth: 1", "test_vit"])
 def test_a_backbone_normalizes_images_as_the_pretraining_found_under_its_name_did(arch: str, here: Path) -> None:
     (here / "mine.yaml").write_text(f"arch: {arch}\nmean: [0.4, 0.4, 0.4]\nstd: [0.2, 0.2, 0.2]\n")
