@@ -63,6 +63,13 @@ def test_a_live_module_is_trained_as_a_copy_and_found_again(tmp_path: Path) -> N
     assert (again[0].folder / "record.json").stat().st_mtime_ns == written
 
 
+def test_the_backbone_of_a_run_that_trains_none_is_the_one_that_it_used(tmp_path: Path) -> None:
+    (run,) = transfer.evaluate("knn", backbone="tiny", weights="random", seeds=[3], out=tmp_path, **SMOKE)
+    used, given = run.model().state_dict(), run.backbone().state_dict()
+    assert used.keys() == given.keys()
+    assert all(torch.equal(value, given[name]) for name, value in used.items())
+
+
 def test_modules_of_one_name_with_other_weights_or_source_do_not_mix(tmp_path: Path) -> None:
     class Other(TinyNet):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
