@@ -87,10 +87,9 @@ class EarlierResults:
         """
         paths = [*self._paths(job)]
         if parent is None:  # weights by path, or by the backbone's name
-            weights = job.options.get("weights", f"weights/{Path(job.backbone).stem}")
-            paths.append(exports.inside_run(Path(str(weights))))
             with contextlib.suppress(UserError):  # which the job names
-                paths.append(exports.inside_run(Path(resolve(job.backbone).weights)))
+                weights = job.options.get("weights") or resolve(job.backbone).weights
+                paths.append(exports.inside_run(Path(str(weights))))
         parts = [job.portable_argv(), self.extra, [*map(self._state, paths)], parent and parent.export]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
