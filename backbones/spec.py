@@ -141,11 +141,12 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     chosen = values | replacements
     exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
     weights = str(chosen.get("weights", "random"))
-    by_name = weights.endswith(f"weights/{title}")
-    if "weights" in replacements or by_name:  # what the configuration says so is of other weights
-        folder = exports.export_folder(weights)
-        stated = exports.mean_and_std(exports.read_config(folder)) if folder else {}
-        names = {"train_size", "alpha", "length"} if by_name else {"train_size"}
+    by_name = re.search(rf"(^|/)weights/{re.escape(title)}(/seed\d+)?(/[^/]+\.safetensors)?/?$", weights)
+    folder = exports.export_folder(weights)
+    if folder and not where.endswith(exports.CONFIG) and ("weights" in replacements or by_name):
+        # what the configuration says so is of other weights
+        stated = exports.mean_and_std(exports.read_config(folder))
+        names = {"train_size", "alpha", "length"} if by_name else set[str]()
         of_export = {*stated, *(names & exported.keys())} - replacements.keys()
         chosen = {key: value for key, value in chosen.items() if key not in of_export}
     if replacements.get("load") == "partial" and values.get("load") != "partial":

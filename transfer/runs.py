@@ -4,6 +4,7 @@ frame, a table or a file. Imports no torch.
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.comparison.selection import has_value, select_arms
-from transfer.core.errors import MissingInput, visible
+from transfer.core.errors import MissingInput, UserError, visible
 from transfer.core.exports import EXPORT, export_folder
 from transfer.core.files import atomic_replacement, with_home
 from transfer.engine.checkpoint import history
@@ -84,16 +85,21 @@ class Run(store.StoredRun):
         Raises:
             MissingInput: the weights are not here.
         """
+        import torch
+
         from backbones.backbone import create
         from transfer.core.options import from_plain
         from transfer.core.seeding import seed_torch
         from transfer.predict.trained import trained_spec
         from transfer.verify.checks import task_of
 
-        task, record = task_of(self.record), self.record
-        size = task.built_size(from_plain(task.options, record.options))
-        seed_torch(record.seed)  # draws what was random in the run
-        return create(trained_spec(self), **{"img_size": size} | overrides)
+        record, size = self.record, None
+        with suppress(UserError):  # the task is not here
+            task = task_of(record)
+            size = task.built_size(from_plain(task.options, record.options))
+        with torch.random.fork_rng(devices=[]):
+            seed_torch(record.seed)  # draws what was random in the run
+            return create(trained_spec(self), **{"img_size": size} | overrides)
 
     def model(self) -> "nn.Module":
         """Return the whole trained model, with head, neck and detector, on the CPU in evaluation mode.

@@ -123,11 +123,12 @@ class VitMaps(nn.Module):
     within windows.
 
     Args:
-        backbone: a plain ViT, which is changed: blocks behind the last tap are removed.
+        backbone: a plain ViT, which is changed.
         options: windows, positions and returned maps.
 
     Raises:
-        UsageError: taps or global blocks that do not exist, or a part that cannot be windowed.
+        UsageError: taps or global blocks that do not exist, no tap at the last block, or a part that cannot be
+            windowed.
     """
 
     def __init__(self, backbone: Backbone, options: VitMapOptions) -> None:
@@ -139,9 +140,10 @@ class VitMaps(nn.Module):
         unwindowed = quarters(backbone) if options.global_blocks is None else options.global_blocks
         blocks = {block_index(block, depth, "--global-blocks") for block in unwindowed}
         self.windowed = [bool(options.window) and number not in blocks for number in range(depth)]
-        self.reached = range(max(self.out_indices) + 1)  # the others stay for the export
-        plain = all(type(model.blocks[number]) is Block for number in self.reached)
-        if (any(self.windowed) or options.relative) and not plain:
+        if max(self.out_indices) < depth - 1:
+            fix = f"end with block {depth - 1}, the last, or take fewer by --depth"
+            raise UsageError(f"--out-indices {' '.join(map(str, self.out_indices))}: {fix}")
+        if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             fix = "use --window 0 --no-relative"
             raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain blocks; {fix}")
         if options.relative:
@@ -163,8 +165,7 @@ class VitMaps(nn.Module):
         self.shards = shards
 
     def _add_relative(self, model: Any) -> None:
-        for number in self.reached:
-            block, windowed = model.blocks[number], self.windowed[number]
+        for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
                 need = "need an attention of this suite; use --no-relative"
                 raise UsageError(f"{self.backbone.spec.name}: relative positions {need}")
@@ -174,7 +175,7 @@ class VitMaps(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the map of each tap; see the class."""
         x, maps = self._embedded(images), []
-        for number in self.reached:
+        for number in range(len(self.backbone.model.blocks)):
             if self.options.grad_checkpointing and self.training:
                 x = checkpoint(self._block, number, x, use_reentrant=False)
             else:

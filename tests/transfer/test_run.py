@@ -33,7 +33,7 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
     assert found.run_id.startswith("reid-toy_market-tiny-")
     assert found.run_key.startswith(found.run_id[-12:])
     assert (found.smoke, found.seed, found.weights_id, found.status) == (True, 0, "random", "not_judged")
-    assert found.reason == "10 steps, at least 20 are needed; train longer or use a smaller --batch-size"
+    assert found.reason == "10 steps, at least 20 are needed; train longer, or with smaller batches"
     assert found.outcome["largest_lr"] == max(line["lr"] for line in history(run) if "lr" in line)
     assert found.backbone["stem"] == "conv"
     assert found.dataset["counts"]["train"]["identities"] == 48

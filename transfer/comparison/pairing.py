@@ -139,7 +139,7 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
         candidates = by_label[label]
         names, unshared = _differing_names(candidates)
         groups = _agreeing_groups(candidates, names)
-        if not groups and sum(map(bool, candidates)) > 1:
+        if not groups and all(candidates):
             matching.exclusions.append(nearest := _nearest_runs(candidates, names))
             nearest_labels.add(nearest.label)
         setting_names = _setting_fields([content for content, _ in groups])

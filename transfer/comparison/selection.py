@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, shortened
-from transfer.core.user_code import digest, is_user_part
-from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
+from transfer.core.user_code import USER_PARTS, digest, is_user_part
+from transfer.records.fields import BASELINE, as_value, check_fields, order, shown_values, value_label, value_of
 from transfer.records.protocol import Exports
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
@@ -101,6 +101,10 @@ def _by_fields(text: str, runs: StoredRuns) -> Selection:
             raise UsageError(
                 f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
+        versions = list(dict.fromkeys(value_of(run.record, name, runs.exports) for run in chosen))
+        if name in USER_PARTS and len(versions) > 1:
+            parts = " or ".join(map(str, shown_values(versions)))
+            raise UsageError(f"'{text}': {value} has versions of different content; choose {parts}")
         remaining = chosen
     return Selection(text, remaining, tuple(values))
 
@@ -128,6 +132,8 @@ def _names_weights(record: Record, text: str, exports: Exports) -> bool:
 def _is_value(value: Any, text: str) -> bool:
     if text in (str(value), value_label(value)):
         return True
+    if isinstance(value, str) and text == f"{value_label(value)} {value.removeprefix('sha256:')[:8]}":
+        return True  # one of several versions, see `shown_values`
     if is_user_part(text) and Path(text.rpartition(":")[0]).is_file():
         return bool(f"sha256:{digest(text)}:{text.rpartition(':')[2]}" == value)  # recorded by its content
     if isinstance(value, bool) or not isinstance(value, int | float):

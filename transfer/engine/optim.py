@@ -52,7 +52,8 @@ def parameter_groups(
         UsageError: a layer decay, and a backbone without layers.
     """
     if options.layer_decay != 1 and (backbone is None or not backbone.depth):
-        raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
+        why = "what trains here has no layers (of a learner: `layered`)"
+        raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: {why}")
     norms = _parameters_of_norms(model)
     groups: dict[tuple[float, float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():

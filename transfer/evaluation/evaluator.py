@@ -102,7 +102,7 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     """Return the command that scores what a run trained on the test sets."""
     run = replace(command.run, dataset=names, seeds=(record.seed,))
     weights = str(command.run.out / record.run_id / EXPORT)
-    backbone = replace(command.backbone, weights=(weights,), weights_key=None, weights_size=None, load=None)
+    backbone = replace(command.backbone, weights=(weights,), weights_key=None, weights_size=None)
     options = replace(command.options, epochs=0, test_dataset=(), **({"joint": False} if command.joined else {}))
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])

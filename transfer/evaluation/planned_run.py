@@ -164,8 +164,9 @@ class PlannedRun:
         options |= {"backbone": _absolute_path(command.run.backbone)}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        weights = _absolute_path(self.inputs.spec.weights.removeprefix("local-dir:"))
-        options["weights"] = weights if Path(weights).is_absolute() else command.backbone.weights[0]
+        options["weights"] = _absolute_path(command.backbone.weights[0])
+        if (run := command.run.out / options["weights"]).is_dir() and "/" not in options["weights"]:
+            options["weights"] = str(run.resolve())  # a run's id
         if "test_dataset" in options:
             options["test_dataset"] = [*map(_absolute_path, options["test_dataset"])]
         if self.task.file and "method" in options:

@@ -147,7 +147,7 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """Yield a job for each backbone, dataset, seed and combination of the grid."""
-    parts = {*BACKBONE_OPTIONS} - {"weights", "weights_key", "weights_size", "load"}
+    parts = {*BACKBONE_OPTIONS} - {"weights", "weights_key", "weights_size"}
     inherited = {name: value for name, value in parent.options.items() if name in parts} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run

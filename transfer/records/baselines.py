@@ -103,7 +103,8 @@ def protocol_mismatch(folders: Sequence[Path], run_key: RunKey, task: str) -> st
         return f"{NOTE}no run of {task} in {where}"
     ours = _entries(run_key.content)
     if any(run.record.run_key == run_key.digest for run in runs):
-        return f"{NOTE}{where} has this run without its weights; --save-weights none copies it nevertheless"
+        fix = "; --save-weights none copies it nevertheless" if task.startswith("pretrain-") else ""
+        return f"{NOTE}{where} has this run without its weights{fix}"
     texts = {run.record.run_id: _differences(_entries(run.record.run_key_content), ours) for run in runs}
     nearest = min(texts, key=lambda run_id: len(texts[run_id]))
     if not texts[nearest]:

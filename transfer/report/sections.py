@@ -30,12 +30,13 @@ NO_COSTS = "report cost: none of these runs has a score"
 NO_CLASSES = "--per-class: no run has this score by class; those of detect have box_AP, those of segment mIoU"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
-    "cost": "Higher is better, further left is cheaper. Bars are ± one standard deviation over seeds. "
+    "cost": "Further left is cheaper. Bars are ± one standard deviation over seeds. "
     "Ringed points are Pareto-optimal among comparable runs.",
     "map": "Each cell is one training setting: its color and hatch give the status of its runs, its number their mean "
     "score. 'At chance' means a score no better than chance level.",
     "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
-    "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
+    "interval. A filled square is significant after correction for the tests of its comparison; a line across 0 is "
+    "inconclusive.",
 }
 """How to read the sections of a page."""
 IN_FULL = "Means, p values, other metrics and the numbers of seeds and clusters: --format markdown or csv."
@@ -148,11 +149,10 @@ class _Report:
 
     def comparisons(self, comparisons: Sequence[Comparison]) -> Iterator[Section]:
         """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
-        repeated, blocks = set[str](), list[str]()
-        for comparison in comparisons:
-            headline, *lines = answer(comparison, self.runs, self.request.ratios)
-            blocks.append("\n".join([headline, *(line for line in lines if line not in repeated)]))
-            repeated |= {line for line in lines if not line.startswith("- ")}
+        answers = [answer(comparison, self.runs, self.request.ratios) for comparison in comparisons]
+        common = [line for line in answers[0] if len(answers) > 1 and all(line in lines for lines in answers)]
+        blocks = ["\n".join(line for line in lines if line not in common) for lines in answers]
+        blocks += ["\n".join(["In all comparisons:", *common])] if common else []
         yield Section(title="Summary", note="\n\n".join(blocks), lead=True)
         for comparison in comparisons:
             if plot := forest_plot(comparison, self.runs, self.names):

@@ -192,7 +192,7 @@ class Sweeper:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
         result = read_result(result_file(self.out, progress.job.name))
         record = read_record(self.out, result.runs[0]) if result else None
-        if record is not None and status in (OK, TRAINING_FAILED, STOPPED):
+        if result and record is not None and status >= 0 and result.status in (OK, TRAINING_FAILED):
             if self._files_unchanged(progress):
                 self._earlier.keep(progress.job, record, progress.key)
                 progress.reused = bool(copied_from(self.out / "runs" / record.run_id))

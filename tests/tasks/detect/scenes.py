@@ -10,7 +10,7 @@ from PIL import Image
 
 from backbones.backbone import create
 from tasks.detect.detectors import build_detector
-from tasks.detect.feature_maps import VitMapOptions, make_maps
+from tasks.detect.feature_maps import VitMapOptions, make_maps, quarters
 from tasks.detect.learner import DetectionLearner
 from tasks.detect.task import resolve_detector
 from transfer.data.coco.annotations import read_coco_split
@@ -87,7 +87,7 @@ def a_learner(
     """A small detector around a small ViT, with random weights that are always the same."""
     torch.manual_seed(0)
     inside = create(name, **{"weights": "random", **backbone})
-    taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
+    taps = quarters(inside) if pyramid == "taps" else (-1,)
     maps = make_maps(inside, VitMapOptions(out_indices=taps, relative=relative, grid=(4, 6)))
     built = build_detector(resolve_detector(detector), maps, pyramid, len(CATEGORIES))  # type: ignore[arg-type]
     return DetectionLearner(built, norm_eval=norm_eval)

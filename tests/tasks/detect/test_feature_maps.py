@@ -33,14 +33,9 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-def test_blocks_behind_the_last_tap_stay_for_the_export() -> None:
-    images = torch.rand(2, 3, 96, 64)
-    maps = make_maps(backbone(pool="gap"), VitMapOptions(out_indices=(0, 2), relative=True, grid=(6, 4)))
-    assert len(maps.backbone.model.blocks) == 4
-    with torch.no_grad():
-        found, expected = maps(images), backbone(pool="gap").maps(images, [0, 2])
-    for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
+def test_taps_end_with_the_last_block_as_the_export_does() -> None:
+    with pytest.raises(UsageError, match="--out-indices 0 2: end with block 3, the last, or take fewer by --depth"):
+        make_maps(backbone(), VitMapOptions(out_indices=(0, 2)))
 
 
 @pytest.mark.parametrize("attention", ["softmax", "relu"])

@@ -208,10 +208,10 @@ def value(job: SweepJob, flag: str) -> str:
 
 def test_a_later_step_takes_weights_parts_and_seed_of_the_job_before(tmp_path: Path) -> None:
     content = changed("steps.pretrain.seeds", [3, 4])
-    content["steps"]["pretrain"]["options"] = {"load": "partial"}
+    content["steps"]["pretrain"]["options"] = {"weights_key": "teacher"}
     first, second, third, fourth = jobs_of(tmp_path, content)
-    assert "--load" in first.argv(Path("out"))
-    assert "--load" not in third.argv(Path("out")), "it is of the first weights alone"
+    assert "--weights-key" in first.argv(Path("out"))
+    assert "--weights-key" not in third.argv(Path("out")), "it is of the first weights alone"
     assert [job.step.name for job in (first, second, third, fourth)] == ["pretrain", "pretrain", "reid", "reid"]
     for before, after in ((first, third), (second, fourth)):
         assert after.parent == before

@@ -27,7 +27,7 @@ from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import CORRECTED, NO_DIFFERENCE, Kind
 
 COUNTED = (
-    "primary scores on other datasets than the pretraining's",
+    "primary scores, none on the dataset of a pretraining that is known",
     "primary scores on the dataset of the pretraining, as there are no others",
     "scores of the pretraining runs themselves, as there are no others",
 )
@@ -265,10 +265,12 @@ def _limit(rows: StabilityMap) -> str:
     row_by_limits = dict[tuple[float, ...], Row]()
     for row in largest_stable(rows).rows:
         if row["seeds"]:
-            row_by_limits[tuple(default if is_missing(row[end]) else row[end] for end, default in ends.items())] = row
+            largest, failed, start = (default if is_missing(row[end]) else row[end] for end, default in ends.items())
+            row_by_limits[largest, failed, -start] = row  # of equal ones that which trains from the smallest on
     if not row_by_limits:
         return "was not checked for failure"
-    largest, failed, start = furthest_limits = max(row_by_limits)
+    largest, failed, negative_start = furthest_limits = max(row_by_limits)
+    start = -negative_start
     with_y = f" with {rows.y} {value_label(row_by_limits[furthest_limits][rows.y])}" if len(row_by_limits) > 1 else ""
     if largest == -math.inf:
         return f"trains at no {rows.x} tried"

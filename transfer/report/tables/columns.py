@@ -10,6 +10,7 @@ from transfer.core.errors import UserError, count, shortened
 from transfer.core.grouped import values_by_key
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
+from transfer.records.protocol import trains
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text
@@ -78,6 +79,7 @@ def failed_notes(records: Sequence[Record]) -> list[Note]:
 
 def unjudged_note(records: Sequence[Record]) -> list[Note]:
     """Return the note on training runs that were not checked for failure, with the reasons; empty without any."""
+    records = [record for record in records if trains(record.options)]
     reasons = dict.fromkeys(record.reason for record in records if record.not_judged)
     number = sum(record.not_judged for record in records)
     text = f"{number} of {count(len(records), 'training run')} not checked for failure: {'; '.join(reasons)}"

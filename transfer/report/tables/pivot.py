@@ -21,7 +21,7 @@ from transfer.statistics.intervals import mean_and_deviation
 MOST_COLUMNS = 3
 """Columns of scores in one table, which 100 characters and one column of a paper hold; costs take the place of one."""
 VARIANT = "variant"
-UNSHOWN = ("load", "init", "weights_key", "weights_size")
+UNSHOWN = ("load", "weights_key", "weights_size")
 """Fields of a backbone that say how its weights were loaded, not what was built."""
 LEGEND = {
     "*": "one seed: the interval reflects test samples, not training runs",
@@ -195,7 +195,7 @@ def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
     variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):
         return MeanInterval(mark="failed" if all(record.training_failed for record in group.records) else "-")
-    mark = ("*" if len(values) == 1 else "") + ("!" if variant.broken else "")
+    mark = ("*" if len(values) == 1 else "") + ("!" if variant.absent else "")
     low, high = interval(runs, group.records, score)
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark)
 

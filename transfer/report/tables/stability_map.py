@@ -121,7 +121,7 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
     rows.sort(key=lambda row: [cell_text(row[name]) for name in MAP_PANEL])
     left_out = len(runs) - len(placed)
-    notes = [Note(f"runs without {x} or {y}, excluded: {left_out}")] if left_out else []
+    notes = [Note(f"runs without {x} or {y}, or without a training, excluded: {left_out}")] if left_out else []
     if any(SCORE_AT_CHANCE in row["statuses"].runs for row in rows):
         text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))
