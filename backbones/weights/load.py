@@ -292,7 +292,8 @@ def check_values(path: Path, state: Mapping[str, Tensor], model: Mapping[str, Te
     floats = [name for name in sorted(state.keys() & model.keys()) if model[name].is_floating_point()]
     if others := [name for name in floats if not state[name].is_floating_point()]:
         raise UserError(f"{path}: the model has floats where the file has {_typed(others, state)}. {_DEQUANTIZE}")
-    if broken := [name for name in floats if not state[name].isfinite().all()]:
+    broken = [name for name in floats if not state[name].isfinite().all()]
+    if broken := [name for name in broken if model[name].is_meta or model[name].isfinite().all()]:  # else a mask
         raise UserError(f"{path}: NaN or infinity in {shortened(broken)}. Use an earlier checkpoint")
 
 

@@ -9,11 +9,11 @@ root, parts = Path("imagenet1k"), {"train": 256, "val": 16}
 
 def rows(folder, classes):
     for name in classes:
-        for file in sorted((folder / name).glob("*")):
+        for file in sorted((folder / name).glob("[!.]*")):
             yield {"image": {"bytes": file.read_bytes(), "path": f"{name}/{file.name}"}, "label": name}
 
 
-names = [folder.name for folder in (root / "train").iterdir()]
+names = [folder.name for folder in (root / "train").iterdir() if folder.is_dir()]
 classes = sorted(names, key=int if all(map(str.isdecimal, names)) else None)
 features = Features({"image": Image(), "label": ClassLabel(names=classes)})
 for split, count in parts.items():

@@ -189,6 +189,9 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
         batch = f"{options.num_identities} identities with {options.num_instances} images each"
         shares = f"{options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
         raise UsageError(f"a batch of {batch} cannot be shared evenly by {shares}")
+    if of_micro_batch < 2 and options.triplet_weight:
+        fix = f"set --grad-accum-steps to {options.num_identities // 2} at most, or --triplet-weight 0"
+        raise UsageError(f"--grad-accum-steps {options.grad_accum_steps}: one identity has no triplets; {fix}")
 
 
 def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> Result:

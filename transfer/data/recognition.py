@@ -3,8 +3,9 @@
 import mmap
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ USUAL = re.compile(
     "(?i:(ima?ge?s?|img_dir|JPEGImages|photos?) (masks?|label_?(map)?s?|annotations?|ann_dir|SegmentationClass(PNG)?))"
 )
 """Usual names of folders of images and of their label maps."""
+IMAGES = re.compile("(?i)(?<![a-z])(ima?ge?s?|img_dir|JPEGImages|photos?|rgb)(?![a-z])")
+"""Usual names of folders of images."""
 COCO_JSON = "export as COCO JSON"
 COCO_YAML = (
     "use a YAML file with `format: coco`, `train_annotations`, `train_images`, `val_annotations` and `val_images`, "
@@ -152,18 +155,40 @@ def _coco_keys(folder: Path, sample: FolderSample) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for split, usual in SPLITS.items():
         word = re.compile(rf"(?<![a-z])({'|'.join(usual)})(?![a-z])", re.IGNORECASE)
-        of_split = [file for file in files if word.search(file)]
+        of_split = sorted(filter(word.search, files), key=partial(_annotations_rank, word, usual))
         twice = [file for file in of_split if "instances" in file]
         if len(twice) > 1:
             what = f"{' and '.join(sorted(twice))} may be the annotations of {split}"
             raise _unsettled(folder, what, "coco", **{f"{split}_annotations": twice[0], f"{split}_images": "..."})
         for file in of_split:
             if f"{split}_images" not in keys and (image := _image_in(folder / file)):
-                places = sorted(sample, key=lambda place: word.search(place) is not None)
-                folders = [place.rstrip("/") or "." for place in places if (folder / place / image).is_file()]
-                if folders or f"{split}_annotations" not in keys:
-                    keys |= {f"{split}_annotations": file} | {f"{split}_images": place for place in folders}
+                places = [place.rstrip("/") or "." for place in sample if (folder / place / image).is_file()]
+                if places or f"{split}_annotations" not in keys:
+                    keys |= {f"{split}_annotations": file}
+                if places:
+                    keys[f"{split}_images"] = _images_of(folder, file, split, places, word)
     return keys and dict.fromkeys(f"{split}_annotations" for split in SPLITS) | keys
+
+
+def _annotations_rank(word: re.Pattern[str], usual: Sequence[str], file: str) -> tuple[Any, ...]:
+    """Return a key that sorts files of annotations of a split: the usual first."""
+    found = word.search(file)
+    return "instances" not in file, usual.index(found[1].lower()) if found else 0, len(file), file
+
+
+def _images_of(folder: Path, file: str, split: str, places: list[str], word: re.Pattern[str]) -> str:
+    """Return which of the folders with annotations' first image holds theirs. Raises UsageError if several may."""
+    found = word.search(file)
+    own = found[1].lower() if found else split
+
+    def rank(place: str) -> tuple[bool, bool]:
+        return own in re.split("[^a-z]+", place.lower()), IMAGES.search(place) is not None
+
+    likely = [place for place in places if rank(place) == max(map(rank, places))]
+    if len(likely) > 1:
+        what = f"the images of {file} may be in {' or '.join(likely)}"
+        raise _unsettled(folder, what, "coco", **{f"{split}_annotations": file, f"{split}_images": likely[0]})
+    return likely[0]
 
 
 def _image_in(file: Path) -> str:

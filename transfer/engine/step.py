@@ -263,8 +263,10 @@ class Stepper:
         dist.broadcast_tensors(self.learner.buffers())
 
     def finite(self) -> bool:
-        """Return whether all parameters and buffers are finite, on all ranks."""
-        tensors = [*self.learner.parameters(), *(part for part in self.learner.buffers() if part.is_floating_point())]
+        """Return whether all parameters and statistics of batch norms are finite, on all ranks; masks may not be."""
+        buffers = self.learner.named_buffers()
+        statistics = [part for name, part in buffers if name.endswith(("running_mean", "running_var"))]
+        tensors = [*self.learner.parameters(), *statistics]
         norms = torch.stack(torch._foreach_norm([tensor.detach().float() for tensor in tensors]))
         return math.isfinite(dist.mean_over_ranks(norms.sum()).item())
 

@@ -55,6 +55,14 @@ class WeightAverage(ModelEmaV3):
     def __init__(self, model: nn.Module, decay: float):
         super().__init__(model, decay=decay)
         self.requires_grad_(False)
+        self.masks = [name for name, buffer in self.module.named_buffers() if buffer.isinf().any()]
+
+    def update(self, model: nn.Module, step: int | None = None) -> None:
+        """Move the average towards a model; what is infinite from the beginning, as a mask, stays."""
+        before = {name: self.module.get_buffer(name).clone() for name in self.masks}
+        super().update(model, step)
+        for name, mask in before.items():
+            self.module.get_buffer(name).copy_(mask)
 
     def train(self, mode: bool = True) -> "WeightAverage":
         """Stay in eval mode."""

@@ -310,7 +310,7 @@ def test_tokens_train_under_label_maps(data: ClassificationData, tmp_path: Path)
     results = {}
     for wrong in (0, 1):
         maps = label_maps(tmp_path / f"maps-{wrong}", list(data.train.names), labels, wrong)
-        chosen = options(**VOLO, **given, token_labels=maps)
+        chosen = options(**{**VOLO, "augment": "timm", "erase": 0.25}, **given, token_labels=maps)
         (tmp_path / f"run-{wrong}").mkdir()
         METHOD.check(spec, data, chosen, context())
         here = context(tmp_path / f"run-{wrong}")

@@ -223,9 +223,14 @@ def test_masks_without_the_names_of_their_classes(tmp_path):
             ["annotations/instances_train2017.json", "annotations/instances_val2017.json", "images", "images"],
         ),
         ({"train/annotation_coco.json": coco("0.jpg")}, ("train",), ["train/annotation_coco.json", None, "train"]),
+        (
+            {f"{name}.json": coco("0.jpg") for name in ("train", "train_small", "dev", "test")},
+            ("images/train", "masks/train", "images/dev", "images/test"),
+            ["train.json", "dev.json", "images/train", "images/dev"],
+        ),
         ({"lvis_train.json": coco("train/0.jpg").replace("/", "\\/")}, ("train",), ["lvis_train.json", None, "."]),
     ],
-    ids=["mmdetection", "one folder of images", "beside the images", "with the folder"],
+    ids=["mmdetection", "one folder of images", "beside the images", "images and masks", "with the folder"],
 )
 def test_coco(tmp_path, texts, folders, keys):
     spec = resolve_dataset(tree(tmp_path / "set", texts, *folders))
@@ -250,6 +255,7 @@ CLASS_FILES |= {"train.json": '{"images":[{"file_name":"0"}]}'}
         ({"obj_train_data/0.txt": "0 .5 .5 .1 .1"}, ("obj_train_data",), "YOLO labels are not read"),
         ({"0.json": '{"version": "5", "flags": {}, "shapes": []}'}, ("",), "(0.json); convert them by its"),
         ({"project-1.json": TASK}, ("images",), "Label Studio's files are not read (project-1.json); export as COCO"),
+        ({"train.json": coco("0.jpg")}, ("train", "train_b"), "the images of train.json may be in train or train_b"),
         ({"result.json": coco("images/0.jpg")}, ("images",), "(result.json); use a YAML file with `format: coco`"),
         ({"annotations/instances_default.json": coco("0.jpg")}, ("images",), "`train_annotations`, `train_images`"),
         ({"annotations.xml": "<?xml?>\n<annotations>"}, ("images",), "CVAT's XML is not read (annotations.xml)"),

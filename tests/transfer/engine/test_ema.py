@@ -40,3 +40,12 @@ def test_it_neither_trains_nor_changes_the_model() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, trained.state_dict().values()))
     rows = torch.randn(2, 3)
     assert torch.equal(average(rows), average.module(rows))
+
+
+def test_a_mask_of_infinities_stays() -> None:
+    trained = nn.Linear(2, 2)
+    trained.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    average = WeightAverage(trained, 0.5)
+    for _ in range(2):
+        average.update(trained)
+    assert torch.equal(average.module.mask, trained.mask)

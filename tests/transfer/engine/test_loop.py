@@ -176,6 +176,12 @@ def test_parameters_that_break_in_the_last_step_are_seen() -> None:
     assert (outcome.status, outcome.step) == ("nonfinite", 9)
 
 
+def test_a_mask_of_infinities_is_no_broken_statistic() -> None:
+    masked = Classifier()
+    masked.register_buffer("mask", torch.full((3, 3), -math.inf).triu(1))
+    assert fit(masked, loader(), fit_options(), context()).status != "nonfinite"
+
+
 def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
     here, model, modes = context(tmp_path), Classifier(), list[bool]()
     model.body[1].train = lambda mode=True: modes.append(mode) or nn.Module.train(model.body[1], mode)  # type: ignore

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,19 @@ def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Pat
         place = Path(pattern).anchor  # of an absolute pattern
         entries = (Path(place) if place else root).glob(pattern.removeprefix(place))
         if files := tuple(sorted(filter(_is_visible_file, entries))):
+            if pattern != name:
+                _check_shards(files)
             return files
     return None
+
+
+def _check_shards(files: Sequence[Path]) -> None:
+    """Raise UserError unless files named train-00001-of-00004.parquet and so on are all shards of one split."""
+    shards = list(filter(None, (re.fullmatch(r"(.*)-\d+-of-(\d+)\.parquet", file.name) for file in files)))
+    wholes = {(shard[1], int(shard[2])) for shard in shards}
+    if shards and (len(wholes) > 1 or len(files) != max(number for _, number in wholes)):
+        names = shortened([file.name for file in files], 4)
+        raise UserError(f"{files[0].parent}: shards are missing or of several sets ({names}); complete or remove them")
 
 
 def _is_visible_file(path: Path) -> bool:
@@ -67,7 +79,9 @@ def read_files(paths: Sequence[Path]) -> Rows:
     folders = (paths[0].parent, paths[0].parent.parent)
     if paths[0].name == "state.json":
         with quiet_datasets(str(folders[0])):
-            table = Dataset.load_from_disk(str(folders[0])).flatten_indices()
+            table = Dataset.load_from_disk(str(folders[0])).with_format(None)
+            if table._indices is not None:  # this writes a copy into the folder
+                table = table.flatten_indices()
         stamps = [file_stamp(path) for path in sorted(folders[0].iterdir()) if path.is_file()]
         return Rows(table, Source((str(folders[0]),), (len(table),), f"{folders[0]}\0{' '.join(stamps)}"), folders)
     rows, stamps = [], []
@@ -83,7 +97,7 @@ def read_files(paths: Sequence[Path]) -> Rows:
     digest = hashlib.sha256(source.stamp.encode()).hexdigest()[:16]
     converted = Path(config.HF_DATASETS_CACHE) / f"vit-transfer-{digest}"
     with quiet_datasets(shortened(source.files)):
-        table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(converted))
+        table = Dataset.from_parquet([escape(str(path)) for path in paths], cache_dir=str(converted))
     return Rows(table, source, folders)
 
 

@@ -142,12 +142,13 @@ def reid_train_transform(options: Any, mean: Sequence[float], std: Sequence[floa
 
 
 def collate_boxes(samples: list[Any]) -> Any:
-    """Return samples, tuples with the image first, as a batch, as torch does, with `Boxed` images in one `Boxed`."""
-    if not isinstance(samples[0][0], Boxed):
-        return default_collate(samples)
-    images, *others = map(list, zip(*samples, strict=True))
-    pixels, boxes, noise = map(list, zip(*images, strict=True))
-    return [Boxed(default_collate(pixels), default_collate(boxes), torch.cat(noise)), *map(default_collate, others)]
+    """Return samples, of any nesting, as a batch, as torch does, with `Boxed` images in one `Boxed`."""
+    if isinstance(samples[0], Boxed):
+        pixels, boxes, noise = map(list, zip(*samples, strict=True))
+        return Boxed(default_collate(pixels), default_collate(boxes), torch.cat(noise))
+    if isinstance(samples[0], list | tuple):
+        return [collate_boxes([*part]) for part in zip(*samples, strict=True)]
+    return default_collate(samples)
 
 
 def reid_test_transform(size: tuple[int, int] = (256, 128)) -> Transform:

@@ -129,6 +129,15 @@ def test_rows_name_files(tmp_path, monkeypatch, form):
         opened(root)
 
 
+def test_shards_that_are_missing_or_of_another_set_are_named(tmp_path):
+    for number in (0, 2):
+        write_parquet(tmp_path / "set" / f"train-{number:05d}-of-00003.parquet", rows(2))
+    with pytest.raises(UserError, match=r"shards are missing or of several sets \(train-00000-of-00003"):
+        open_classification(resolve_dataset(str(tmp_path / "set")), None)
+    write_parquet(tmp_path / "set" / "train-00001-of-00003.parquet", rows(3))
+    assert len(open_classification(resolve_dataset(str(tmp_path / "set")), None).train) == 7 * 3
+
+
 @pytest.mark.parametrize("form", ["dict", "one"])
 def test_folders_that_datasets_saved(tmp_path, form):
     from datasets import Dataset, DatasetDict
@@ -138,12 +147,14 @@ def test_folders_that_datasets_saved(tmp_path, form):
     whole = table.select(range(14, -1, -1))
     saved = DatasetDict(train=whole, valid=table.select([15, 16])) if form == "dict" else whole
     saved.save_to_disk(tmp_path / "set")
+    files = [*(tmp_path / "set").rglob("*")]
     data = open_classification(resolve_dataset(str(tmp_path / "set")), None)
     assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()[::-1]]
     names = [data.classes[label] for label in data.train.labels]
     assert names == [("bird", "cat", "dog")[label] for _, label in rows()[::-1]]
     notes = ("evaluated on valid", "val: no image of 2 of 3 classes: bird, dog")
     assert data.notes == (notes if form == "dict" else ())
+    assert [*(tmp_path / "set").rglob("*")] == files, "nothing is written beside the user's data"
     assert data.val is None or data.val.labels.tolist() == [label for _, label in rows(2)[:2]]
 
 
