@@ -1,5 +1,6 @@
 """The layout of a folder that the user names alone, by its entries and a look into a few files. Imports no torch."""
 
+import json
 import mmap
 import os
 import re
@@ -197,8 +198,8 @@ def _image_in(file: Path) -> str:
         raise UsageError(f"{file}: is empty; restore or remove it")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         name = re.search(rb'"(?:file_name|coco_url)"\s*:\s*"([^"]+)"', content)
-        text = name[1].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else ""
-    return re.sub("^https?:.*/", "", text.replace("\\/", "/"))
+        text = name[0].partition(b":")[2].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else '""'
+    return re.sub("^https?:.*/", "", json.loads(text).replace("\\", "/"))
 
 
 def _mask_keys(folder: Path, sample: FolderSample) -> dict[str, str]:

@@ -229,8 +229,9 @@ def test_masks_without_the_names_of_their_classes(tmp_path):
             ["train.json", "dev.json", "images/train", "images/dev"],
         ),
         ({"lvis_train.json": coco("train/0.jpg").replace("/", "\\/")}, ("train",), ["lvis_train.json", None, "."]),
+        ({"train.json": coco("train/0.jpg").replace("/", "\\\\")}, ("train",), ["train.json", None, "."]),
     ],
-    ids=["mmdetection", "one folder of images", "beside the images", "images and masks", "with the folder"],
+    ids=["mmdetection", "one folder of images", "beside the images", "two kinds", "with the folder", "of Windows"],
 )
 def test_coco(tmp_path, texts, folders, keys):
     spec = resolve_dataset(tree(tmp_path / "set", texts, *folders))

@@ -186,6 +186,8 @@ def is_segmentation(value: Any) -> bool:
         counts = value.get("counts")
         fits = RLE.fullmatch(counts) is not None if isinstance(counts, str) else isinstance(counts, list)
         return fits and isinstance(value.get("size"), list)
+    if isinstance(value, list) and len(value) > 2 and all(isinstance(part, list) and len(part) == 2 for part in value):
+        return False  # one polygon as a list of its points
     return value is None or (isinstance(value, list) and all(map(_is_polygon, value)))
 
 

@@ -91,8 +91,9 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
     columns = []
     for record in records:
         for name in record.scores:
-            detail = _detail(name, record.primary)
-            columns += [Column(f"{name} {ending}".rstrip(), detail=detail) for ending in ("", "low", "high")]
+            detail, digits = _detail(name, record.primary), None if record.scale(name) == PERCENT else SIGNIFICANT
+            for ending in ("", "low", "high"):
+                columns.append(Column(f"{name} {ending}".rstrip(), detail=detail, significant_digits=digits))
             columns += [Column(f"{name} {ending}", detail=5) for ending in (WITH_FAILED, "sd", "se")]
     return columns + [Column(name, significant_digits=SIGNIFICANT, detail=1) for name in COST_COLUMNS]
 

@@ -79,7 +79,7 @@ def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
         head, ids = _head(compared_match.matched, runs, settings), run_ids(compared_match.matched.records)
         cells += [head | (_effect(row) if row.effect else _difference(row)) | ids for row in compared_match.rows]
     notes = [*without_common_rows(notes, len(rows)), *unjudged_note([*records.values()]), *adjustment_notes(comparison)]
-    return Table.from_rows(cells, _columns(any(row.percent for row in rows), settings), notes)
+    return Table.from_rows(cells, _columns(all(row.percent for row in rows), settings), notes)
 
 
 @lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from transfer.comparison.compare_arms import PERCENT
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.measure.ratios import recorded_image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
@@ -197,7 +198,8 @@ def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
         return MeanInterval(mark="failed" if all(record.training_failed for record in group.records) else "-")
     mark = ("*" if len(values) == 1 else "") + ("!" if variant.absent else "")
     low, high = interval(runs, group.records, score)
-    return MeanInterval(mean_and_deviation(values)[0], low, high, mark)
+    percent = next(record.scale(score) for record in group.records if record.scores) == PERCENT
+    return MeanInterval(mean_and_deviation(values)[0], low, high, mark, ".1f" if percent else ".3g")
 
 
 def _notes(column: _Column) -> list[Note]:
