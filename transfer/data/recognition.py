@@ -11,7 +11,7 @@ from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.errors import UsageError, UserError, shortened, unusable
 from transfer.core.pictures import evenly_spaced
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, is_largest, missing_entries
@@ -197,9 +197,10 @@ def _image_in(file: Path) -> str:
     if not file.stat().st_size:
         raise UsageError(f"{file}: is empty; restore or remove it")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        name = re.search(rb'"(?:file_name|coco_url)"\s*:\s*"([^"]+)"', content)
-        text = name[0].partition(b":")[2].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else '""'
-    return re.sub("^https?:.*/", "", json.loads(text).replace("\\", "/"))
+        name = re.search(rb'"(?:file_name|coco_url)"\s*:\s*("(?:[^"\\]|\\.)+")', content)
+        text = name[1].decode(errors="replace") if name and content.find(b'"bbox"') > 0 else '""'
+    with unusable(f"{file}: {text} is no text of JSON", ValueError):
+        return re.sub("^https?:.*/", "", json.loads(text, strict=False).replace("\\", "/"))
 
 
 def _mask_keys(folder: Path, sample: FolderSample) -> dict[str, str]:

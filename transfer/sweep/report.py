@@ -92,7 +92,8 @@ class SweepReport:
         for first, *others in (part.note.splitlines() for part in parts if part.lead):
             sentences += [first, *(line for line in others if line.startswith(("- ", "Cost:")))]
         equal = EQUAL_FLOPS.format(self.sweep.epochs_text) if self.sweep.epochs else EQUAL
-        lines = [f"{self.of_jobs[0].note}. {equal * bool(tables)}".strip(), *sentences, *self.missing]
+        ended = f"{self.of_jobs[0].note}."
+        lines = [f"{ended} {equal}" if tables else ended, *sentences, *self.missing]
         lines += [*map(terminal, tables), self.more_seeds]
         return "\n".join(filter(None, lines))
 

@@ -198,7 +198,7 @@ def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
         return MeanInterval(mark="failed" if all(record.training_failed for record in group.records) else "-")
     mark = ("*" if len(values) == 1 else "") + ("!" if variant.absent else "")
     low, high = interval(runs, group.records, score)
-    percent = next(record.scale(score) for record in group.records if record.scores) == PERCENT
+    percent = next(record.scale(score) for record in group.records if score in record.scores) == PERCENT
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark, ".1f" if percent else ".3g")
 
 
