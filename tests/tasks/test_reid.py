@@ -17,7 +17,7 @@ from tests.processes import run_by_ranks
 from tests.runs import assert_equal_runs, history, outcomes, record
 from tests.support import context, stopped_after
 from tests.tasks.support import smoke_options
-from transfer.core.errors import UserError
+from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.data.reid.dataset import open_reid, split_off
 from transfer.data.reid.market1501 import Sample
@@ -239,3 +239,11 @@ def test_what_keeps_pictures_from_being_drawn(root: Path, tmp_path: Path) -> Non
     (root / "g/a.jpg").unlink()
     with pytest.raises(UserError, match=r"a\.jpg: cannot be read"):
         save_pictures(folder, root, 1)
+
+
+def test_micro_batches_of_one_identity_have_no_triplets() -> None:
+    data, spec = open_reid(resolve_dataset("toy_market"), None), resolve("tiny", weights="random")
+    options = smoke_options("reid", "--num-identities", "4", "--grad-accum-steps", "4")
+    with pytest.raises(UsageError, match=r"--grad-accum-steps 4: one identity has no triplets; set .* to 2 at most"):
+        TASK.check(spec, data, options, context())
+    TASK.check(spec, data, replace(options, triplet_weight=0), context())

@@ -13,6 +13,7 @@ from transfer.experiments.grid import result_file
 from transfer.experiments.sweep_file import SweepFile
 from transfer.measure.ratios import CostRatios
 from transfer.records.baselines import NOTE, copied_from
+from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import Store, StoredRun, read_result
 from transfer.report.formats import as_text
@@ -48,15 +49,16 @@ class SweepReport:
     @cached_property
     def runs(self) -> StoredRuns:
         """Runs of the jobs, without duplicates."""
-        out, names = self.sweeper.out, dict[str, None]()
+        out, records = self.sweeper.out, dict[str, Record]()
         for progress in self.sweeper.jobs.values():
             if progress.record:
+                records[progress.record.run_id] = progress.record
                 result = read_result(result_file(out, progress.job.name))
-                others = result.runs if result else ()  # those of `--test-dataset`
-                names |= dict.fromkeys((progress.record.run_id, *others))
-        records = [record for name in names if (record := read_record(out, name))]
+                for name in result.runs if result else ():  # those of `--test-dataset`, too
+                    if name not in records and (record := read_record(out, name)):
+                        records[name] = record
         store = Store(out / "runs")
-        return StoredRuns.of(StoredRun(store.folder(record.run_id), record) for record in records)
+        return StoredRuns.of(StoredRun(store.folder(name), record) for name, record in records.items())
 
     @cached_property
     def of_jobs(self) -> list[Section]:

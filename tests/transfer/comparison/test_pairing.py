@@ -15,6 +15,7 @@ from tests.transfer.records.recorded import trained
 from tests.transfer.report.tables.test_comparison import made
 from transfer.comparison.pairing import Matching, match_runs
 from transfer.comparison.selection import select_arms
+from transfer.core.errors import UsageError
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
@@ -42,6 +43,15 @@ def paired(a: Runs, b: Runs, *texts: str, known: Any = ()) -> Matching:
     whole = StoredRuns.of(runs)
     texts = texts or (a[0].record.run_id, b[0].record.run_id)  # type: ignore[union-attr]
     return match_runs(select_arms(texts, whole), whole.exports)
+
+
+def test_versions_of_a_part_with_one_name_are_not_pooled(tmp_path: Path) -> None:
+    mine = [VIT | {"name": f"mine{digit}", "stem": "my.py:Stem", "files": {"stem": digit * 64}} for digit in "ab"]
+    runs = [tuned(tmp_path / one["name"], one) for one in (VIT, *mine)]
+    with pytest.raises(UsageError, match=r"Stem has versions of different content; choose Stem a{8} or Stem b{8}"):
+        select_arms(["stem=Stem", "stem=patchify"], StoredRuns.of(runs))
+    chosen, _ = select_arms(["stem=Stem bbbbbbbb", "stem=patchify"], StoredRuns.of(runs))
+    assert chosen.runs == runs[2:]
 
 
 ARMS = [

@@ -28,7 +28,7 @@ def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
         "reid", dataset="toy_msmt17", weights=runs[1].run_id, epochs=0, **{**SMOKE, "seeds": [1], "out": tmp_path}
     )
     assert again[0].run_id == runs[3].run_id
-    assert again[0].record.options["weights"] in {str(runs[1].folder), str(runs[1].folder / "export")}
+    assert again[0].record.options["weights"] == str(runs[1].folder / "export"), "wherever it is repeated"
     alone = transfer.evaluate("reid", **options)
     assert [run.run_id for run in alone] == [run.run_id for run in runs[:2]]
 

@@ -24,8 +24,10 @@ from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import read_sweep
 from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
+from transfer.measure.ratios import CostRatios
 from transfer.records.store import is_locked
 from transfer.sweep.earlier_results import EarlierResults, data_paths, done_file, path_state
+from transfer.sweep.report import SweepReport
 from transfer.sweep.runner import LOCK, Sweeper, failure_reason, last_line
 
 Captured = pytest.CaptureFixture[str]
@@ -112,6 +114,14 @@ def test_a_command_that_ends_with_an_error_has_failed_although_it_left_a_record(
     (progress,) = sweeper.jobs.values()
     assert (progress.status, progress.attempts) == ("failed", 2)
     assert not done_file(sweeper.out, progress.job).exists()
+
+
+def test_scores_of_test_sets_are_in_the_report(tmp_path: Path) -> None:
+    options = {"smoke": True, "threads": 1, "epochs": 1, "warmup_epochs": 0, "test_dataset": ["toy_msmt17"]}
+    step = {"run": "reid", "backbone": "tiny", "dataset": "toy_market", "options": options}
+    sweeper, _ = swept(tmp_path / "out", jobs_of(tmp_path, reid=step))
+    report = SweepReport(read_sweep(str(tmp_path / "mine.yaml"), "full"), sweeper, None, CostRatios())
+    assert [run.record.dataset["name"] for run in report.runs] == ["toy_market", "toy_msmt17"]
 
 
 def test_a_result_is_not_reused_where_the_weights_of_the_backbone_have_changed(tmp_path: Path) -> None:
