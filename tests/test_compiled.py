@@ -27,9 +27,9 @@ LABELS = torch.tensor([0, 0, 1, 1])
 
 
 def dino(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:
-    """Two global crops and three local ones, in two micro-batches."""
+    """Two global crops and two local ones, in two micro-batches."""
     student, teacher = make(**parts), make(**parts | {"drop_path": 0.0})
-    return DinoLearner(student, teacher, options, epoch_steps=10), [[IMAGES] * 2 + [SMALL] * 3, LABELS]
+    return DinoLearner(student, teacher, options, epoch_steps=10), [[IMAGES] * 2 + [SMALL] * 2, LABELS]
 
 
 def supervised(options: FitOptions, **parts: object) -> tuple[Learner, Batch]:

@@ -158,7 +158,8 @@ class Draws:
     def __init__(self, ranks: Ranks, device: torch.device):
         self.ranks, self.samples = ranks, 1
         self.keys = torch.zeros(0, dtype=torch.int64, device=device)
-        self.drawn: dict[tuple[Any, ...], Tensor] = {}  # factors of all layers, by rows, dimensions and type
+        self.drawn: dict[tuple[Any, ...], Tensor] = {}  # factors of all layers, by rows, dimensions, type and pass
+        self.shapes: dict[tuple[int, int], dict[torch.Size, int]] = {}  # that each layer has seen, by rows
 
     def replace_layers(self, model: nn.Module) -> None:
         """Make every `DropPath` in a model draw from here."""
@@ -178,6 +179,7 @@ class Draws:
         """Begin a micro-batch of B samples on each rank, whose numbers depend on the key."""
         self.samples = samples
         self.drawn.clear()
+        self.shapes.clear()
         chance = torch.Generator().manual_seed(key_seed(*key))
         # in place, so that compiled code sees it
         self.keys.copy_(torch.randint(LARGEST + 1, self.keys.shape, generator=chance), non_blocking=True)
@@ -185,16 +187,19 @@ class Draws:
     def factors(self, layer: int, x: Tensor) -> Tensor:
         """Return what the rows of a layer's input are multiplied by, [rows, 1, ...] in its type: 0, or 1 / share kept.
 
-        There are B rows, or B for each crop. All layers are drawn at once: few operations in a step.
+        There are B rows, or B for each crop. All layers are drawn at once: few operations in a step. Inputs of another
+        shape are those of another pass, as of local crops after global ones, which draws its own.
         """
-        form = (rows := len(x)), x.ndim, x.dtype
+        shapes = self.shapes.setdefault((layer, rows := len(x)), {})
+        number = shapes.setdefault(x.shape, len(shapes))
+        form = rows, x.ndim, x.dtype, number
         if form not in self.drawn:
             place = torch.arange(rows, device=self.keys.device)
             crop = place // self.samples
             # in the batch of all ranks
             place = place + (crop * (self.ranks.world - 1) + self.ranks.rank) * self.samples
-            # the key and the number of crops, as local and global ones pass one after the other
-            keys = self.keys[:, None] + rows // self.samples * 0x9E3779B9 & LARGEST
+            # the number of crops has a part in it, and of as many crops the pass
+            keys = self.keys[:, None] + (rows // self.samples + (number << 16)) * 0x9E3779B9 & LARGEST
             wide = torch.promote_types(x.dtype, torch.float32)
             factors = (_hash(place ^ keys) >= self.least).to(wide) / self.shares.to(wide)
             self.drawn[form] = factors.to(x.dtype).view(-1, rows, *[1] * (x.ndim - 1))

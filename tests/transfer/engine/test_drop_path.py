@@ -43,3 +43,13 @@ def test_draws_are_uniform_and_of_one_sample_layer_and_step() -> None:
     again, other = dropped(Ranks(), 512), dropped(Ranks(), 512, key=(0, 1, 1))
     assert torch.equal(again, dropped(Ranks(), 512))
     assert not torch.equal(again, other)
+
+
+def test_each_resolution_of_as_many_crops_draws_its_own() -> None:
+    model = nn.Sequential(DropPath(0.5))
+    draws = Draws(Ranks(), CPU)
+    draws.replace_layers(model)
+    draws.begin(64, 0, 1, 0)
+    wide, narrow, again = (model(torch.ones(128, tokens, 2))[:, 0, 0] for tokens in (17, 5, 17))
+    assert torch.equal(wide, again)  # as a block that is recomputed
+    assert 0.3 < (wide == narrow).float().mean() < 0.7
