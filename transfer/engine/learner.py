@@ -71,7 +71,7 @@ class Learner(nn.Module):
         return Signs()
 
     def after_backward(self, step: int) -> None:
-        """Act on the step's gradients before they are clipped."""
+        """Act on the step's gradients before they are clipped, and on those that SAM moves along."""
 
     def after_step(self, step: int) -> None:
         """Act after the optimizer's step. What it does to buffers and untrained parameters is undone if the step is

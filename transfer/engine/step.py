@@ -197,6 +197,7 @@ class Stepper:
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
+        self.learner.after_backward(number)
         after_first = self.buffers.values()
         with perturbed(self.parameters, options.sam_rho, adaptive=options.sam == "asam") as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.

@@ -13,8 +13,10 @@ from backbones.pretrain.dino.loss import DinoHead, WeightNormLinear, cross_view_
 from backbones.pretrain.dino.training import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.backbones.support import in_pieces
+from tests.support import context
 from transfer.core.seeding import seed_torch
 from transfer.engine.outcome import FEWEST, judge
+from transfer.engine.step import Stepper
 
 LABELS = torch.zeros(4, dtype=torch.int64)
 
@@ -85,6 +87,15 @@ def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
         update(learner, crops(seed=step), step)
         moved.append(not same(before, [*learner.student.head.last_layer.parameters()]))
     assert moved == [False, False, True]
+
+
+@pytest.mark.parametrize(("step", "moves"), [(1, False), (5, True)])
+def test_sam_moves_the_last_layer_once_it_trains(step: int, moves: bool) -> None:
+    options = dino_options(freeze_last_layer=1, sam="sam", sam_rho=0.5)
+    learner, passes = make(options, epoch_steps=4), list[Tensor]()
+    learner.student.head.last_layer.register_forward_hook(lambda layer, *_: passes.append(layer.weight_v.clone()))
+    Stepper(learner, options, context()).step(step, 0.5, [crops(), LABELS])
+    assert torch.equal(*passes) != moves
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 3])
