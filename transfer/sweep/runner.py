@@ -37,7 +37,7 @@ class Progress:
 
     job: SweepJob
     status: str = "waiting"
-    """waiting, running, failed, blocked, missing (data or weights), or the status of its training run."""
+    """waiting, running, failed, blocked, missing (packages, data or weights), or the status of its training run."""
     reason: str = ""
     attempts: int = 0
     record: Record | None = None
@@ -90,7 +90,7 @@ class Sweeper:
             self.jobs.setdefault(job.name, Progress(job))
 
     def leave_out(self, missing: Mapping[str, Sequence[str]]) -> None:
-        """End jobs, by their names, that lack data or weights, as `missing`; reasons are told by their first lines."""
+        """End jobs, by their names, that lack something, as `missing`; reasons are told by their first lines."""
         for name, texts in missing.items():
             self._end(self.jobs[name], "missing", "; ".join(text.partition("\n")[0] for text in texts))
 
@@ -285,7 +285,10 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
     errors = re.findall(r"(?m)^error: ?(.*)", together)
     if status == WRONG_ARGUMENTS and not errors:  # the parser's message, of several lines
         errors = [" ".join(texts)[-300:]]
-    return f"exit status {status}: {(errors or texts or ['its log is empty'])[-1][:300]}; see {log}"
+    text = (errors or texts or ["its log is empty"])[-1][:300]
+    # the options that it names are the job's, and the sweep may have others of these names
+    hint = "; --set STEP.OPTION=VALUE sets an option of jobs" if " --" in text.replace("--debug", "") else ""
+    return f"exit status {status}: {text}{hint}; see {log}"
 
 
 def _lines(log: Path, start: int) -> list[str]:

@@ -266,7 +266,13 @@ ENDS = [
     (1, "", "its log is empty"),
     (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
     (1, "error: x: incomplete:\n  train images: expected 5, found 3\n", "x: incomplete: train images: expected 5"),
-    (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
+    (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full; see"),
+    (1, "error: KeyError (a.py:3; --debug shows the traceback)\n", "shows the traceback); see"),
+    (
+        1,
+        "error: /dev/shm is full: set --workers 0\n",
+        "set --workers 0; --set STEP.OPTION=VALUE sets an option of jobs;",
+    ),
 ]
 
 
