@@ -115,6 +115,9 @@ class Task:
         """Return a dataset that trains on those of several, for an option `joint` of the task; see `open`."""
         raise NotImplementedError
 
+    def check_installed(self) -> None:
+        """Raise UserError for packages that the task needs besides those of the suite, and that are not installed."""
+
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
         """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
         if size := self.built_size(options):

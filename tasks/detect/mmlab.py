@@ -139,7 +139,7 @@ def load() -> None:
         UserError: packages are missing, overwrite each other, or cannot be imported.
         MachineError: a library of the system is missing.
     """
-    _check_installed()
+    check_installed()
     if ops_source() == "bridge":
         sys.modules.setdefault(COMPILED, Bridge(COMPILED))
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
@@ -166,7 +166,8 @@ def ops_source() -> Literal["compiled", "bridge"]:
     return "compiled" if extension else "bridge"
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise UserError for packages that are missing, or overwrite each other."""
     if missing := [name for name in MMLAB_PACKAGES if not (name in sys.modules or find_spec(name))]:
         raise MissingInput(f"detection needs {shortened(missing)}: {INSTALL}")
     for name in MMLAB_PACKAGES:

@@ -148,6 +148,12 @@ class Detect(Task):
                 raise UserError(f"{data.name}: detect needs a {split} split; set its files in the YAML of the dataset")
         return data
 
+    def check_installed(self) -> None:
+        """Raise UserError without mmdetection."""
+        from tasks.detect import mmlab
+
+        mmlab.check_installed()
+
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
         """Check the channels, the blocks, and a user's attention that is to have relative positions."""
         if spec.in_chans != 3:

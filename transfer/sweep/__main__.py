@@ -86,7 +86,7 @@ class SweepOptions(Checked):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the jobs."""
     on_missing: Literal["run", "stop"] = "run"
-    """What to do if jobs lack data or weights: run the others, and list at the end what is missing, or start none."""
+    """What to do if jobs lack something: run the others, and list at the end what is missing, or start none."""
     dry_run: bool = False
     """Print jobs, commands, expected time and what is missing, build every model, and stop."""
     speed: Annotated[float | None, Range(1e-3)] = None

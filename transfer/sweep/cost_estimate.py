@@ -6,6 +6,7 @@ The commands of jobs are parsed and their models built, each once and on the met
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from backbones.spec import BackboneSpec, resolve
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, RunOptions
 from transfer.core.errors import (
+    MissingInput,
     UsageError,
     UserError,
     attempt,
@@ -131,8 +133,9 @@ class WorkEstimate:
                 if data not in counts:
                     counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra)
                 work = _work(job, counts[data])
-                if builds:
-                    _build_task_model(job, built)
+                with suppress(MissingInput):  # see `missing_inputs`
+                    if builds:
+                        _build_task_model(job, built)
             except UserError as error:
                 self.failed.setdefault(str(error), []).append(job.title)
             except Exception as error:  # raised by a user's code
@@ -255,7 +258,7 @@ def _counted(job: SweepJob, extra: tuple[str, ...] | None) -> dict[str, Any]:
 
 
 def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
-    """Return what jobs lack and how to get it, by their names: data, and weights that no job makes.
+    """Return what jobs lack and how to get it, by their names: packages, data, and weights that no job makes.
 
     Each option's value is parsed once. Weights are loaded once, so that damaged ones and those of another model count
     as missing.
@@ -274,6 +277,7 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
     with errors_together():
         for job in jobs:
             checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
+            checks[job.step.name, None] = lambda _, task: task.check_installed()
             checks[job.step.name, job.dataset] = open_data if opens else lambda command, _: check_folders(command)
             if job.parent is None:
                 backbone_options = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
@@ -294,7 +298,7 @@ def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: b
 
 
 def _missing(check: Callable[[Command, Task], None], command: Command, task: Task) -> str:
-    """Return what a check of data or weights finds; empty if nothing. Raises UsageError."""
+    """Return what a check finds; empty if nothing. Raises UsageError."""
     try:
         with errors_together():
             check(command, task)

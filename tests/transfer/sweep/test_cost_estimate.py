@@ -60,6 +60,17 @@ def test_every_job_of_every_shipped_sweep_can_run() -> None:
     assert WorkEstimate(jobs, builds=True).failed == {}
 
 
+def test_jobs_that_lack_packages_are_named_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("tasks.detect.mmlab.MMLAB_PACKAGES", ("mmlab_that_is_missing",))
+    assert main(["demo", "--tasks", "detect", "--dry-run"]) == 1
+    said = capsys.readouterr()
+    assert "detect: 2 x detect on toy_coco" in said.out
+    error = said.err.partition("error: ")[2]
+    assert re.fullmatch(r"not run: detect on [^:]+: detection needs mmlab_that_is_missing: pip install .+\n", error)
+
+
 @pytest.fixture
 def detecting(here: Path) -> list[str]:
     """A sweep of pretraining and detection with relative positions over users' attentions."""
