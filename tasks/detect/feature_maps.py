@@ -4,7 +4,9 @@ Shapes: B images, H x W pixels, h x w token grid, D channels, s side of a window
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -23,6 +25,7 @@ from backbones.token_shards import Shards
 from backbones.vit import attach_shards
 from tasks.detect.task import block_index
 from transfer.core.errors import UsageError
+from transfer.engine.optim import FlatViews
 
 
 class RelativePositions(nn.Module):
@@ -177,7 +180,7 @@ class VitMaps(nn.Module):
         x, maps = self._embedded(images), []
         for number in range(len(self.backbone.model.blocks)):
             if self.options.grad_checkpointing and self.training:
-                x = checkpoint(self._block, number, x, use_reentrant=False)
+                x = checkpoint(self._block, number, x, use_reentrant=False, context_fn=partial(self._passes, number))
             else:
                 x = self._block(number, x)
             if number in self.out_indices:
@@ -193,6 +196,10 @@ class VitMaps(nn.Module):
         if model.pos_embed is not None:
             x = x + patch_positions(model, (height, width))
         return model.norm_pre(model.pos_drop(x))
+
+    def _passes(self, number: int) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return the contexts of a block's two passes: the second leaves running statistics as they are."""
+        return nullcontext(), FlatViews(self.backbone.model.blocks[number].buffers()).kept()
 
     def _block(self, number: int, x: Tensor) -> Tensor:
         """Apply one block to tokens [B, h, w, D]."""

@@ -134,24 +134,20 @@ def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool)
         moved parameters.
     """
     moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
-    views = FlatViews(moved)
-    before = views.values()
-    with torch.no_grad():
-        steps = [weight.grad for weight in moved if weight.grad is not None]
-        sizes = tuple(torch._foreach_abs(moved)) if adaptive else ()
-        if adaptive:
-            torch._foreach_mul_(steps, sizes)
-        norm = nn.utils.get_total_norm(steps, foreach=True)
-        if adaptive:
-            torch._foreach_mul_(steps, sizes)
-        torch._foreach_mul_(steps, rho / (norm + TINY))
-        torch._foreach_add_(moved, tuple(steps))
-    for weight in moved:
-        weight.grad = None
-    try:
+    with FlatViews(moved).kept():
+        with torch.no_grad():
+            steps = [weight.grad for weight in moved if weight.grad is not None]
+            sizes = tuple(torch._foreach_abs(moved)) if adaptive else ()
+            if adaptive:
+                torch._foreach_mul_(steps, sizes)
+            norm = nn.utils.get_total_norm(steps, foreach=True)
+            if adaptive:
+                torch._foreach_mul_(steps, sizes)
+            torch._foreach_mul_(steps, rho / (norm + TINY))
+            torch._foreach_add_(moved, tuple(steps))
+        for weight in moved:
+            weight.grad = None
         yield norm
-    finally:
-        views.restore(before)
 
 
 class FlatViews:
@@ -171,6 +167,15 @@ class FlatViews:
         for kind, same in self.views.items():
             values = before[kind] if flag is None else torch.where(flag, before[kind], torch.cat(same))
             torch._foreach_copy_(same, values.split([tensor.numel() for tensor in same]))
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore the present values on exit, to the bit."""
+        before = self.values()
+        try:
+            yield
+        finally:
+            self.restore(before)
 
 
 def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> float:

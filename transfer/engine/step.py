@@ -198,11 +198,10 @@ class Stepper:
             scale = self.scaler.scale(torch.ones((), device=self.context.device))
             torch._foreach_div_(self._gradients(), scale)
         self.learner.after_backward(number)
-        after_first = self.buffers.values()
-        with perturbed(self.parameters, options.sam_rho, adaptive=options.sam == "asam") as norm:
+        adaptive = options.sam == "asam"
+        with self.buffers.kept(), perturbed(self.parameters, options.sam_rho, adaptive=adaptive) as norm:
             # 1, or nan after a first gradient that is not finite: then no rank's second one may look healthy.
             self._backward(number, parts, weight=1 + 0 * norm)
-        self.buffers.restore(after_first)
         return {**stats, "sam_norm": norm}
 
     def _backward(

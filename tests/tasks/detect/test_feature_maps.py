@@ -75,15 +75,15 @@ def test_the_last_block_of_each_quarter_is_global() -> None:
     assert chosen.windowed == [False, True, True, False]
 
 
-def test_checkpointing_changes_no_gradient() -> None:
+def test_checkpointing_changes_no_gradient_and_no_running_statistics() -> None:
     images = torch.rand(1, 3, 64, 64)
     gradients = []
     for checkpoint in (False, True):
-        maps = make_maps(
-            backbone(), VitMapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
-        ).train()
+        options = VitMapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
+        maps = make_maps(backbone(ffn="conv1d_bn"), options).train()
         maps(images)[0].square().sum().backward()
-        gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
+        trained = [parameter.grad for parameter in maps.parameters() if parameter.requires_grad]
+        gradients.append([*trained, *maps.buffers()])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two)
 
