@@ -77,11 +77,11 @@ def source_grid(
 ) -> Grid | None:
     """Return the grid (h, w) of the positions in a state dict; None where a model's positions are not resampled here.
 
-    That of `size` if it is given; the model's, where the number of positions is the model's; else a square.
+    That of `size` if it is given; the model's, where the number of positions is the model's; or a square.
 
     Args:
         size: (H, W) in pixels of the images that the state was trained on; patches may overlap.
-        squares: whether a number that is a square means one.
+        squares: whether a number that is a square may mean one.
 
     Raises:
         ValueError: the grid cannot be told.
@@ -98,14 +98,15 @@ def source_grid(
     first = [state[name].shape[1] for name in _PREFIX if name in state]
     numbers = {number for some in range(len(first) + 1) if (number := count - sum(first[:some])) > 0}
     grids = [grid] if here in numbers else []
-    sides = [side for side in {*map(math.isqrt, numbers)} if side * side in numbers - {here}]
+    sides = [side for side in {*map(math.isqrt, numbers)} if side * side in numbers and grid != (side, side)]
     patch = model.patch_embed.patch_size[0]
     if size is not None:
         strides = range(patch, 0, -1) if min(size) >= patch else ()
         steps = [((size[0] - patch) // stride + 1, (size[1] - patch) // stride + 1) for stride in strides]
         grids = [(height, width) for height, width in steps if height * width in numbers][:1]
-    elif squares and not (grids and count == model.pos_embed.shape[1]):
-        grids += [(side, side) for side in sides]
+    elif squares:
+        alike = {here} if grids and count == model.pos_embed.shape[1] else numbers
+        grids += [(side, side) for side in sides if side * side in alike]
     if len(grids) != 1:
         why = f"no grid of {size[0]} x {size[1]} pixels" if size else "which do not determine their grid"
         squares_here = "".join(f"; a square would be --weights-size {side * patch} {side * patch}" for side in sides)
@@ -170,7 +171,7 @@ def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -
     """Give a plain ViT the position grid of another image or patch size: a method in place of timm's."""
     before, grid = model.pos_embed, model.patch_embed.grid_size
     VisionTransformer.set_input_size(model, img_size, patch_size)
-    if model.pos_embed is not before:
+    if before is not None:
         model.pos_embed.data = _on_grid(model, before.detach(), grid, model.patch_embed.grid_size)
 
 

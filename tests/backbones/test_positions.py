@@ -51,6 +51,8 @@ GRIDS_OF_STATES = [
     (256, "none", (64, 64), None, (16, 16)),
     (1 + 210, "class", (64, 64), None, None),
     (9, "registers", (64, 64), None, None),  # 3 x 3 of patches alone, or 2 x 2 behind class token and registers
+    (1 + 64, "class", (64, 256), None, None),  # 8 x 8, or the model's 4 x 16
+    (1 + 64, "class", (64, 256), (128, 128), (8, 8)),
     (50, "class", (80, 160), None, None),  # 7 x 7 behind the class token's, or the model's 5 x 10 without one
 ]
 
@@ -137,6 +139,13 @@ def test_every_pass_of_a_plain_vit_resamples_in_its_way(way, name, overrides):
     model.set_input_size((48, 80))
     torch.testing.assert_close(model.pos_embed[:, prefix:].double(), expected.flatten(1, 2), rtol=0, atol=2e-5)
     assert torch.equal(model.pos_embed[:, :prefix], before[:, :prefix])
+
+
+def test_a_grid_of_as_many_places_is_another_grid():
+    model = create("vit_tiny", weights="random", img_size=(64, 64)).model
+    expected = patch_positions(model, (2, 8)).flatten(1, 2)
+    model.set_input_size((32, 128))
+    assert torch.equal(model.pos_embed[:, 1:], expected)
 
 
 def test_an_export_says_how_it_was_trained_and_binds_no_recipe(tmp_path):
