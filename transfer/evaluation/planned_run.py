@@ -23,7 +23,7 @@ from transfer.evaluation.preflight import ResolvedInputs
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.evaluation.weights_export import check_target, target_of
 from transfer.records.baselines import copied_from, find_baseline
-from transfer.records.protocol import per_process, processes
+from transfer.records.protocol import per_process, processes, trains
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Store, StoredRun, missing_files
 from transfer.task import Task
@@ -64,7 +64,7 @@ class PlannedRun:
     @property
     def trains(self) -> bool:
         """Whether the run trains, so that the precision of training means something."""
-        return hasattr(self.command.options, "precision") and getattr(self.command.options, "epochs", None) != 0
+        return hasattr(self.command.options, "precision") and trains(vars(self.command.options))
 
     @cached_property
     def metrics(self) -> list[UsersMetric]:

@@ -136,8 +136,9 @@ def processes(record: Record) -> int | None:
 
 
 def trains(options: Mapping[str, Any]) -> bool:
-    """Return whether a run with these options trains: tasks that do have `epochs`, of which 0 train nothing."""
-    return bool(options.get("epochs"))
+    """Return whether a run with these options trains: for `epochs` above 0, or without them in some `precision`."""
+    epochs = options.get("epochs")
+    return "precision" in options if epochs is None else epochs > 0
 
 
 def per_process(record: Record) -> list[str]:

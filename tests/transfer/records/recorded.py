@@ -29,9 +29,14 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     Args:
         idle: options that have no effect, and so are no part of the identity.
     """
-    options = {**OPTIONS, **IDLE, **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}}}
+    options = {
+        **OPTIONS,
+        **IDLE,
+        **ASIDE,
+        **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}},
+    }
     if task in ("knn", "fewshot", "classify", "tokens"):  # which train nothing
-        del options["epochs"]
+        del options["epochs"], options["precision"]
     spec = {**SPEC, **{name: given.pop(name) for name in list(given) if name in SPEC}, **given.pop("backbone", {})}
     named = {"name": "toy_market", **given.pop("dataset", {})}
     digest = ("d" if named["name"] == "toy_market" else "e") * 64
@@ -41,7 +46,7 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     by_content = {part: f"sha256:{digest}" for part, digest in spec.get("files", {}).items()}
     content |= {"task": task, "backbone": {name: value for name, value in spec.items() if name != "files"} | by_content}
     content |= {"dataset": data, "precision": "bf16", **values.pop("run_key_content", {})}
-    content["options"] = {name: value for name, value in options.items() if name not in idle}
+    content["options"] = {name: value for name, value in options.items() if name not in {*idle, *ASIDE}}
     run_key = RunKey(content)
     return record(
         run_key,
@@ -50,7 +55,7 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
             "task": task,
             "dataset": data,
             "backbone": {**spec, "weights": "random", "files": spec.get("files", {})},
-            "options": options | ASIDE | {"seeds": [values["seed"]]},
+            "options": options | {"seeds": [values["seed"]]},
             "run_key_content": content,
             "environment": {"precision": "bf16", "dirty": False, "device": "cpu", "threads": 2, "workers": 1},
             **values,

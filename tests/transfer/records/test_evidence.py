@@ -46,6 +46,7 @@ def test_seeds_that_change_nothing_are_one() -> None:
     assert is_seeded(made("knn", weights_id="timm:vit", untrained=["patch_embed.proj.weight"]))
     assert not is_seeded(made("knn", weights_id="timm:vit"))
     assert not is_seeded(made("mine", weights_id="timm:vit", options={"shots": 1}))  # a user's task without epochs
+    assert is_seeded(made("mine", weights_id="timm:vit", options={"precision": "fp32", "epochs": None}))
     assert is_seeded(made("mine", weights_id="timm:vit"))
 
 
