@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from backbones.backbone import create
+from backbones.weights.export import export
 from tests.documents import files_in
 from tests.runs import history, record
 from transfer.records.record import Record
@@ -92,6 +94,17 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "here")
     assert main(["reid", "--config", str(folder / "options.yaml"), "--out", "../there/runs"]) == 0
     assert len(list((tmp_path / "there" / "runs").iterdir())) == 1
+
+
+def test_weights_found_by_name_are_those_of_the_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
+    words = ["--out", str(tmp_path / "runs"), "--threads", "1", "--workers", "0"]
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    export(create("vit_tiny", weights="random", img_size=32), tmp_path / "weights" / "vit_tiny")
+    assert main(["knn", "--backbone", "vit_tiny", "--dataset", "toy_digits", "--subset", "4", *words]) == 0
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["knn", "--config", str(next(tmp_path.glob("runs/*/options.yaml"))), *words]) == 0
+    assert record(tmp_path / "runs").weights_id.startswith("sha256:")
 
 
 def test_a_batch_of_more_identities_than_there_are_is_refused(tmp_path: Path, capsys: Captured) -> None:

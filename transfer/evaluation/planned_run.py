@@ -195,6 +195,9 @@ class PlannedRun:
         recipe = plain(self.command.options)
         # `resize` as it was given, which is what the run key has
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
+        spec = self.inputs.spec
+        if values["weights"] == "config" and spec.weights in ("random", f"weights/{spec.name}"):
+            values["weights"] = _absolute_path(spec.weights)  # what is found by name depends on the folder
         left_out = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
         left_out |= {key for key, note in notes.items() if not note.repeated}
