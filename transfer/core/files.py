@@ -115,8 +115,8 @@ def atomic_replacement(path: Path, flag: str = "--out", *, keep: Path | None = N
             temporary.unlink(missing_ok=True)
 
 
-def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
-    """Write arrays to a compressed .npz file that loads without pickle; it is whole or absent.
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]", flag: str = "--out") -> None:
+    """Write arrays to a compressed .npz file that loads without pickle; it is whole or absent; see `write_atomic`.
 
     Raises:
         UserError: it cannot be written.
@@ -127,7 +127,7 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
     for name, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
             raise TypeError(f"{path.name}: {name} is an array of Python objects")
-    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
+    with atomic_replacement(path, flag) as temporary, temporary.open("wb") as file:
         # numpy 1.26 would take `allow_pickle=False` for one more array
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

@@ -37,6 +37,8 @@ class PredictOptions(Checked):
     """Exclude images that cannot be read, instead of an error that names them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on."""
+    eval_batch_size: Annotated[int | None, Range(1)] = None
+    """Images per batch; None: as in the run."""
     workers: Annotated[int | None, Range(0)] = None
     """Image-loading processes; None: as in runs."""
 

@@ -107,7 +107,7 @@ class Prediction:
         """
         path = Path(path)
         if path.suffix == ".npz":
-            write_arrays(path, {"names": np.array(list(self.images.names)), **self.arrays})
+            write_arrays(path, {"names": np.array(list(self.images.names)), **self.arrays}, "--to")
         elif path.suffix == ".parquet":
             with atomic_replacement(path, "--to") as temporary:
                 self.to_frame(top).to_parquet(temporary, index=False)
@@ -244,6 +244,8 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
     spec, inputs = trained_spec(run), (options.images, options.gallery)
     lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
+    if options.eval_batch_size:
+        model.options.eval_batch_size = options.eval_batch_size
     if (draw := model.task.function("draw")) is None and pictures:
         raise UsageError(f"--pictures is supported by detect and segment, not by {model.task.name}")
     arrays, *gallery = [model.find(files, features=features) for files in lists]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from backbones.backbone import Backbone
 from backbones.diagnostics.maps import token_maps
 from backbones.pretrain.accuracy import true_class_ranks
 from tasks.ranking.metrics import rank
@@ -71,6 +72,16 @@ def test_classes_are_those_of_the_evaluation_to_the_bit(task: str, out: Path) ->
     np.testing.assert_array_equal(ranks, np.stack([kept["rank"], kept["ties"]], axis=1))
     assert found["classes"].tolist() == list(map(str, range(10)))
     np.testing.assert_allclose(found["scores"].sum(1), 1, rtol=1e-5)
+
+
+def test_a_batch_may_have_fewer_images_than_in_the_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, normalised = list[int](), Backbone.normalised
+    monkeypatch.setattr(Backbone, "normalised", lambda self, x: sizes.append(len(x)) or normalised(self, x))
+    run = run_of(out, "finetune")
+    run.predict(data_of(run).val.path(0), gallery=[data_of(run).val.path(index) for index in range(4)])
+    assert sizes == [1, 4]
+    run.predict([data_of(run).val.path(index) for index in range(4)], eval_batch_size=2)
+    assert sizes[2:] == [2, 2]
 
 
 def test_features_rank_as_in_the_evaluation_to_the_bit_and_neighbors_are_the_nearest(out: Path) -> None:
