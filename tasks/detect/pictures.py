@@ -6,6 +6,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
+from transfer.core.files import writing
 from transfer.core.pictures import BOX_COLORS, file_name
 from transfer.data.coco.dataset import CocoData
 
@@ -41,8 +42,7 @@ def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: 
     """Save `folder`/NAME.png (see `file_name`) for the first validation images.
 
     Raises:
-        UserError: an image cannot be read.
-        OSError: a picture cannot be written.
+        UserError: an image cannot be read, or its picture cannot be written.
     """
     assert data.val is not None
     of_image: dict[int, tuple[list[Item], list[Item]]] = {image.id: ([], []) for image in data.val.images[:count]}
@@ -51,10 +51,11 @@ def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: 
             if item["image_id"] in of_image:
                 of_image[item["image_id"]][kind].append(item)
     names = dict(zip(data.category_ids, data.classes))
-    folder.mkdir(exist_ok=True)
-    for place, items in enumerate(of_image.values()):
-        name = file_name(data.val.images[place].file_name)
-        draw_detections(data.val.read(place), *items, names).save(folder / f"{name}.png")
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        for place, items in enumerate(of_image.values()):
+            name = file_name(data.val.images[place].file_name)
+            draw_detections(data.val.read(place), *items, names).save(folder / f"{name}.png")
 
 
 def _box(pen: ImageDraw.ImageDraw, box: Sequence[float], text: str, color: str) -> None:
