@@ -49,6 +49,16 @@ def falls(curve: Curve, line: float) -> list[Fall]:
     return [*crossings, Fall(last, math.inf, last, math.inf)] if score > line else crossings
 
 
+def stable_limits(rates: Iterable[tuple[float, bool]]) -> Fall:
+    """Return the first fall above the smallest rate that trains; what fails below that one does not count.
+
+    Args:
+        rates: each rate with whether training works there; without any, nothing is above or below.
+    """
+    curve = sorted(rates)
+    return falls(curve, 0.5)[0] if curve else Fall(0.0, math.inf, 0.0, math.inf)
+
+
 def half_way(curves: Mapping[Any, Curve], chance: float) -> float:
     """Return the line half-way from chance to the best mean score of the seeds (keys) at one rate."""
     scores = values_by_key(chain.from_iterable(curves.values()))

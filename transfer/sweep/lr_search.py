@@ -22,7 +22,7 @@ from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import Evidence, chance, ending
 from transfer.records.record import Record
 from transfer.report.tables.table import Column, Table
-from transfer.statistics.half_score import falls, half_score_summary
+from transfer.statistics.half_score import half_score_summary, stable_limits
 from transfer.sweep.runner import Progress
 
 TO_CONFIRM = 2
@@ -155,10 +155,8 @@ class Search:
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
     """Return the largest stable rate (0 if none) and the smallest failed rate above it (infinite if none)."""
-    if not probes:
-        return 0.0, math.inf
-    last = falls(sorted((probe.rate, probe.stable) for probe in probes), 0.5)[-1]
-    return last.above, last.below
+    limits = stable_limits((probe.rate, probe.stable) for probe in probes)
+    return limits.above, limits.below
 
 
 def _rounded(rate: float) -> float:

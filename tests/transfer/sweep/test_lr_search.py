@@ -14,7 +14,7 @@ from tests.transfer.sweep.test_runner import PRETRAIN
 from transfer.core.errors import UsageError
 from transfer.core.settings import write_yaml
 from transfer.experiments.sweep_file import read_sweep
-from transfer.sweep.lr_search import Search, Searches
+from transfer.sweep.lr_search import Probe, Search, Searches, _limits
 from transfer.sweep.runner import Progress
 
 SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget": 6, "ratio": 10, "seeds": [0]}
@@ -59,6 +59,7 @@ def test_what_contradicts_a_single_limit_is_reported() -> None:
     # training with seed 1 fails at the rate that is stable with seed 0, and is stable at the larger one
     found = search_largest_stable(search, lambda rate, seed: rate < 1 if seed == 0 else rate >= 1)
     assert any("seed 1" in text and "is stable" in text for text in found.violations), found.probes
+    assert _limits([Probe(rate, 0, rate != 2.0) for rate in (4.0, 2.0, 1.0)]) == (1.0, 2.0), "as in a stability map"
 
 
 @pytest.mark.parametrize("width", [4, 10])

@@ -22,7 +22,7 @@ from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
-from transfer.statistics.half_score import Fall, falls, half_score_summary
+from transfer.statistics.half_score import half_score_summary, stable_limits
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
 
@@ -240,7 +240,7 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
             most = max(most, len(statuses))
         for unit, score in rows.scores[cell[RUN]].items():
             curves.setdefault(unit, []).append((x, score))
-    first = falls(points, 0.5)[0] if points else Fall(0.0, math.inf, 0.0, math.inf)
+    first = stable_limits(points)
     stable = [x for x, trains in points if trains]
     start = next(iter(stable), math.nan)
     whole = {unit: curve for unit, curve in curves.items() if len(curve) == len(cells)}  # as claims compare them
