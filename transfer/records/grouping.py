@@ -57,6 +57,7 @@ class Group:
     Attributes:
         dataset: the name of the dataset with its marks.
         backbone: the name of the backbone with the fields in which rows of that name differ.
+        machines: the labels of `machines` that not all runs of the task have.
         pretraining: the trainings that the weights come from; empty if all rows start from the same weights.
         protocol: the group whose numbers may be compared; None if all rows of the task have one protocol.
         name: the name of the backbone alone.
@@ -65,6 +66,7 @@ class Group:
     records: list[Record]
     dataset: str
     backbone: str
+    machines: str
     pretraining: str = ""
     protocol: Comparability | None = None
     name: str = ""
@@ -88,9 +90,9 @@ def grouped(records: Sequence[Record], exports: protocol.Exports, without: Colle
     for members in values_by_key(keys).values():
         trainings = protocol.lineage(members[0], exports)
         name = _backbone_name(members[0], trainings)
-        machine_labels = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
-        origin = origin_label(members[0], trainings)
-        groups.append(Group(members, dataset_label(members, exports, machine_labels), name, origin, name=name))
+        machine_labels = ", ".join(label for label in machines(members) if label in distinguishing[members[0].task])
+        origin = origin_label(members, trainings)
+        groups.append(Group(members, dataset_label(members, exports), name, machine_labels, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
     for same_task in grouped_by(groups, lambda group: group.first.task).values():
@@ -212,10 +214,15 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
     return nearness
 
 
-def origin_label(record: Record, trainings: Sequence[Record]) -> str:
-    """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
+def origin_label(records: Sequence[Record], trainings: Sequence[Record]) -> str:
+    """Return the trainings that the weights of runs come from; if none is known the id of the weights, or of several
+    the start of the `config_digest` of their training.
+    """
+    record = records[0]
     if trainings:
         return " after ".join(f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in trainings)
+    if any(other.weights_id != record.weights_id for other in records):
+        return f"training {record.origin['training'][:8]}"
     if record.weights_id == "random":
         return "" if record.task.startswith("pretrain-") else NO_PRETRAINING
     return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
@@ -264,7 +271,8 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
             values = {name: content.get(name, protocol.NOT_RECORDED) for name in names}
             value_by_short_name = {name.removeprefix(protocol.PRETRAINING): value for name, value in values.items()}
             group.pretraining += f", {content_label(value_by_short_name)}"
-    if not pretrained_groups and len({*(group.pretraining for group in groups), NO_PRETRAINING}) == 2:
+    labels = {group.pretraining for group in groups}
+    if not pretrained_groups and len(labels) == 1 and NO_PRETRAINING not in labels:
         for group in groups:
             group.pretraining = ""
 

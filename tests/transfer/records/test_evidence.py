@@ -175,6 +175,6 @@ def test_runs_of_other_numbers_of_processes_are_no_seeds_of_each_other() -> None
     for run in alike:
         run.options.update({"sync_bn": True, "sam": "none", "mixup": 0})
     (group,) = run_set(alike).groups
-    assert group.dataset == "toy_market (1 process, 8 processes, version 1)"
+    assert group.machines == "1 process, 8 processes"
     one_each = run_set([of_processes(1, 0), of_processes(1, 0, "patchify")]).groups
     assert [group.dataset for group in one_each] == ["toy_market (version 1)"] * 2

@@ -54,10 +54,10 @@ def test_marks_stand_beside_the_data_set() -> None:
 def test_trainings_on_a_cpu_by_other_numbers_of_threads_are_marked() -> None:
     cpu = [{"device_type": "cpu", "threads": threads} for threads in (1, 2)]
     groups = of([made(environment=cpu[0], lr=0.05), made(environment=cpu[1], lr=0.1)])
-    threads = ("1 thread", "2 threads")
-    assert [group.dataset for group in groups] == [f"toy_market ({of}, version 1)" for of in threads]
+    assert [group.machines for group in groups] == ["1 thread", "2 threads"]
+    assert {group.dataset for group in groups} == {"toy_market (version 1)"}, "which is no other data set"
     alike = of([made(environment=cpu[0]), made(environment=cpu[0], lr=0.1), made(environment=cpu[0] | {"threads": 1})])
-    assert {group.dataset for group in alike} == {"toy_market (version 1)"}
+    assert {group.machines for group in alike} == {""}
 
 
 def test_pretraining_is_named_with_what_differs() -> None:
@@ -77,6 +77,12 @@ def test_of_several_trainings_each_is_named_with_what_differs_and_one_that_expor
     assert [group.pretraining for group in groups] == [f"{label} 0.05", f"{label} 0.1"]
     same = [made("finetune", lr=lr, weights_id="sha256:c", export="sha256:c") for lr in (0.05, 0.1)]
     assert [group.pretraining for group in of(same, same)] == ["sha256:c", "finetune toy_market"]
+
+
+def test_several_weights_of_one_training_elsewhere_are_named_by_it_and_not_by_one_of_them() -> None:
+    seeds = [made(weights_id=f"sha256:{seed}", origin={"training": "p" * 64, "seed": seed}) for seed in (0, 1)]
+    assert [group.pretraining for group in of([*seeds, made()])] == ["training pppppppp", "none (random weights)"]
+    assert [group.pretraining for group in of([seeds[1], made()])] == ["sha256:1", "none (random weights)"]
 
 
 def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:

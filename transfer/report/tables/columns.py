@@ -28,7 +28,7 @@ SEEDS = ("pretraining seed", "seed")
 
 def group_cells(group: Group) -> dict[str, Any]:
     """Return the cells that identify the configuration of a row."""
-    return {name: getattr(group, name) for name in ("dataset", "backbone", "pretraining", "protocol")}
+    return {name: getattr(group, name) for name in ("dataset", "backbone", "pretraining", "protocol", "machines")}
 
 
 def interval(

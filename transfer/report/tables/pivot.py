@@ -10,7 +10,7 @@ from transfer.comparison.compare_arms import PERCENT
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.measure.ratios import recorded_image_size
 from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseline, parts_label, values_label
-from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts
+from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts, origin_label
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import chance_level, interval, significant
@@ -68,9 +68,9 @@ def pivot_tables(runs: StoredRuns, scores: Sequence[str] = (), *, cost: bool = F
     groups = sorted(runs.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
     lost = [group for group in before if all(record.training_failed for record in group.records)]
     short = variant_names([*groups, *(before if lost else [])])
-    names, before_names = short[: len(groups)], dict(zip(short[len(groups) :], before))
-    failed = {name: group for name, group in before_names.items() if group in lost}
-    failed = {name: group for name, group in failed.items() if name not in names}
+    names, before_names = short[: len(groups)], zip(short[len(groups) :], before)
+    lost_names = [(name, group) for name, group in before_names if group in lost]
+    failed = {_with_setting(name, group) if name in names else name: group for name, group in lost_names}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(names, groups)]
     origins = {group.pretraining for group in groups}
     if len({*pretrained}) > len({*names}) or (NO_PRETRAINING in origins and len(origins) > 1):
@@ -97,6 +97,12 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     used = fewest(parts, used, reversed(used))
     labels = (parts_label({name: part.get(name) for name in used}, " + ") for part in parts)
     return [label or group.name for label, group in zip(labels, groups, strict=True)]
+
+
+def _with_setting(name: str, group: Group) -> str:
+    """Return the name of a variant with a pretraining of it: its method, its dataset, and what differs from others."""
+    setting = comparability_text(group.protocol) if group.protocol else ""
+    return ", ".join(filter(None, (name, origin_label(group.records, group.records[:1]), setting)))
 
 
 def names_of_runs(runs: StoredRuns) -> dict[str, str]:
@@ -206,8 +212,9 @@ def _notes(column: _Column) -> list[Note]:
     """Return the notes on a column: marks of its runs, and how protocols differ within it."""
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
+    machines = " or ".join(dict.fromkeys(group.machines for group in groups if group.machines))
     protocol = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
-    notes = [Note(text, column.heading) for text in (protocol, *marks) if text]
+    notes = [Note(text, column.heading) for text in (protocol, *marks, machines) if text]
     if fields := differing(dict(group.protocol.fields) for group in groups if group.protocol):
         text = f"variants differ in {values_label(fields)}; compare only variants with equal values"
         notes.append(Note(text, column.heading))

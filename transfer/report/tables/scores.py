@@ -95,7 +95,8 @@ def each_run(runs: StoredRuns, *, intervals: bool = False) -> Table:
         group, values = group_of[id(record)], _scores(record)
         for name in columns.looked_for(record) if intervals else ():
             values[f"{name} low"], values[f"{name} high"] = columns.interval(runs, [record], name)
-        cells = {"task": record.task, **columns.group_cells(group), "dataset": dataset_label([record], runs.exports)}
+        cells = {"task": record.task, **columns.group_cells(group), "machines": None}
+        cells |= {"dataset": dataset_label([record], runs.exports)}
         cells |= {"chance": columns.chance_level(record, record.primary), **columns.seed_cells(runs, record)}
         cells |= {"outcome": record.status, **values, TRAIN_SECONDS: record.cost.get(TRAIN_SECONDS)}
         rows.append(cells | columns.run_ids([record]))

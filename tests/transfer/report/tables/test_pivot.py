@@ -9,6 +9,7 @@ from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
 from transfer.report.tables.text import csv, latex, note_texts, terminal
 
+STEMS = ("patchify", "conv")
 TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
 
 
@@ -54,6 +55,17 @@ def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
     (table,) = pivot_tables(run_set(runs))
     shown = [[cell_text(cell) for cell in row.values()] for row in table.rows]
     assert shown == [["patchify", "50.0*"], ["conv", "failed"]]
+    runs += [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, stem="patchify", lr=0.2)]
+    (table,) = pivot_tables(run_set(runs))
+    assert table["variant"] == ["patchify", "patchify, dino toy_digits, lr 0.2", "conv"], "beside the one that lasts"
+    assert [cell_text(cell) for cell in table["reid mAP on toy_market"]] == ["50.0*", "failed", "failed"]
+
+
+def test_variants_that_ran_on_unlike_machines_share_a_column() -> None:
+    runs = [made(stem=stem, environment={"device_type": "cpu", "threads": n}) for n, stem in enumerate(STEMS, 1)]
+    (table,) = pivot_tables(run_set(runs))
+    assert [cell_text(cell) for cell in table["reid mAP on toy_market"]] == ["50.0*"] * 2
+    assert "reid mAP on toy_market: 1 thread or 2 threads" in note_texts(table.notes)
 
 
 def test_costs_are_those_of_the_pretraining_in_the_place_of_a_score() -> None:
