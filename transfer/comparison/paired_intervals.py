@@ -6,7 +6,7 @@ Shapes: M samples, C clusters, R runs, S seeds.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, count, pairwise
+from itertools import accumulate, chain, compress, count, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -51,10 +51,11 @@ class Units:
     variant: Arm
 
     @classmethod
-    def of(cls, runs: Sequence[StoredRun], evidence: Evidence) -> "Units":
-        """Return the units of some runs of one configuration."""
+    def of(cls, runs: Sequence[StoredRun], evidence: Evidence, score: str = "") -> "Units":
+        """Return the units of some runs of one configuration, in which those without a score, or this one, count."""
         variant = evidence.variant([run.record for run in runs])
-        scored = [(run, label) for run, label in zip(runs, variant.labels, strict=True) if run.record.scored]
+        counts = [score in run.record.scores if score else run.record.scored for run in runs]
+        scored = [*compress(zip(runs, variant.labels, strict=True), counts)]
         return cls([run for run, _ in scored], [label for _, label in scored], variant)
 
     @property
@@ -207,12 +208,12 @@ def estimates(units: Sequence[Units], contrasts: Contrasts) -> tuple[dict[str, E
 def mean_score(
     runs: Sequence[StoredRun], score: str, evidence: Evidence, outcomes: Mapping[str, Outcomes] | None = None
 ) -> Estimate | None:
-    """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
+    """Return the mean of a score over the seeds of one configuration that have it, in its own unit, with its interval.
 
     Returns None if no run has the score, or if samples do not add up to it.
 
     Args:
-        runs: runs of one configuration.
+        runs: all runs of one configuration, which decide what counts as one seed.
         score: name of the score.
         evidence: the records among which pretrainings are looked for.
         outcomes: the arrays of each run by its id, by default those of its file.
@@ -220,7 +221,7 @@ def mean_score(
     Raises:
         UserError: per-sample outcomes are missing, damaged or of other samples.
     """
-    units = Units.of([run for run in runs if score in run.record.scores], evidence)
+    units = Units.of(runs, evidence, score)
     if not units.runs:
         return None
     result = _estimates([units], PairedOutcomes(units.runs, outcomes), {"": (1,)}, score)

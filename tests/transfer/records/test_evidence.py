@@ -9,6 +9,7 @@ import pytest
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.comparison.compare_arms import compared_arms, decide
+from transfer.comparison.paired_intervals import mean_score
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, chance, ending, is_seeded, scores_above_chance
 from transfer.records.record import Record
@@ -159,6 +160,14 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     counted = row.verdict.counted
     assert counted.estimate == pytest.approx(3 * 0.9 / 7 - 0.3)
     assert counted.low < counted.estimate < counted.high
+
+
+def test_fine_tunings_of_one_pretraining_are_one_seed_also_where_those_of_all_others_failed(tmp_path: Path) -> None:
+    records = [tuned("sha256:patchify0", seed, 0.5 + seed / 10) for seed in range(3)]
+    records += [tuned("sha256:patchify1", seed, None) for seed in range(2)]
+    runs, evidence = [scored(tmp_path, record) for record in records], Evidence([*pretrainings(2, 0), *records])
+    assert mean_score(runs, "mAP", evidence).seeds == (1,)
+    assert mean_score(runs[:3], "mAP", evidence).seeds == (3,), "of a single pretraining they are seeds"
 
 
 def of_processes(world: int, seed: int, stem: str = "conv") -> Record:

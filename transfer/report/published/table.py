@@ -150,10 +150,11 @@ def _cell_row(
     if runs is None:
         return cells | _blocked_cells(row, value, matcher, judge=not mark), ""
     estimate, gap, problem = None, None, ""
-    completed_runs = [matcher.runs.by_id[record.run_id] for record in runs.records if not record.training_failed]
-    if completed_runs and value.percent is not None and not mark:
+    own_runs = [matcher.runs.by_id[record.run_id] for record in runs.records]
+    completed = not all(record.training_failed for record in runs.records)
+    if completed and value.percent is not None and not mark:
         try:
-            estimate = _estimate(completed_runs, value, evidence)
+            estimate = _estimate(own_runs, value, evidence)
             gap = estimate.beside(value.percent)
         except UserError as error:
             problem = str(error)
@@ -185,17 +186,17 @@ def _cell_row(
     return cells, problem
 
 
-def _estimate(completed_runs: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
+def _estimate(runs: Sequence[StoredRun], value: Value, evidence: Evidence) -> Estimate:
     """Return the mean score of runs, a fraction, with its interval.
 
     Raises:
         UserError: no run has the score, it is not a mean over samples, or per-sample outcomes are missing.
     """
     if value.epoch is not None:
-        return _mean_at_epoch(completed_runs, value)
-    if not any(value.metric in run.record.scores for run in completed_runs):
-        raise UserError(f"no run has a score of this name: {' '.join(run.record.run_id for run in completed_runs)}")
-    if (estimate := mean_score(completed_runs, value.metric, evidence)) is None:
+        return _mean_at_epoch([run for run in runs if not run.record.training_failed], value)
+    if not any(value.metric in run.record.scores for run in runs):
+        raise UserError(f"no run has a score of this name: {' '.join(run.record.run_id for run in runs)}")
+    if (estimate := mean_score(runs, value.metric, evidence)) is None:
         raise UserError("outcomes do not add up to the score")
     return estimate
 

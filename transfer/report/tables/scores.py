@@ -14,7 +14,8 @@ from typing import Any
 
 from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import count, shortened
-from transfer.records.evidence import Arm, informative, is_seeded
+from transfer.core.grouped import values_by_key
+from transfer.records.evidence import Arm, Unit, informative, is_seeded
 from transfer.records.grouping import Group, dataset_label, marks
 from transfer.records.per_sample import RESAMPLED, scoring
 from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
@@ -49,19 +50,21 @@ def class_table(runs: StoredRuns, names: Sequence[str] = ()) -> Table:
     notes: dict[Note, None] = {}
     for group in runs.groups:
         scores = names or columns.looked_for(group.first)
-        titles, classes = group.first.details.get("classes", {}), defaultdict[str, list[OfClass]](list)
+        titles, classes = group.first.details.get("classes", {}), defaultdict[str, dict[str, OfClass]](dict)
         for run in (runs.by_id[record.run_id] for record in group.records if record.scores):
             for class_id, results in _of_classes(run, scores).items():
-                classes[titles.get(class_id, class_id)].append(results)
+                classes[titles.get(class_id, class_id)][run.record.run_id] = results
         if classes and (absent := sorted({*titles.values()} - {*classes})):
             notes[Note(f"not in the test images, so no score: {shortened(absent, 3)}", group.dataset)] = None
         for title, members in classes.items():
             row: dict[str, Any] = {"task": group.first.task, **columns.group_cells(group), "class": title}
-            outcomes = {record.run_id: resamples for record, resamples in members}
+            outcomes = {run_id: resamples for run_id, (_, resamples) in members.items()}
+            of_class = {run_id: record for run_id, (record, _) in members.items()}
+            records = [of_class.get(record.run_id, replace(record, scores={})) for record in group.records]
+            variant = runs.evidence.variant(records)
             for score in scores:
-                if records := [record for record, _ in members if score in record.scores]:
-                    row[score] = fmean(record.shown(score) for record in records)
-                    row[f"{score} low"], row[f"{score} high"] = columns.interval(runs, records, score, outcomes)
+                row[score] = mean_and_deviation(variant.values(score))[0]
+                row[f"{score} low"], row[f"{score} high"] = columns.interval(runs, records, score, outcomes)
             rows.append(row | columns.run_ids(group.records))
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
@@ -140,10 +143,10 @@ def summary(runs: StoredRuns) -> Table:
 
     `transfer.records.evidence.Evidence.variant` defines what counts as one seed; fine-tuning runs from one pretraining
     are averaged if there are several pretrainings. The primary score has its 95 % interval over test samples and seeds,
-    where there are per-sample results. Failed runs have no score: `statuses` counts the statuses of the runs and of the
-    pretrainings that left no weights; `failed` has the rate of seeds without a score with its 95 % Wilson interval; and
-    a mean that counts these at chance is shown beside the mean of the completed runs. Rows of a task with different
-    protocols have different values of `Comparability`.
+    where there are per-sample results; `seeds` is the number of seeds with a score. Failed runs have no score:
+    `statuses` counts the statuses of the runs and of the pretrainings that left no weights; `failed` has the rate of
+    seeds without a score with its 95 % Wilson interval; and a mean that counts these at chance is shown beside the mean
+    of the completed runs. Rows of a task with different protocols have different values of `Comparability`.
     """
     groups, records = runs.groups, runs.records
     variants = [runs.evidence.variant(group.records) for group in groups]
@@ -163,7 +166,7 @@ def _row(runs: StoredRuns, group: Group, variant: Arm, scores: Sequence[str], ra
     row[f"{first.primary} low"], row[f"{first.primary} high"] = columns.interval(runs, group.records, first.primary)
     statuses = tuple(record.status for record in variant.records)
     of_lost = tuple(record.status for record in variant.lost)
-    row |= {"seeds": len(variant.units), "statuses": Endings(statuses, of_lost)}
+    row |= {"seeds": len(variant.units) - variant.broken, "statuses": Endings(statuses, of_lost)}
     for name in columns.COST_COLUMNS:
         row[name] = columns.mean_cost(name, group.records)
     if rates:
@@ -300,22 +303,28 @@ def _layers_table(
     """
     titles, rows = (title,) if layer_histories is None else ("epoch", title), list[dict[str, Any]]()
     for group in runs.groups:
-        together: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-        for record in group.records:
+        together: dict[tuple[Any, ...], list[tuple[Unit, Mapping[str, Any]]]] = {}
+        for record, unit in zip(group.records, runs.evidence.variant(group.records).labels, strict=True):
             lines = [record.details] if layer_histories is None else layer_histories.get(record.run_id, ())
             for line in lines:
                 for place, values in measured(line).items():
-                    together.setdefault((line["epoch"], place) if layer_histories else (place,), []).append(values)
+                    key = (line["epoch"], place) if layer_histories else (place,)
+                    together.setdefault(key, []).append((unit, values))
         for key, members in together.items():
-            row = {**columns.group_cells(group), "seeds": len(group.records), **dict(zip(titles, key, strict=True))}
+            units = values_by_key(members)
+            row = {**columns.group_cells(group), "seeds": len(units), **dict(zip(titles, key, strict=True))}
             for name in names:
-                numbers = [number for values in members if (number := values.get(name)) is not None]
-                mean, deviation = mean_and_deviation(numbers)
-                row[name] = mean if len(numbers) == len(members) else math.nan
+                means = [fmean(_number(values, name) for values in of_unit) for of_unit in units.values()]
+                row[name], deviation = mean_and_deviation(means)
                 row |= {f"{name} sd": deviation} if deviations else {}
             rows.append(row | columns.run_ids(group.records))
     described = columns.significant([*names, *(f"{name} sd" for name in names)])
     return columns.without_unused(Table.from_rows(rows, described))
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    """Return a value, nan if it is missing."""
+    return math.nan if (number := values.get(name)) is None else float(number)
 
 
 def _layers(facts: Mapping[str, Any]) -> dict[str, Any]:

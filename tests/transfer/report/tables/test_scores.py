@@ -48,7 +48,7 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     tables = protocol_tables(rows)
     assert [(text, table["mAP"]) for text, table in tables.items()] == [("lr 0.05", [60.0]), ("lr 0.1", [20.0])]
     assert rows["mAP with failed runs"] == pytest.approx([60.0, 10.0])
-    assert rows["seeds"] == [3, 2]
+    assert rows["seeds"] == [3, 1], "with a score"
     assert rows["mAP"] == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"][0] == pytest.approx(10.0)
     assert pd.isna(rows["mAP sd"][1])
@@ -199,6 +199,15 @@ def test_layers_are_means_over_seeds_beside_the_attention_of_their_block() -> No
     assert math.isnan(block["operator_norm"]), "one value that could not be had is no mean of the others"
     assert "effective_rank" not in table, "measured nowhere"
     assert len(table["run"][0]) == 2
+
+
+def test_looks_at_one_pretraining_are_one_seed_of_a_layer_table() -> None:
+    parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
+    given = [(0.1, 0, 0), (0.3, 0, 1), (0.6, 1, 0)]
+    looks = [tokens(value, weights_id=f"sha256:{parent}", seed=seed) for value, parent, seed in given]
+    table = layer_table(run_set(looks, [*looks, *parents]))
+    assert table["seeds"] == [2, 2]
+    assert table["similarity"] == pytest.approx([0.4, 0.8])
 
 
 def test_norms_have_their_deviation_over_seeds() -> None:
