@@ -27,6 +27,7 @@ UNSHOWN = ("load", "weights_key", "weights_size")
 LEGEND = {
     "*": "one seed: the interval reflects test samples, not training runs",
     "!": "failed training runs excluded",
+    "?": "no interval: per-sample results are missing, or do not add up to the score",
     "failed": "all training runs failed",
     "-": "no run, or the score was not computed",
 }
@@ -202,8 +203,9 @@ def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
     variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):
         return MeanInterval(mark="failed" if all(record.training_failed for record in group.records) else "-")
-    mark = ("*" if len(values) == 1 else "") + ("!" if variant.absent else "")
     low, high = interval(runs, group.records, score)
+    facts = {"*": len(values) == 1, "!": variant.absent, "?": low is None}
+    mark = "".join(mark for mark, holds in facts.items() if holds)
     percent = next(record.scale(score) for record in group.records if score in record.scores) == PERCENT
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark, ".1f" if percent else ".3g")
 
