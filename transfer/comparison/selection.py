@@ -118,7 +118,8 @@ def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
 
 def _starts_from(record: Record, export: Path) -> bool:
     """Return whether a run started from an exported folder, as weights/NAME, or a seed in it, wherever it lay then."""
-    return any(f"/{export}/".replace("//", "/") in f"/{record.options.get(name)}/" for name in ("backbone", "weights"))
+    texts = (*map(record.options.get, ("backbone", "weights")), record.backbone.get("weights"))
+    return any(f"/{export}/".replace("//", "/") in f"/{text}/" for text in texts)
 
 
 def _names_weights(record: Record, text: str, exports: Exports) -> bool:

@@ -117,8 +117,11 @@ def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp
 
 def test_weights_and_runs_are_selectors(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", options={"lr": 0.1, "weights": "/a/weights/w/seed0"}), made(tmp_path, "patchify")]
-    table = compare(runs, "./weights/w/", runs[1].record.run_id)
-    assert row(table, score="top1")["verdict"] == "a better (one seed, random weights)"
+    for weights in ("weights/w", "weights/tiny"):
+        table = compare(runs, f"./{weights}/", runs[1].record.run_id)
+        assert row(table, score="top1")["verdict"] == "a better (one seed, random weights)"
+        runs[0].record.options |= {"weights": "config"}
+        runs[0].record.backbone |= {"weights": "weights/tiny"}  # found by the backbone's name
 
 
 def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
