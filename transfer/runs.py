@@ -157,10 +157,10 @@ class RunSet(run_set.StoredRuns):
         return Run(self.runs[place].folder, self.runs[place].record)
 
     def __add__(self, other: "RunSet") -> "RunSet":
-        """Return the runs of both; a run of both stands once."""
-        runs = {run.folder: run for run in (*self.runs, *other.runs)}
-        known = {run.folder: run for run in (*self.known, *other.known)}
-        return RunSet(tuple(runs.values()), tuple(known.values()))
+        """Return the runs of both; a run of both, or a copy of it, stands once."""
+        runs, _ = store.merged((*self.runs, *other.runs))
+        known, _ = store.merged((*self.known, *other.known))
+        return RunSet(tuple(runs), tuple(known))
 
     def __repr__(self) -> str:
         """Return how many runs of which tasks there are."""

@@ -1,6 +1,7 @@
 """Python goes the way of the command line: equal records, live modules, sets of runs, the guide's study."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -185,11 +186,13 @@ def test_the_guide_names_every_column() -> None:
     assert [name for name in FRAME_COLUMNS if f"`{name}`" not in guide] == []
 
 
-def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
+def test_filter_takes_fields_and_lists_of_values(folder: Path, tmp_path: Path) -> None:
     runs = transfer.load(folder)
     assert len(runs.filter(task="reid", lr=0.05)) == 4
     assert {run.seed for run in runs.filter(stem="patchify")} == {0, 1}
     assert len(runs[:2] + runs[1:3]) == 3
+    copied = shutil.copytree(runs[0].folder, tmp_path / runs[0].run_id)
+    assert len(runs + transfer.load(copied)) == len(runs), "a copy is the same run"
     assert len(runs.filter(task="reid", stem=["conv", "patchify"], seed=0)) == 3
     with pytest.raises(transfer.UsageError, match="unknown field 'steem'; did you mean 'stem'"):
         runs.filter(steem="conv")
