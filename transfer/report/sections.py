@@ -26,6 +26,7 @@ from transfer.report.tables.table import is_missing
 from transfer.report.tables.text import note_texts
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
+PAIRS = 5  # largest number of pairs of variants that a page compares by itself
 NO_COSTS = "report cost: none of these runs has a score"
 NO_CLASSES = "--per-class: no run has this score by class; those of detect have box_AP, those of segment mIoU"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
@@ -126,12 +127,16 @@ class _Report:
         """
         request = self.request
         comparisons = [compare_variants(self.runs, a, b, request.margin) for a, b in request.pairs]
-        for a, b in () if request.compare else arms_to_compare(self.runs):
+        unasked = [] if request.compare else arms_to_compare(self.runs)
+        for a, b in unasked[:PAIRS]:
             with suppress(UserError):  # nobody asked for this one
                 comparisons.append(compare_variants(self.runs, a, b, request.margin))
         costs = _asked(request.cost, self.cost(), NO_COSTS)
         first = [*self.comparisons(comparisons)] if comparisons else []
         head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)
+        if len(unasked) > PAIRS:
+            more = f"The first {PAIRS} of {len(unasked)} pairs of variants; --compare shows any other."
+            head = replace(head, note=f"{head.note}\n\n{more}")
         shown = [head, *self.pivot(), *first[1:], *(replace(part, table=None) for part in costs if part.plot)]
         shown += [*(self.asked_maps() or self.varying()), *self.paper(), *self.interaction()]
         rest = list[Section]()

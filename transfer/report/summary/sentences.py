@@ -15,7 +15,8 @@ from transfer.core.errors import count, shortened
 from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.fields import BASELINE, NAMED_BY_VALUE, parts_label, value_label, value_of
-from transfer.records.grouping import nearness_to_pretraining
+from transfer.records.grouping import marks, nearness_to_pretraining
+from transfer.records.protocol import Exports
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import mean_cost
@@ -50,8 +51,13 @@ VERDICT_WORDS = {
     Kind.NO_INTERVAL: "no interval",
 }
 """What is said of the first variant, in the order in which it is told."""
-MOST_PAIRS = 5
-"""Pairs that a page compares by itself; further ones are compared on demand."""
+MARK_SENTENCES = {
+    "pretraining smoke": "Pretrained by a smoke test, not a valid result.",
+    "dirty": "Made with changed files of the suite.",
+    "pretraining dirty": "Pretrained with changed files of the suite.",
+    "weights modified": "Weights were changed after their export.",
+}
+"""What is said of the marks of runs (`transfer.records.grouping.marks`) besides smoke and subsets."""
 MOST_RUNS = 500
 """Runs beyond which nothing is compared unasked: intervals over all of them take minutes."""
 
@@ -92,7 +98,7 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
         effects += [f"- {_effect(row, tests)}{ending}" for row in of_word]
     untrained = [name for place, name in enumerate((a, b)) if any(map(is_untrained, _records_of(rows, place)))]
     caveats = [f"Random weights, no pretraining: {' and '.join(untrained)}."] if untrained else []
-    caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
+    caveats += [*_marks(records, runs.exports), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
         counted += f"; not counted: {others}"
@@ -180,13 +186,12 @@ def _seeds(rows: Sequence[ComparedScore]) -> str:
     return f", {count(low, 'seed')}" if low == high else f", {low} to {high} seeds"
 
 
-def _marks(records: Sequence[Record]) -> Iterator[str]:
+def _marks(records: Sequence[Record], exports: Exports) -> Iterator[str]:
     """Yield what makes these runs no result."""
     subsets = chain.from_iterable((record.subset, record.origin.get("subset")) for record in records)
     if sizes := ", ".join(map(str, sorted({size for size in subsets if size is not None}))):
         yield f"Runs used subsets of the data (--subset {sizes}); scores on the full datasets may differ."
-    if any(record.dirty for record in records):
-        yield "Made with changed files of the suite."
+    yield from (MARK_SENTENCES[mark] for mark in marks(records, exports) if mark in MARK_SENTENCES)
 
 
 def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
@@ -297,7 +302,7 @@ def arms_to_compare(runs: StoredRuns) -> list[tuple[str, str]]:
     variants = [_selector(values) for values in combinations(*(varied or ["backbone"]))]
     usual = _selector({field: BASELINE[field] for field in varied})
     base = usual if usual in variants else variants[0] if variants else ""
-    return [(variant, base) for variant in variants if variant != base][:MOST_PAIRS]
+    return [(variant, base) for variant in variants if variant != base]
 
 
 def _selector(values: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from tests.transfer.records.recorded import run_set
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
+from transfer.report.sections import ReportRequest, sections
 from transfer.report.summary import sentences
 from transfer.report.summary.sentences import COUNTED, answer, arms_to_compare, interval_text, versus, why_no_arms
 from transfer.statistics.verdicts import CORRECTED
@@ -39,6 +40,7 @@ ONE, THREE = "1 score of 1 task on 1 dataset", "1 score of 1 task on 1 dataset, 
 TOY: dict[str, Any] = {"smoke": True, "origin": {"subset": 60}}
 TEN: dict[str, Any] = {"dataset": {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}}
 OTHER: dict[str, Any] = {"dataset": {"name": "other", "digest": "1"}}
+DIRTY: dict[str, Any] = {"environment": {"dirty": True}}
 COSTS = [{"gflops": 5.12, "params": 22.4e6}, {"gflops": 4.0, "params": 22.1e6}]
 OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
     "better": (GOOD, BAD, [
@@ -68,6 +70,10 @@ OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
     ]),
     "one of b was found dead by an older rule": (GOOD, [*seeds(2, 0.5), BROKEN | {"outcome": ended("not_judged")}], [
         rf"^{HEAD}: better \(",
+    ]),
+    "marks of the weights": (seeds(2, 0.8, origin={"smoke": True, "modified": True}), seeds(2, 0.5, **DIRTY), [
+        rf"^{HEAD}: ", "^Pretrained by a smoke test, not a valid result\\.$",
+        r"^Made with changed files of the suite\.\nWeights were changed after their export\.$",
     ]),
     "cost": (seeds(2, 0.8, cost=COSTS[0]), seeds(2, 0.5, cost=COSTS[1]), [
         r"^Cost: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters; measure time: --measure-cost",
@@ -173,9 +179,11 @@ def test_new_parts_are_held_against_the_usual_one(given: list[dict[str, Any]], p
     assert arms_to_compare(set_of(*given)) == pairs
 
 
-def test_at_most_five_pairs_and_none_of_very_many_runs_or_of_one_variant() -> None:
-    names = [{"name": f"net{number}"} for number in range(9)]
-    assert len(arms_to_compare(set_of(*names))) == 5
+def test_at_most_five_pairs_which_is_said_and_none_of_very_many_runs_or_of_one_variant() -> None:
+    shown = set_of(*({"name": f"net{number}"} for number in range(9)))
+    head, *_ = parts = sections(shown, ReportRequest(everything=True))
+    assert head.note.endswith("\n\nThe first 5 of 8 pairs of variants; --compare shows any other.")
+    assert sum("all metrics" in part.title for part in parts) == 5
     many = run_set(recorded(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(sentences.MOST_RUNS + 1))
     assert arms_to_compare(many) == []
     assert "too many to compare automatically" in why_no_arms(many)
