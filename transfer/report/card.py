@@ -27,7 +27,7 @@ _RECIPE = (
     *("epochs", "batch_size", "optimizer", "lr", "warmup_epochs"),
     *("weight_decay", "drop_path", "size", "label_fraction"),
 )
-_COST = ("params", "train_seconds", "device_hours", "peak_mib", "images_per_second")
+_COST = ("train_seconds", "device_hours", "peak_mib", "images_per_second")
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
     "smoke": "bundled synthetic data and a few seconds of training (`--smoke`)",
@@ -91,13 +91,12 @@ def _marks(record: Record) -> list[str]:
 
 
 def _model(record: Record, weights: str) -> Rows:
-    backbone, environment = record.backbone, record.environment
+    backbone = record.backbone
     rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
     rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
     rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
-    rows |= {name: record.cost.get(name) for name in _COST} | {name: environment.get(name) for name in _ENVIRONMENT}
-    rows |= {"GFLOPs of an image (two per multiply-add)": record.cost.get("gflops")}
-    return _known(rows | environment.get("versions", {}))
+    rows |= {"params": record.cost.get("params")}
+    return _known(rows | {"GFLOPs of an image (two per multiply-add)": record.cost.get("gflops")})
 
 
 def _pretraining(record: Record) -> Rows:
@@ -107,7 +106,9 @@ def _pretraining(record: Record) -> Rows:
     splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
     facts = {"recipe": record.task, "data": dataset_label([record], {}), "images": splits, "seed": record.seed}
     facts |= {"outcome": outcome, **recipe, "started from": record.weights_id, "run": record.run_id}
-    return _known(facts)
+    facts |= {name: record.cost.get(name) for name in _COST}
+    facts |= {name: record.environment.get(name) for name in _ENVIRONMENT}
+    return _known(facts | record.environment.get("versions", {}))
 
 
 def _in_code(text: str) -> str:

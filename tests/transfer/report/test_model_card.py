@@ -51,6 +51,16 @@ def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
             assert part not in card
 
 
+def test_costs_are_those_of_the_training_of_the_weights() -> None:
+    tuned = run("sha256:abc", cost={"train_seconds": 99.0, "params": 5e6})
+    card = model_card(tuned, [PRETRAINED])
+    assert "| params | 5e+06 |" in card.partition("## Pretraining")[0]
+    assert "| train_seconds | 1 |" in card.partition("## Pretraining")[2]
+    assert "| train_seconds | 99 |" not in card
+    own = model_card(run("sha256:abc", export="sha256:own", cost={"train_seconds": 99.0}), [PRETRAINED])
+    assert own.index("| train_seconds | 99 |") < own.index("| train_seconds | 1 |"), "each with its training"
+
+
 def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
     card = model_card(run("sha256:fff", dataset={"name": "my_people"}))
     assert "unknown: no record of it was found. The weights are `sha256:fff`." in card
