@@ -143,9 +143,8 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
             matching.exclusions.append(nearest := _nearest_runs(candidates, names))
             nearest_labels.add(nearest.label)
         setting_names = _setting_fields([content for content, _ in groups])
-        for content, group in sorted(
-            groups, key=lambda group: [fields.order(group[0].get(name)) for name in setting_names]
-        ):
+        groups.sort(key=lambda group: [fields.order(group[0].get(name)) for name in setting_names])
+        for content, group in groups:
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
             matched.setting = {
                 name: _value_for_readers(group, name, content[name]) for name in setting_names if name in content
@@ -210,9 +209,8 @@ def _setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     method = f"{PRETRAINING}task"
     contents_by_method = grouped_by(contents, lambda content: content.get(method)).values()
-    names_within_methods = {method}.union(
-        *(fields.differing(same_method, missing=NO_EFFECT) for same_method in contents_by_method)
-    )
+    within_methods = (fields.differing(same_method, missing=NO_EFFECT) for same_method in contents_by_method)
+    names_within_methods = {method}.union(*within_methods)
     differing_names = fields.differing(contents, missing=NO_EFFECT)
     names_between_methods = {name for name in differing_names if name.startswith(PRETRAINING)} - names_within_methods
     names = [name for name in differing_names if name not in names_between_methods]
@@ -292,9 +290,8 @@ def _describe_differences(
             # of several backbones or pretrainings the mean would be meaningless
             name, (value, *_) = next(iter(values_by_field.items()))
             choice = f"--compare '{variant.text},{name}={fields.value_label(value)}' OTHER, or compare these values"
-            fault = (
-                f"not compared: runs of '{variant.text}' differ in {fields.values_label(values_by_field, after='; ')}"
-            )
+            mixed = fields.values_label(values_by_field, after="; ")
+            fault = f"not compared: runs of '{variant.text}' differ in {mixed}"
             return Exclusion(matched.label, f"{fault}; choose one value, as {choice}")
         acting_fields = arm[0].acting(unshared)
         matched.unshared.append({name: _value_for_readers([arm], name, value) for name, value in acting_fields.items()})

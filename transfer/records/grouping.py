@@ -115,9 +115,8 @@ def _backbone_name(record: Record, trainings: Sequence[Record]) -> str:
     """Return the backbone's name; for an export of the same architecture the name of the pretrained backbone."""
     backbone = protocol.backbone_of(record)
     pretrained = protocol.backbone_of(trainings[0]) if trainings else backbone
-    same_architecture = all(
-        backbone.get(name) == value for name, value in pretrained.items() if name not in _NOT_ARCHITECTURE
-    )
+    architecture = pretrained.keys() - {*_NOT_ARCHITECTURE}
+    same_architecture = all(backbone.get(name) == pretrained[name] for name in architecture)
     return str((pretrained if same_architecture else backbone).get("name"))
 
 
@@ -178,9 +177,8 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
     """
     parents = list(chain.from_iterable(protocol.lineage(record, exports) for record in records))
     marks_of_runs = set(chain.from_iterable(record.marks for record in records))
-    marks_of_parents = chain.from_iterable(parent.marks for parent in parents)
-    marks_of_origins = chain.from_iterable(record.origin_marks for record in (*records, *parents))
-    marks_of_pretraining = dict.fromkeys(chain(marks_of_parents, marks_of_origins))
+    before = (*(parent.marks for parent in parents), *(record.origin_marks for record in (*records, *parents)))
+    marks_of_pretraining = dict.fromkeys(chain.from_iterable(before))
     labels = list[str]()
     for mark in ("smoke", "dirty"):
         if mark in marks_of_runs:
@@ -204,13 +202,8 @@ def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports
     for record in records:
         if record.task.startswith("pretrain-"):
             return 2
-        name, digest = record.dataset.get("name"), record.dataset.get("digest")
-        pretraining_datasets = [
-            run.dataset for run in protocol.lineage(record, exports) if run.task.startswith("pretrain-")
-        ]
-        nearness |= any(
-            dataset.get("name") == name or dataset.get("digest") == digest for dataset in pretraining_datasets
-        )
+        before = [run.dataset for run in protocol.lineage(record, exports) if run.task.startswith("pretrain-")]
+        nearness |= any(data.get(key) == record.dataset.get(key) for data in before for key in ("name", "digest"))
     return nearness
 
 

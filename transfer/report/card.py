@@ -55,8 +55,7 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
     bundled = dataset_names()
     datasets = dict.fromkeys(str(training.dataset["name"]) for training in (record, *pretrainings))
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
-    name = weights if released else "FOLDER"
-    flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
+    flags = f"--backbone {record.backbone['name']} --weights {weights}" if released else "--backbone FOLDER"
     return rendered(
         Path(__file__).parent / "card.md",
         lambda text: without_tags(visible_lines(text)),
@@ -91,9 +90,8 @@ def _marks(record: Record) -> list[str]:
 
 
 def _model(record: Record, weights: str) -> Rows:
-    backbone = record.backbone
-    rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
-    rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
+    rows = {name: value for name, value in record.backbone.items() if name not in ("name", "weights", "files")}
+    rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (record.backbone.get("files") or {}).items()}
     rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
     rows |= {"params": record.cost.get("params")}
     return _known(rows | {"GFLOPs of an image (two per multiply-add)": record.cost.get("gflops")})

@@ -155,8 +155,7 @@ class Search:
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
     """Return the largest stable rate (0 if none) and the smallest failed rate above it (infinite if none)."""
-    limits = stable_limits((probe.rate, probe.stable) for probe in probes)
-    return limits.above, limits.below
+    return stable_limits((probe.rate, probe.stable) for probe in probes)[:2]
 
 
 def _rounded(rate: float) -> float:

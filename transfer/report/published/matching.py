@@ -275,8 +275,7 @@ class Matcher:
         if (after := self.sweep.steps[value.step].after) is None:
             return []
         parent = self.sweep.steps[after]
-        failed = [record for record in self.runs.records if record.training_failed]
-        broken = [record for record in failed if record.backbone]
+        broken = [record for record in self.runs.records if record.training_failed and record.backbone]
         return self._matches(broken, row, parent, parent.dataset, f"{parent.name}: ")
 
     def _matches(

@@ -98,9 +98,8 @@ def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | Non
     published = table_of(paper, table)
     if published.claims:
         sweep_hint = f"no readable values; `python -m transfer.sweep {published.sweep} --tier full` measures yours"
-        return Table.from_rows(
-            ({"claim": claim} for claim in published.claims), (), [*_notes(published), Note(sweep_hint)]
-        )
+        claims = ({"claim": claim} for claim in published.claims)
+        return Table.from_rows(claims, (), [*_notes(published), Note(sweep_hint)])
     matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows, notes = list[Row](), list[Note]()
     for row in published.rows:
@@ -212,10 +211,8 @@ def _mean_at_epoch(runs: Sequence[StoredRun], value: Value) -> Estimate:
     """
     scores = []
     for run in runs:
-        history_lines = history(run.folder, value.metric)
-        at_epoch = {
-            line["epoch"]: float(line[value.metric]) for line in history_lines if line[value.metric] is not None
-        }
+        lines = (line for line in history(run.folder, value.metric) if line[value.metric] is not None)
+        at_epoch = {line["epoch"]: float(line[value.metric]) for line in lines}
         if value.epoch not in at_epoch:
             fix = f"--validate-at {value.epoch} of the training measures it"
             raise UserError(f"{run.folder / HISTORY}: has no {value.name}; {fix}")

@@ -74,10 +74,8 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
         runs: among which they were compared.
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
-    excluded = count(len(comparison.exclusions), "group")
-    exclusion_lines = (
-        [f"{excluded} of runs not compared: see the notes below the table."] if comparison.exclusions else []
-    )
+    excluded = f"{count(len(comparison.exclusions), 'group')} of runs not compared: see the notes below the table."
+    exclusion_lines = [excluded] if comparison.exclusions else []
     primary = [row for row in comparison.rows if row.primary]
     rows = [row for row in primary if row.family is Family.PRIMARY]
     a, b = compared_names(comparison, runs)
@@ -96,20 +94,15 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     for word, of_word in by_word.items():
         ending = f", {word}" if len(by_word) > 1 else ""
         effects += [f"- {_effect(row, tests)}{ending}" for row in of_word]
-    untrained = [name for place, name in enumerate((a, b)) if any(map(is_untrained, _records_of(rows, place)))]
+    of_variants = ([run.record for row in rows for run in row.matched.variants[place]] for place in (0, 1))
+    untrained = [name for name, of_variant in zip((a, b), of_variants) if any(map(is_untrained, of_variant))]
     caveats = [f"Random weights, no pretraining: {' and '.join(untrained)}."] if untrained else []
     caveats += [*_marks(records, runs.exports), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
         counted += f"; not counted: {others}"
-    return [
-        headline,
-        *caveats,
-        *effects,
-        *_cost(primary, a, b, ratios or CostRatios()),
-        f"{counted}.",
-        *exclusion_lines,
-    ]
+    costs = _cost(primary, a, b, ratios or CostRatios())
+    return [headline, *caveats, *effects, *costs, f"{counted}.", *exclusion_lines]
 
 
 def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[ComparedScore]) -> str:
@@ -122,11 +115,6 @@ def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[Compar
         return f"{', '.join(f'{word} in {len(of_word)}' for word, of_word in by_word.items())} of {scores} of {scope}"
     (word,) = by_word
     return f"{word} on all {scores} ({scope})" if len(rows) > 1 else f"{word} ({scores} of {scope})"
-
-
-def _records_of(rows: Sequence[ComparedScore], variant: int) -> list[Record]:
-    """Return the records of the first or the second variant in some rows."""
-    return [run.record for run in chain.from_iterable(row.matched.variants[variant] for row in rows)]
 
 
 def _further_differences(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:

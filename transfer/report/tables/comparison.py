@@ -64,8 +64,7 @@ def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
     notes = [
         Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
         for letter, variant in zip("ab", () if crossed else comparison.variants)
-    ]
-    notes += excluded
+    ] + excluded
     selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
     settings = dict.fromkeys(chain.from_iterable(row.matched.setting for row in rows))
     cells, records = list[Row](), dict[str, Record]()

@@ -204,10 +204,8 @@ def over_datasets(runs: StoredRuns) -> Table:
     for ((key, _), datasets), first in zip(several.items(), firsts, strict=True):
         averaged = {name: datasets[name] for name in sorted(common[key])}
         rows.append(_mean_row(averaged, first, group_of[id(first)], runs))
-    lacking = set[str]()
-    for (key, _), datasets in members.items():
-        lacking |= datasets.keys() - common.get(key, {*datasets})
-    notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(lacking)]
+    lacking = (datasets.keys() - common.get(key, {*datasets}) for (key, _), datasets in members.items())
+    notes = [Note(f"not in the means, since other rows lack it: {name}") for name in sorted(set().union(*lacking))]
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 

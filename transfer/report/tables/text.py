@@ -269,10 +269,8 @@ def _cells(table: Table, column: Column, narrow: bool) -> list[str]:
     for text, value in zip(texts_of(table, column), table[column.name], strict=True):
         lines = [latex_of(line) for line in (textwrap.wrap(text, 22) if narrow else [text])]
         if isinstance(value, MeanInterval):
-            lines = [
-                latex_of(value.texts[0]),
-                *(rf"{{\scriptsize {latex_of(end)}}}" for end in value.texts[1:] if end),
-            ]
+            mean, ends = map(latex_of, value.texts)
+            lines = [mean, rf"{{\scriptsize {ends}}}"] if ends else [mean]
         cells.append(_stack(lines, "r" if isinstance(value, MeanInterval) else "l"))
     return cells
 
