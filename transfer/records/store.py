@@ -105,8 +105,7 @@ class Store:
         if not path.exists():
             return None
         record = Record.read(path)
-        early = record.environment.get("device_type") == "cpu" and "device_type" not in run_key.content
-        if record.run_key != run_key.digest or early:  # keys of runs on CPUs were once those of GPUs
+        if record.run_key != run_key.digest:
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
         if damaged := damaged_files(StoredRun(path.parent, record)):
             raise UserError(
@@ -185,10 +184,8 @@ def has_record(folder: Path) -> bool:
     """Return whether a folder has a record, or keeps this user from seeing whether it has: reading it says why."""
     try:
         (folder / RECORD).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
 

@@ -104,14 +104,12 @@ class Estimate:
 
 def wilson(successes: int, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a rate (Wilson 1927), good for few runs and rates of 0 and 1; without runs [0, 1]."""
-    from scipy.special import ndtri
+    from scipy.stats import binomtest
 
     if not total:
         return 0.0, 1.0
-    z, rate = float(ndtri((1 + LEVEL) / 2)), successes / total
-    middle = (rate + z**2 / (2 * total)) / (1 + z**2 / total)
-    half = z * math.sqrt(rate * (1 - rate) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
-    return (0.0 if not successes else middle - half), (1.0 if successes == total else middle + half)
+    low, high = binomtest(successes, total).proportion_ci(LEVEL, method="wilson")
+    return float(low), float(high)
 
 
 def newcombe(failed_a: int, of_a: int, failed_b: int, of_b: int) -> tuple[float, float]:

@@ -23,15 +23,13 @@ from tasks.detect.coco.matching import (
     places_within,
 )
 from transfer.data.coco.dataset import CocoData
-from transfer.data.coco.scoring import COCO, Number
+from transfer.data.coco.scoring import Number
 from transfer.statistics.intervals import resample_counts
 from transfer.task import Array
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 DENOMINATOR_EPSILON = np.spacing(1)
 """Added to the denominator of a precision, as pycocotools does; without it the numbers differ in the last bits."""
-COCO_NAMES = tuple(COCO.numbers)
-"""AP AP50 AP75 APs APm APl AR1 AR10 AR100 ARs ARm ARl, as pycocotools lists them."""
 
 
 class Averager:

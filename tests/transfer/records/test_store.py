@@ -78,11 +78,10 @@ def written(root: Path, name: str = "", **given: Any) -> StoredRun:
     return StoredRun(folder.rename(root / name) if name else folder, whole)
 
 
-@pytest.mark.parametrize(("device", "seed"), [({}, 1), ({"device_type": "cpu"}, 0)], ids=["full hash", "early CPU"])
-def test_a_record_does_not_stand_for_another_run(device: dict[str, str], seed: int, tmp_path: Path) -> None:
-    run = written(tmp_path, environment=device)
+def test_a_record_does_not_stand_for_another_run(tmp_path: Path) -> None:
+    run = written(tmp_path)
     with pytest.raises(UserError, match="belongs to another run"):
-        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": seed}))
+        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": 1}))
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:

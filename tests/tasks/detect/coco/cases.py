@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from tasks.detect.coco import averages
-from tasks.detect.coco.averages import COCO_NAMES
 from tasks.detect.coco.matching import SCORE_PREFIX
 from tests.tasks.detect.scenes import data_of
 from transfer.data.coco.annotations import read_coco_split
@@ -98,7 +97,7 @@ def scored(truth, results, kind, library="pycocotools"):
     scorer = accumulated(truth, results, kind, library)
     with contextlib.redirect_stdout(io.StringIO()):
         scorer.summarize()
-    stats = dict(zip(COCO_NAMES, list(scorer.stats)[:12]))
+    stats = dict(zip(COCO.numbers, list(scorer.stats)[:12]))
     return {f"{SCORE_PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
 
 
