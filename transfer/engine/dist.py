@@ -123,7 +123,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         return super().forward(gather_rows(input)).narrow(0, dist.get_rank() * len(input), len(input))
 
 
-def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+def synchronise_batch_norm(module: nn.Module, device: torch.device) -> None:
     """Make every batch norm in `module` one over all ranks; parameters, buffers and names stay.
 
     A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone. Torch's own, which communicates
@@ -139,7 +139,6 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
                 setattr(module, name, convert_sync_batchnorm(child))
             else:
                 child.__class__ = type(SyncBatchNorm.__name__, (SyncBatchNorm, kind), {})
-    return module
 
 
 LARGEST = 2**32 - 1

@@ -4,7 +4,6 @@ Each check is a small function with a name; `catalogue.py` lists them. Nothing i
 here, and no record is written. Importing this room imports no torch.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 from unittest import SkipTest
@@ -60,16 +59,6 @@ class Report:
     backbone: str
     results: tuple[Result, ...]
 
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __getitem__(self, name: str) -> Result:
-        """Return the result of a check by its name. Raises KeyError for a check that did not run."""
-        return {result.name: result for result in self.results}[name]
-
     @property
     def failed(self) -> tuple[Result, ...]:
         """The results that failed."""
@@ -83,8 +72,8 @@ class Report:
     def raise_if_failed(self) -> None:
         """Raise CheckFailed with the reason and the hint of every failure, if there is one."""
         if self.failed:
-            lines = [f"{self.backbone}: {len(self.failed)} of {len(self)} checks failed", *map(str, self.failed)]
-            raise CheckFailed("\n".join(lines))
+            head = f"{self.backbone}: {len(self.failed)} of {len(self.results)} checks failed"
+            raise CheckFailed("\n".join([head, *map(str, self.failed)]))
 
     @property
     def summary(self) -> str:

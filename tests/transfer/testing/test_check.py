@@ -65,12 +65,12 @@ def test_finds_the_fault_of_a_stem_or_model(fault: str) -> None:
 def test_a_sound_model_passes_however_it_is_given(factory: object) -> None:
     report = check_backbone(factory, size=64)
     assert report.ok, report
-    skipped = {result.name for result in report if result.state == "skipped"}
+    skipped = {result.name for result in report.results if result.state == "skipped"}
     assert skipped == {"maps", "token_grid"} | ({"other_seed"} if isinstance(factory, nn.Module) else set())
 
 
 def test_what_is_decided_by_values_is_not_checked_on_another_device() -> None:
-    (result,) = check_backbone("tiny", stem=f"{FILE}:AsksForValues", only=["another_device"])
+    (result,) = check_backbone("tiny", stem=f"{FILE}:AsksForValues", only=["another_device"]).results
     assert (result.state, "not checked" in result.reason) == ("skipped", True), result
 
 
@@ -89,8 +89,9 @@ def test_a_live_module_and_the_process_stay_as_they_are() -> None:
 def test_what_does_not_build_says_so_once() -> None:
     report = check_backbone(faulty.Fails, size=64)
     assert failures(report).keys() == {"builds"}
-    assert "out of ideas" in report["builds"].reason
-    assert all(result.reason == "the model does not build" for result in report if result.name != "builds")
+    builds, *others = report.results
+    assert "out of ideas" in builds.reason
+    assert all(result.reason == "the model does not build" for result in others)
     with pytest.raises(CheckFailed, match=r"(?s)1 of 20 checks failed.*out of ideas.*hint: "):
         report.raise_if_failed()
 
@@ -129,7 +130,7 @@ UNFIT = [
 @pytest.mark.parametrize(("part", "code", "said"), UNFIT)
 def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(code)
-    (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"})
+    (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"}).results
     assert result.reason.startswith(f"{tmp_path}/mine.py:Part (line ")
     assert said in result.reason
 
