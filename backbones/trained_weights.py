@@ -77,31 +77,29 @@ def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Conte
     export_backbone(backbone, context, EXPORT_FACTS, head=head, trained=False, **about)
 
 
-def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
+def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> None:
     """Load what a run trained on top of the backbone into a learner of the same task, beside the backbone's weights.
+
+    A note says if there is no head beside the weights, and the learner stays as it is.
 
     Args:
         learner: holds the backbone, which has its weights already.
-
-    Returns:
-        Whether there is a head beside the weights. A note says if there is none, and the learner stays as it is.
 
     Raises:
         UserError: the head is of another task, or of other options.
     """
     head = read_head(backbone.spec.weights, context.head_digest)
-    if head and (trained_on := weights_facts(backbone.spec.weights).get("dataset", {}).get("name")):
-        context.details["trained_on"] = trained_on
     if not head:
         context.note(f"nothing is trained, and the weights {backbone.spec.weights} have no saved task head")
-        return False
+        return
+    if trained_on := weights_facts(backbone.spec.weights).get("dataset", {}).get("name"):
+        context.details["trained_on"] = trained_on
     wanted = _head(learner, backbone)
     other_names = sorted(wanted.keys() ^ head.keys())
     if differing := other_names or [name for name in wanted if wanted[name].shape != head[name].shape]:
         fault = f"is of another task or of other options; {shortened(differing, 3)} differ"
         raise UserError(f"{backbone.spec.weights}: the head beside the weights {fault}")
     learner.load_state_dict(dict(head), strict=False)
-    return True
 
 
 def check_head(spec: BackboneSpec, task: str) -> None:
