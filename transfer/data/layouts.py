@@ -48,6 +48,7 @@ class Format:
     """Patterns, of which one tells a layout without trees where the user names a folder alone."""
 
 
+SOLUTION, TRUTH = "LOC_val_solution.csv", "ILSVRC2012_validation_ground_truth.txt"
 MSMT17_LISTS = ("list_train.txt", "list_query.txt", "list_gallery.txt")
 CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars_meta.mat")
@@ -113,6 +114,14 @@ UNDIVIDED = ("market1501", "reid_folders", "msmt17", "reid_lists", "torchreid", 
 def wanted_splits(keys: Mapping[str, Any], splits: Iterable[str] = SPLITS) -> list[str]:
     """Return the names of splits that the keys `train` and `val` give, or the usual ones."""
     return [*chain.from_iterable([keys[split]] if keys.get(split) else SPLITS[split] for split in splits)]
+
+
+def imagenet_truths(folder: Path) -> list[Path]:
+    """Return the lists of the classes of the validation images, which lie in a folder, in those above it: Kaggle's list
+    and the devkit's, the likelier first.
+    """
+    patterns = (SOLUTION, f"*devkit*/data/{TRUTH}", f"data/{TRUTH}")
+    return [file for pattern, above in product(patterns, folder.parents[:4]) for file in sorted(above.glob(pattern))]
 
 
 def is_largest(tree: Collection[str], trees: Iterable[Collection[str]]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from transfer.core.errors import UsageError, UserError, shortened, unusable
 from transfer.core.pictures import evenly_spaced
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, is_largest, missing_entries
+from transfer.data.layouts import BESIDE, FORMATS, SPLIT_NAMES, SPLITS, imagenet_truths, is_largest, missing_entries
 from transfer.data.listing import folders_below, holds_images, listed
 from transfer.data.loading.read_image import is_image, open_image
 
@@ -23,6 +23,7 @@ FolderSample = dict[str, tuple[list[str], list[str]]]
 LISTED, SAMPLED, CLASSES, LOOKED_AT = 100, 1000, 12, 20
 """Folders within a folder that are looked at, entries of each, the number of folders in a folder above which they are
 classes and not parts of a layout, and files of a kind that are looked at."""
+IMAGENET_CLASSES = 1000
 COLORS, BEGINNING = 64, 4096
 """Values up to which an image is taken for a label map, as photographs have more; and characters read of a file."""
 BY_NAMES = {"image_folder", "masks", "coco"}
@@ -40,6 +41,7 @@ USUAL = re.compile(
 """Usual names of folders of images and of their label maps."""
 IMAGES = re.compile("(?i)(?<![a-z])(ima?ge?s?|img_dir|JPEGImages|photos?|rgb)(?![a-z])")
 """Usual names of folders of images."""
+SPLIT_WORD = re.compile(f"(?i)(?<![a-z])({'|'.join(SPLIT_NAMES)})(?![a-z])")
 COCO_JSON = "export as COCO JSON"
 COCO_YAML = (
     "use a YAML file with `format: coco`, `train_annotations`, `train_images`, `val_annotations` and `val_images`, "
@@ -88,6 +90,8 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
         paths = " or ".join(sorted(map(os.path.relpath, datasets)))
         others = "a YAML file with `format: images`, which reads all images without labels"
         raise UsageError(f"{folder}: contains datasets; set --dataset to {paths}, or to {others}")
+    if {*kinds} <= {"image_folder"} and (read := _by_names_of_splits(folder)):
+        return read
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -95,6 +99,24 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"{folder}: a folder in no known layout, without images; name one that holds images")
         raise _unsettled(folder, f"may be of format {' or '.join(kinds)}", kinds[0])
     return kinds[0], {}
+
+
+def _by_names_of_splits(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return format and keys where folders are named as splits in other letters or forms, such as Train/ and Testing/,
+    or are classes of such names, with images directly in them, or where a list has the classes of ImageNet's `val/`;
+    None where they are as usual.
+    """
+    sizes = [len(listed(folder / split)[0]) for split in SPLITS if (folder / split).is_dir()]
+    if (folder / "val").is_dir() and sizes in ([0], [IMAGENET_CLASSES, 0]) and imagenet_truths(folder / "val"):
+        return "imagenet", {}
+    names = sorted(listed(folder)[0])
+    folder_of = {name.lower().removesuffix("ing"): name for name in names}
+    keys = {key: folder_of[word] for key, words in SPLITS.items() for word in reversed(words) if word in folder_of}
+    if len(keys) == 1 and not listed(folder / min(keys.values()))[0]:
+        others = islice((name for name in names if not SPLIT_WORD.search(name)), LISTED)
+        classes = [name for name in others if any(map(is_image, listed(folder / name, LISTED)[1]))]
+        return ("images", {}) if len(classes) > 1 else None
+    return None if {*keys.values()} <= {*SPLIT_NAMES} else ("image_folder", keys)
 
 
 def _unpacked(folder: Path) -> Path:

@@ -96,6 +96,21 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         assert find_root(spec, None) == tmp_path / "my.set"
 
 
+@pytest.mark.parametrize(
+    ("folders", "reading"),
+    [
+        (("Train/a", "Test/a"), "image_folder (train: Train, val: Test)"),
+        (("Training/a",), "image_folder (train: Training)"),
+        (("train/train", "train/bus"), "image_folder"),
+        (("train", "test1", "tests"), "image_folder"),
+        (("train", "bus", "car"), "images"),
+        (("Test", "bus", "car"), "images"),
+    ],
+)
+def test_splits_in_other_letters_and_classes_named_as_splits(tmp_path, folders, reading):
+    assert resolve_dataset(tree(tmp_path / "set", {}, *folders)).reading == f"read as format {reading}"
+
+
 @pytest.mark.parametrize("entry", ["~/images", "$HOME/images", "[elsewhere, ~/images]"])
 def test_the_home_folder_in_a_users_file(tmp_path, monkeypatch, entry):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

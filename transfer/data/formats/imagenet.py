@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, product, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,12 @@ import numpy as np
 from transfer.core.errors import MissingInput, UserError, shortened, unusable
 from transfer.core.files import read_lines
 from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split
-from transfer.data.layouts import SPLITS
+from transfer.data.layouts import SOLUTION, SPLITS, imagenet_truths
 from transfer.data.listing import scan_images
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit
 
-SOLUTION = "LOC_val_solution.csv"
-TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+META = "meta.mat"
 
 
 def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
@@ -27,11 +26,11 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
     Raises:
         UserError: there is none, or it does not parse.
     """
-    for (pattern, read), above in product(GROUND_TRUTHS, folder.parents[:4]):
-        if lists := sorted(above.glob(pattern)):
-            what = f"{lists[0]}: not the list of the validation images' classes"
-            with unusable(what, Exception):  # scipy's are of many kinds
-                return read(lists[0]), lists[0]
+    for file in imagenet_truths(folder):
+        with unusable(
+            f"{file}: not the list of the validation images' classes", Exception
+        ):  # scipy's are of many kinds
+            return _solution(file) if file.name == SOLUTION else _devkit(file), file
     raise MissingInput(
         f"{folder}: images without class folders, and neither {SOLUTION} (Kaggle) nor ILSVRC2012_devkit_t12/ "
         f"(extracted) in {folder.parent} or above it; put one of them there, or sort the images into class folders"
@@ -50,10 +49,6 @@ def _devkit(path: Path) -> dict[str, str]:
     synsets = np.atleast_1d(loadmat(path.with_name(META), squeeze_me=True)["synsets"])
     wnid_of = {int(number): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
     return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(read_lines(path), start=1)}
-
-
-GROUND_TRUTHS = ((SOLUTION, _solution), (f"*devkit*/data/{TRUTH}", _devkit), (f"data/{TRUTH}", _devkit))
-"""Patterns of the lists, the likelier first, and their readers."""
 
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"

@@ -8,7 +8,9 @@ from scipy.io import savemat
 from tests.transfer.data.layouts import encoded, spec, write_images
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
-from transfer.data.formats.imagenet import SOLUTION, wnids
+from transfer.data.formats.imagenet import wnids
+from transfer.data.layouts import SOLUTION
+from transfer.data.spec import resolve_dataset
 
 WNIDS = ("n01440764", "n01443537", "n02123045")
 TRUTH = [2, 0, 1, 2]
@@ -87,6 +89,19 @@ def test_what_is_wrong_is_named(tmp_path, spoil, said):
     spoil(tmp_path)
     with pytest.raises(UserError, match=said):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("classes", "listed", "kind"), [(1000, True, "imagenet"), (1000, False, "image_folder"), (3, True, "image_folder")]
+)
+def test_a_folder_of_any_name_with_validation_images_in_no_folders(tmp_path, classes, listed, kind):
+    root = write_train(tmp_path / "any" / "CLS-LOC")
+    write_flat(root / "val")
+    for wnid in wnids("imagenet1k")[:classes]:
+        (root / "train" / wnid).mkdir(exist_ok=True)
+    if listed:
+        write_solution(tmp_path / SOLUTION)
+    assert resolve_dataset(str(root)).format == kind
 
 
 def test_the_full_list_of_21k_keeps_its_labels(tmp_path):
