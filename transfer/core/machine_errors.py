@@ -56,6 +56,7 @@ _INSTALL = {
 """Packages that may be missing, and what installs them."""
 _MISSING = re.compile(r"No module named '(\w+)|tried using: '(\w+)|from '(\w+)' \(unknown location\)")
 """The texts for a missing package: Python's, pandas', and that of a user's folder of the package's name."""
+_NOT_UTF8 = re.compile("[^\n\0]*[\udc80-\udcff][^\n\0]*")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
 
 
@@ -98,6 +99,8 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
         place = error.filename or "the output"
         fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
         return UserError(f"{place}: cannot be written ({error.strerror}); {fix}, then rerun the command")
+    if isinstance(error, UnicodeEncodeError) and (name := _NOT_UTF8.search(error.object)):
+        return UserError(f"{name[0]}: a name that is not UTF-8; rename it (`convmv -r -f latin1 -t utf8 --notest`)")
     reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
     frames, modules = list(_frames(error)), list(sys.modules.items())  # a thread may import while this runs
     users_files = {str(module.__file__) for name, module in modules if name.startswith(MODULES)}

@@ -19,11 +19,13 @@ _DIGEST_ENTRY = b',\n "digest": "'
 def with_checksum(content: dict[str, Any]) -> bytes:
     """Return a record as JSON whose last entry, `digest`, is the sha256 (hex) of all bytes before that entry.
 
+    Bytes of file names that are not UTF-8 are escaped as JSON has it.
+
     Raises:
         ValueError: a number is not finite.
     """
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    return _closed(text.removesuffix("\n}").encode())
+    return _closed(text.removesuffix("\n}").encode(errors="backslashreplace"))
 
 
 def is_modified(raw: bytes) -> bool:

@@ -120,6 +120,9 @@ def test_an_unexpected_error_has_its_reason_and_place() -> None:
     assert str(reported).startswith("KeyError: 'a\\nb' (tests/transfer/core/test_machine_errors.py:")
     assert str(reported).endswith("; see error.txt)")
     assert str(in_one_line(OSError(28, "No space left on device", "/x"))).startswith("/x: cannot be written (No space")
+    with pytest.raises(UnicodeEncodeError) as raised:
+        "reading\nset/caf\udce9.png\0stamp".encode()
+    assert str(in_one_line(raised.value)).startswith("set/caf\udce9.png: a name that is not UTF-8; rename it")
     usage = UsageError("wrong")
     assert in_one_line(usage) is usage
     noted = failed("c")

@@ -57,7 +57,7 @@ def test_the_identity_does_not_depend_on_order() -> None:
 
 def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     store, run_key = Store(tmp_path), RunKey(CONTENT)
-    mine = record(run_key)
+    mine = record(run_key, options={"lr": 0.05, "data": "donn\udce9es"})  # as Python names bytes that are not UTF-8
     with store.lock(mine.run_id, waiting=lambda: None) as folder:
         (folder / "state.pt").touch()
         written = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
