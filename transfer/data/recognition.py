@@ -19,9 +19,9 @@ from transfer.data.listing import folders_below, holds_images, listed
 from transfer.data.loading.read_image import is_image, open_image
 
 FolderSample = dict[str, tuple[list[str], list[str]]]
-"""Names of folders and files by the folder that holds them, as "train/"; some of the names where there are many."""
+"""Names of folders and files by the folder that holds them, as "train/"; of some images where there are many."""
 LISTED, SAMPLED, CLASSES, LOOKED_AT = 100, 1000, 12, 20
-"""Folders within a folder that are looked at, entries of each, the number of folders in a folder above which they are
+"""Folders within a folder that are looked at, images in each, the number of folders in a folder above which they are
 classes and not parts of a layout, and files of a kind that are looked at."""
 IMAGENET_CLASSES = 1000
 COLORS, BEGINNING = 64, 4096
@@ -155,11 +155,16 @@ def _by_content(folder: Path) -> tuple[str, dict[str, Any]] | None:
 
 
 def _sample(folder: Path) -> FolderSample:
-    """Return some entries of a folder, of its folders and of theirs, but where there are many folders: classes."""
+    """Return entries of a folder, of its folders and of theirs, but of many images some, and of many folders, which are
+    classes, nothing inside.
+    """
     sample: FolderSample = {}
     places = [""]
     for _ in range(3):
-        sample |= {place: listed(folder / place, SAMPLED)[:2] for place in islice(places, LISTED)}
+        for place in islice(places, LISTED):
+            folders, files, _ = listed(folder / place)
+            images = islice(filter(is_image, files), SAMPLED)
+            sample[place] = folders, [*images, *(name for name in files if not is_image(name))]
         few = [place for place in places if len(sample[place][0]) <= CLASSES]
         places = sorted(f"{place}{name}/" for place in few for name in sample[place][0])[:LISTED]
     return sample

@@ -13,6 +13,7 @@ from tests.transfer.data.coco.coco_tree import objects
 from tests.transfer.data.layouts import write_images
 from tests.transfer.data.reid.layouts import market
 from transfer.core.errors import UsageError, UserError
+from transfer.data import recognition
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.layouts import read_archives
@@ -253,6 +254,13 @@ def test_coco(tmp_path, texts, folders, keys):
     assert (spec.format, [*spec.options.values()]) == ("coco", keys)
     data = open_coco(spec, None)
     assert [bool(split) for split in (data.train, data.val)] == [True, bool(keys[1])]
+
+
+def test_annotations_are_found_among_more_images_than_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(recognition, "SAMPLED", 1)
+    texts = {f"{name}.json": coco(f"{number}.jpg") for number, name in enumerate(("train", "val"))}
+    keys = {"train_annotations": "train.json", "val_annotations": "val.json", "train_images": ".", "val_images": "."}
+    assert resolve_dataset(tree(tmp_path / "set", texts, "")).options == keys
 
 
 YOLO = {"train/labels/0.txt": "", "train/labels/1.txt": "0 0.5 0.25 1 .125\n"}
