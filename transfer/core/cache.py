@@ -86,23 +86,35 @@ class Index:
     """Plain values."""
 
 
-def file_stamp(path: Path) -> str:
-    """Return the stamp of a file; see `stamp_of`."""
-    return stamp_of(path.stat())
+Stamp = tuple[int, int, int, int]
+"""Of a file: size in bytes, times of the last change of content and of anything in ns, inode."""
 
 
-def stamp_of(state: os.stat_result) -> str:
-    """Return what changes when a file is changed or replaced: its size, inode, and times.
+def stamp_of(path: Path | str) -> Stamp:
+    """Return what changes when a file is changed or replaced.
 
     The time of the last change of anything shows files that were overwritten by others with the same time of content,
     as archives and `cp -p` set it.
+
+    Raises:
+        UserError: it cannot be opened.
     """
-    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
+    try:
+        state = os.stat(path)  # noqa: PTH116 (called a million times)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 
-def is_settled(path: Path) -> bool:
-    """Return whether a file is old enough that any later change of it will change its stamp."""
-    return path.stat().st_mtime < time.time() - SETTLED
+def file_stamp(path: Path | str) -> str:
+    """Return the stamp of a file as text. Raises UserError as `stamp_of`."""
+    return " ".join(map(str, stamp_of(path)))
+
+
+def are_settled(stamps: NDArray[Any]) -> NDArray[Any]:
+    """Return whether files are old enough that any later change of them will change their stamps [..., 4]."""
+    # a file that is rewritten within a step of the file system's clock keeps its times
+    return np.asarray(stamps[..., 1:3].max(axis=-1) < (time.time() - SETTLED) * 1e9)
 
 
 def load_index(source: Path, version: str, stamp: str) -> Index | None:

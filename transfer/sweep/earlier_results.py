@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backbones.spec import resolve
 from transfer.core import exports
-from transfer.core.cache import stamp_of
+from transfer.core.cache import file_stamp
 from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
 from transfer.core.options import as_list
@@ -56,8 +56,8 @@ def path_state(path: Path) -> str:
         names = [f"{parent}/{name}" for parent, _, files in os.walk(path, followlinks=True) for name in files]
     for name in sorted(names):
         try:
-            stamp = stamp_of(os.stat(name or path))  # noqa: PTH116 (called a million times)
-        except OSError:
+            stamp = file_stamp(name or path)
+        except UserError:
             stamp = "missing"
         digest.update(os.fsencode(f"{name}\0{stamp}\n"))
     return digest.hexdigest()

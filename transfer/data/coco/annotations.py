@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.cache import Index, file_stamp, is_settled, keep_index, load_index
+from transfer.core.cache import Index, are_settled, file_stamp, keep_index, load_index, stamp_of
 from transfer.core.errors import UserError, shortened, unusable
 from transfer.core.files import listed_path, with_home
 from transfer.core.grouped import repeated
@@ -84,7 +84,7 @@ def read_coco_split(
 
 def _read_index(file: Path) -> Index:
     """Return the columns of a file, from its index where there is one."""
-    large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
+    large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), are_settled(np.array(stamp_of(file)))
     if large and (stored := load_index(file, COCO_VERSION, stamp)):
         return stored
     index = _parse(file, file.read_bytes())

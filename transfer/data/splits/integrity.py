@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image
 from tqdm import tqdm
@@ -69,7 +70,8 @@ def check_split(
         except UserError as error:
             return str(error).removesuffix(LEAVE_OUT)
 
-    verdicts = read_once(verdict, [form, *split.stamps(range(len(split)))], f"checking {name}")
+    rule = f"{form}, by Pillow {PIL.__version__}"  # another version may read an image that this one cannot
+    verdicts = read_once(verdict, [rule, *split.stamps(range(len(split)))], f"checking {name}")
     bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
     if bad and not skip:
         fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"

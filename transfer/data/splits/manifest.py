@@ -7,8 +7,6 @@ ends, `Manifest.check` says whether a file has changed meanwhile.
 """
 
 import hashlib
-import os
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from transfer.core.cache import SETTLED, Index, keep_index, load_index
+from transfer.core.cache import Index, Stamp, are_settled, keep_index, load_index, stamp_of
 from transfer.core.errors import Replaced, UserError
 from transfer.core.process import usable_cores
 
@@ -75,8 +73,7 @@ class PackedNames(Sequence[str]):
 
 
 CONTENT_BYTES = hashlib.sha256().digest_size
-STAMP = 4
-"""Numbers of a stamp: size in bytes, times of the last change of content and of anything in ns, inode."""
+STAMP = len(get_args(Stamp))
 CONTENTS_VERSION = "contents 1"
 
 
@@ -111,7 +108,7 @@ class Manifest:
         Raises:
             UserError: a file cannot be read.
         """
-        states = (stamp_of_file(f"{folder}/{name}") for name in names)
+        states = (stamp_of(f"{folder}/{name}") for name in names)
         stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
         earlier = _known_files(folder)
         contents, known = _find(earlier, names, stamps)
@@ -137,7 +134,7 @@ class Manifest:
         for row in range(len(self.names)) if rows is None else rows:
             path = f"{self.folder}/{self.names[row]}"
             try:
-                same = stamp_of_file(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
+                same = stamp_of(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
             except UserError:
                 same = False
             if not same:
@@ -213,8 +210,7 @@ def _find(earlier: Manifest, names: Sequence[str], stamps: NDArray[Any]) -> tupl
 
 def _keep(earlier: Manifest, files: Manifest) -> None:
     """Write both for later commands, of the new files those old enough for a change to show in a stamp."""
-    # a file that is rewritten within a step of the file system's clock keeps its times
-    rows = np.flatnonzero(files.stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
+    rows = np.flatnonzero(are_settled(files.stamps))
     new = [files.names[row] for row in rows]
     if not new:
         return
@@ -225,15 +221,6 @@ def _keep(earlier: Manifest, files: Manifest) -> None:
     contents = np.concatenate([earlier.contents[others], files.contents[rows]])
     index = Index({"names": names.block, "ends": names.ends, "stamps": stamps, "contents": contents}, {})
     keep_index(files.folder, CONTENTS_VERSION, "", index)
-
-
-def stamp_of_file(path: str) -> tuple[int, int, int, int]:
-    """Return the stamp of a file, see `STAMP`. Raises UserError for one that cannot be opened."""
-    try:
-        state = os.stat(path)  # noqa: PTH116 (called a million times)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
-    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 
 def _digest(path: str) -> bytes:

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from transfer.core.cache import file_stamp
 from transfer.core.errors import UserError
 from transfer.data.loading.read_image import OF_PIL, STORED, mode_of, orientation, read_image
-from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, in_threads, stamp_of_file
+from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, in_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -268,4 +269,4 @@ class FileSplit(Split):
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return path, size and time of each file."""
-        return [f"{path}\0{stamp_of_file(path)}" for path in map(self.path, indices)]
+        return [f"{path}\0{file_stamp(path)}" for path in map(self.path, indices)]

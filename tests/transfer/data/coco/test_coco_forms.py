@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tasks.detect.coco.averages import pair_detections, scores
 from tests.tasks.detect.coco.cases import official, same
 from tests.transfer.data.coco.coco_tree import CROWD, changed, content, objects, opened, spec, written
+from transfer.core import cache
 from transfer.core.cache import cache_folder
 from transfer.core.errors import UsageError, UserError
 from transfer.data.coco import annotations
@@ -222,7 +222,7 @@ def all_read(file):
 
 def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch):
     file = written(tmp_path) / "annotations" / "instances_train2017.json"
-    os.utime(file, (0, 0))  # long ago, so that the content is certain to be that of its stamp
+    monkeypatch.setattr(cache, "SETTLED", -3600.0)  # as if the file was an hour old
     parsed, parse = [], annotations._parse
     monkeypatch.setattr(annotations, "_parse", lambda *given: parsed.append(file) or parse(*given))
     read, indexed = all_read(file), all_read(file)

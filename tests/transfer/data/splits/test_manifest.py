@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from transfer.core import cache
 from transfer.core.errors import Replaced, UserError
 from transfer.data.splits import manifest
 from transfer.data.splits.manifest import Manifest, named_files
@@ -15,7 +16,7 @@ NAMES = ["cat/0.jpg", "cat/1.jpg", "list.txt"]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifest, "SETTLED", -3600.0)  # as if the files were an hour old
+    monkeypatch.setattr(cache, "SETTLED", -3600.0)  # as if the files were an hour old
     (tmp_path / "set" / "cat").mkdir(parents=True)
     for name in NAMES:
         (tmp_path / "set" / name).write_bytes(name.encode() * 50)
