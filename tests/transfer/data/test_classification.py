@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -74,6 +75,14 @@ def test_accents_of_one_folder_are_marks_of_their_own(tmp_path):
     assert data.classes == ("bar", "caf\u00e9")
     assert data.val.labels.tolist() == [0, 0, 1, 1]
     assert data.val.encoded(2) == encoded(100, 0)
+
+
+def test_classes_have_one_order_in_all_forms_of_their_names(tmp_path):
+    for form in ("NFC", "NFD"):
+        names = [normalize(form, name) for name in ("cafx", "caf\u00e9", "z", "\u00e9cole")]
+        data = opened(write_folders(tmp_path / form, classes=names))
+        assert data.classes == ("cafx", "caf\u00e9", "z", "\u00e9cole")
+        assert data.train.encoded(5) == encoded(1, 0)
 
 
 @pytest.mark.parametrize("form", ["images", "image_folder"])

@@ -207,10 +207,12 @@ def choose_splits(
 
 
 def in_order(names: Collection[str]) -> list[str]:
-    """Return the names of classes in the order of their labels: sorted, as numbers where all are whole numbers."""
+    """Return the names of classes in the order of their labels: sorted, in whatever of Unicode's forms they are, as
+    numbers where all are whole numbers.
+    """
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names)
+    return sorted(names, key=lambda name: (normalize("NFC", name), name))
 
 
 def missing_numbers(numbers: Collection[int]) -> str:
