@@ -177,9 +177,8 @@ def _files(sample: FolderSample) -> list[str]:
 
 def _coco_keys(folder: Path, sample: FolderSample) -> dict[str, Any]:
     """Return the keys for annotations in COCO's format, and for the folders that hold their first images."""
-    files = [file for file in _files(sample) if Path(file).name != BESIDE]
-    files = sorted(filter(re.compile("[.]json$").search, files), key=lambda name: ("instances" in name, name))
-    files = files[: -LOOKED_AT - 1 : -1]
+    files = [file for file in _files(sample) if file.endswith(".json") and Path(file).name != BESIDE]
+    files = sorted(files, key=lambda name: ("instances" in name, name))[: -LOOKED_AT - 1 : -1]
     keys: dict[str, Any] = {}
     for split, usual in SPLITS.items():
         word = re.compile(rf"(?<![a-z])({'|'.join(usual)})(?![a-z])", re.IGNORECASE)
@@ -270,7 +269,7 @@ def _refuse_label_maps(folder: Path, kind: str = "images") -> None:
         images += [below + name for name in files if is_image(name)]
     lossless = [name for name in images if name.lower().endswith(LOSSLESS)]
     looked_at = [lossless[index] for index in evenly_spaced(len(lossless), LOOKED_AT)]
-    stems, maps = {Path(name).stem for name in images}, list[str]()
+    stems, maps = {name.rpartition("/")[2].rpartition(".")[0] for name in images}, list[str]()
     for name in looked_at:
         stem, (is_plain, has_few_colors) = Path(name).stem, _is_drawn(folder / name)
         if has_few_colors and (is_plain or any(stem[:end] in stems for end in range(1, len(stem)))):
