@@ -183,12 +183,16 @@ RLE = re.compile("[0-o]*[0-O]")
 def is_segmentation(value: Any) -> bool:
     """Return whether a value is polygons of any length, a run-length encoding, None or []."""
     if isinstance(value, dict):
-        counts = value.get("counts")
-        fits = RLE.fullmatch(counts) is not None if isinstance(counts, str) else isinstance(counts, list)
-        return fits and isinstance(value.get("size"), list)
+        counts, size = value.get("counts"), value.get("size")
+        fits = RLE.fullmatch(counts) is not None if isinstance(counts, str) else _are_lengths(counts)
+        return fits and _are_lengths(size)
     if isinstance(value, list) and len(value) > 2 and all(isinstance(part, list) and len(part) == 2 for part in value):
         return False  # one polygon as a list of its points
     return value is None or (isinstance(value, list) and all(map(_is_polygon, value)))
+
+
+def _are_lengths(value: Any) -> bool:
+    return isinstance(value, list) and {*map(type, value)} <= {int} and min(value, default=0) >= 0
 
 
 def _is_polygon(value: Any) -> bool:

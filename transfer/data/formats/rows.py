@@ -190,7 +190,10 @@ def shared_classes(
     if any(names != class_names[0] for names in class_names):
         raise UserError(f"{name}: {folders.class_difference(*(part.names or [] for part in labels.values()))}")
     if class_names:
-        return tuple(class_names[0]), {split: part.values for split, part in labels.items()}, []
+        label_of = {text: label for label, text in enumerate(class_names[0])}
+        named = [split for split, part in labels.items() if part.values.dtype == object]
+        numbers_of = {split: np.array([label_of.get(text, -1) for text in labels[split].values]) for split in named}
+        return tuple(class_names[0]), {split: part.values for split, part in labels.items()} | numbers_of, []
     gaps, texts = "", {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
     if any(part.values.dtype == object for part in labels.values()):
         classes = folders.in_order({*next(iter(texts.values()))})

@@ -251,6 +251,8 @@ def test_the_index_gives_what_the_file_does_and_an_incomplete_one_is_ignored(tmp
         (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "of 1200 pixels and of `size` [40"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": "not"}), "(id 3): `segmentation` is {'size': [30"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [1210, -10]}), "(id 3): `segmentation` is {'size'"),
+        (changed("annotations", 2, segmentation=CROWD | {"size": [30.0, 40]}), "(id 3): `segmentation` is {'size'"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": "5"}), "annotation 3 is of 5 pixels"),
         (changed("annotations", 2, segmentation=CROWD | {"counts": "PPYo0"}), "annotation 3 is of "),
         (changed("annotations", 0, bbox=[9, 9, -4, 5]), "1 of 4 boxes have a negative width or height (annotations 1)")

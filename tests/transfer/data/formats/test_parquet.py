@@ -95,6 +95,15 @@ def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
         assert [data.classes[label] for label in data.val.labels] == [str(test[0]) if test[0] != True else "1"]  # noqa: E712
 
 
+def test_texts_are_the_names_of_the_other_splits_classes(tmp_path):
+    write_parquet(tmp_path / "train.parquet", rows())  # bird, cat, dog by number
+    pd.DataFrame({"image": [encoded(8)], "label": ["dog"]}).to_parquet(tmp_path / "test.parquet")
+    assert opened(tmp_path).val.labels.tolist() == [2]
+    pd.DataFrame({"image": [encoded(8)], "label": ["cow"]}).to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(UserError, match=r"test\.parquet, row 0: label -1 is outside 0\.\.2"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
