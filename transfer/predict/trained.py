@@ -140,13 +140,14 @@ def trained_spec(run: StoredRun) -> BackboneSpec:
 
 
 def open_images(
-    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, context: Context, drop_corrupt: bool = False
+    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, task: str, context: Context, drop_corrupt: bool
 ) -> FileSplit:
     """Return images by their paths below the folder that all lie in; notes go to the context.
 
     Args:
         sources: files, folders (with all below them) or patterns, one or several.
-        spec: the backbone, whose export says whether images are turned by their EXIF orientation.
+        spec: the backbone, whose export says whether its task turned images by their EXIF orientation.
+        task: the task of the run; another reads them as stored.
         drop_corrupt: leave out those that cannot be read.
 
     Raises:
@@ -164,7 +165,8 @@ def open_images(
     folder = os.path.commonpath([os.path.dirname(name) for name in files])  # noqa: PTH120
     split = FileSplit.of("new", Path(folder), (os.path.relpath(name, folder) for name in dict.fromkeys(files)))
     split.read_channels(spec.in_chans)
-    split.upright = weights_facts(spec.weights).get("upright", False)
+    facts = weights_facts(spec.weights)
+    split.upright = facts.get("recipe") == task and facts.get("upright", False)
     bad, _, notes = check_split(split, name="new images", skip=drop_corrupt)
     if len(bad) == len(split):
         raise UserError(f"no readable image in {folder}: {shortened(split.names)}; name images that can be read")
@@ -242,7 +244,8 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
         if folder:
             check_writable(folder, flag)
     spec, inputs = trained_spec(run), (options.images, options.gallery)
-    lists = [open_images(sources, spec, context, options.drop_corrupt) for sources in inputs if sources]
+    task, drop_corrupt = run.record.task, options.drop_corrupt
+    lists = [open_images(sources, spec, task, context, drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
     if options.eval_batch_size:
         model.options.eval_batch_size = options.eval_batch_size

@@ -160,6 +160,19 @@ def test_detections_are_those_of_the_evaluation_to_the_bit(tmp_path: Path) -> No
     assert [(image["width"], image["height"]) for image in other["images"]] == [(60, 40)]
 
 
+def test_images_are_turned_by_the_task_that_did_and_by_no_other_on_its_weights(out: Path, tmp_path: Path) -> None:
+    file = run_of(out, "finetune").folder / "export" / "pretrain.json"
+    content = file.read_text()
+    noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), dtype=np.uint8)
+    save_turned(Image.fromarray(noise), tmp_path / "turned.png")
+    runs = [run_of(out, "finetune"), run_of(out, "classify")]
+    stored = [run.predict(tmp_path).arrays["logits"] for run in runs]
+    file.write_text(json.dumps(json.loads(content) | {"upright": True}))
+    turned = [run.predict(tmp_path).arrays["logits"] for run in runs]
+    file.write_text(content)
+    assert [np.array_equal(*pair) for pair in zip(stored, turned)] == [False, True]
+
+
 def test_images_of_a_folder_a_pattern_and_a_list_and_files_of_each_kind(out: Path, tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), dtype=np.uint8)
