@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transfer.core.errors import MachineError, UsageError, UserError, first_line
+from transfer.core.errors import UsageError, UserError, first_line
 from transfer.core.machine_errors import machine_error
 from transfer.core.process import Ranks
 from transfer.engine.options import Precision, cpu_has_bf16
@@ -41,15 +41,8 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
         torch.cuda.set_device(device)
         try:
             torch.ones(1, device=device).neg_()
-        except RuntimeError as error:
-            if "no kernel image" not in str(error):
-                raise
-            major, minor = torch.cuda.get_device_capability(device)
-            known = " ".join(torch.cuda.get_arch_list())
-            raise MachineError(
-                f"torch {torch.__version__} has no code for {device_name(device)} (sm_{major}{minor}; it has {known}): "
-                "install a build that has (https://pytorch.org/get-started/previous-versions), or use --device cpu"
-            ) from None
+        except RuntimeError as error:  # such as that torch's build has no code for it
+            raise (machine_error(error) or error) from None
     return device
 
 

@@ -56,10 +56,9 @@ def test_a_gpu_that_torch_has_no_code_for_is_one_line(monkeypatch: pytest.Monkey
         "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might"
     )
     monkeypatch.setattr(torch, "ones", Mock(side_effect=said))
-    for name, value in {"is_available": True, "device_count": 1, "set_device": None, "get_device_name": "Tesla P100",
-                        "get_device_capability": (6, 0), "get_arch_list": ["sm_75", "sm_80"]}.items():  # fmt: skip
+    for name, value in {"is_available": True, "device_count": 1, "set_device": None}.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
-    with pytest.raises(MachineError, match=r"no code for Tesla P100 \(sm_60; it has sm_75 sm_80\): install a .*cpu$"):
+    with pytest.raises(MachineError, match="no code for this GPU: install one that has, or use --device cpu"):
         device.choose_device("auto", ALONE)
 
 
