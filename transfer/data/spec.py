@@ -106,6 +106,8 @@ def resolve_dataset(name: str) -> DatasetSpec:
         kind, keys = recognise(folder)
         return DatasetSpec(name=title, format=kind, root=(str(folder),), options=keys, recognised=True)
     if name not in dataset_names():
+        if path.is_file():
+            raise UsageError(f"dataset {name}: a file; name the folder of the data (unpack archives), or a YAML file")
         near = did_you_mean(name, dataset_names()) or ";"
         others = f"`python -m transfer --list datasets`, a YAML file, a folder, or {ADAPTER}NAME"
         raise UsageError(f"unknown dataset {name!r}{near} use a name of {others}")

@@ -256,6 +256,12 @@ def test_coco(tmp_path, texts, folders, keys):
     assert [bool(split) for split in (data.train, data.val)] == [True, bool(keys[1])]
 
 
+def test_a_file_is_no_dataset(tmp_path):
+    (tmp_path / "set.zip").touch()
+    with pytest.raises(UsageError, match=r"set\.zip: a file; name the folder of the data \(unpack archives\)"):
+        resolve_dataset(str(tmp_path / "set.zip"))
+
+
 def test_annotations_are_found_among_more_images_than_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(recognition, "SAMPLED", 1)
     texts = {f"{name}.json": coco(f"{number}.jpg") for number, name in enumerate(("train", "val"))}

@@ -17,8 +17,6 @@ from transfer.data.listing import scan_images
 from transfer.data.spec import DatasetSpec, find_root, text_option
 from transfer.data.splits.split import FileSplit
 
-META = "meta.mat"
-
 
 def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
     """Return {image name without suffix: WordNet id} and the file that lists them, searched for in the folders above.
@@ -46,7 +44,7 @@ def _devkit(path: Path) -> dict[str, str]:
     """Read the devkit: line i has the number of the class of validation image i, and `meta.mat` the WordNet ids."""
     from scipy.io import loadmat
 
-    synsets = np.atleast_1d(loadmat(path.with_name(META), squeeze_me=True)["synsets"])
+    synsets = np.atleast_1d(loadmat(path.with_name("meta.mat"), squeeze_me=True)["synsets"])
     wnid_of = {int(number): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
     return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(read_lines(path), start=1)}
 

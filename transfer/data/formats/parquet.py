@@ -46,7 +46,7 @@ def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Pat
     for pattern in (name, *(form.format(name) for form in forms), *single):
         place = Path(pattern).anchor  # of an absolute pattern
         entries = (Path(place) if place else root).glob(pattern.removeprefix(place))
-        if files := tuple(sorted(filter(_is_visible_file, entries))):
+        if files := tuple(sorted(entry for entry in entries if entry.is_file() and entry.name[0] != ".")):
             if pattern != name:
                 _check_shards(files)
             return files
@@ -60,10 +60,6 @@ def _check_shards(files: Sequence[Path]) -> None:
     if shards and (len(wholes) > 1 or len(files) != max(number for _, number in wholes)):
         names = shortened([file.name for file in files], 4)
         raise UserError(f"{files[0].parent}: shards are missing or of several sets ({names}); complete or remove them")
-
-
-def _is_visible_file(path: Path) -> bool:
-    return path.is_file() and path.name[0] != "."
 
 
 def read_files(paths: Sequence[Path]) -> Rows:
