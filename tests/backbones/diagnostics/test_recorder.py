@@ -274,7 +274,7 @@ def test_values_are_those_of_the_models_weights_whose_gradients_are_unscaled(giv
         backbone = tiny(**given)
         backbone.model.set_grad_checkpointing(parts == 2)
         row = watched(backbone, grad_accum_steps=parts, clip_grad=1e-3, precision=precision)
-        assert row == pytest.approx(expected(tiny(**given).train()), rel=1e-4 if precision == "fp32" else 0.05)
+        assert row == pytest.approx(expected(tiny(**given).train()), rel=1e-3 if precision == "fp32" else 0.05)
 
 
 def test_under_sam_logits_are_of_both_passes_and_gradients_of_the_second() -> None:

@@ -91,7 +91,8 @@ def test_a_silent_slurm_refuses_in_its_own_words(tmp_path: Path, monkeypatch: py
 def test_a_sweep_whose_jobs_slurm_rejects_says_what_to_change(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tool(here, "squeue")
+    for name in ("squeue", "srun"):
+        tool(here, name)
     tool(here, "sbatch", "echo 'sbatch: error: Invalid generic resource (gres) specification' >&2; exit 1")
     monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
     command = "bench --tier smoke --stem conv --against patchify --tasks fewshot --launcher slurm"
