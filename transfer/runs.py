@@ -158,7 +158,9 @@ class RunSet(run_set.StoredRuns):
 
     def __add__(self, other: "RunSet") -> "RunSet":
         """Return the runs of both; a run of both, or a copy of it, stands once."""
-        return RunSet.of(*(store.merged(both)[0] for both in (self.runs + other.runs, self.known + other.known)))
+        runs, _ = store.merged(self.runs + other.runs)
+        known, _ = store.merged(self.known + other.known)
+        return RunSet(tuple(runs), tuple(known))
 
     def __repr__(self) -> str:
         """Return how many runs of which tasks there are."""

@@ -90,7 +90,7 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
     folder = path.parent
     if (modified := exports.modified_files(folder, path.name)) and not spec.allow_modified:
         fault = "not the file that was exported: missing, renamed, damaged or changed since"
-        fix = "Export it again, or use --allow-modified of runs, which their records keep"
+        fix = "Export it again, or set --allow-modified of a run, which its record keeps"
         raise UserError(f"{folder / modified[0]}: {fault}. {fix}")
     exported = path.name in exports.WEIGHT_FILES and exports.is_export(folder)
     if spec.load == "strict" and (changed := changed_parts(spec)):

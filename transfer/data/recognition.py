@@ -90,8 +90,11 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
         paths = " or ".join(sorted(map(os.path.relpath, datasets)))
         others = "a YAML file with `format: images`, which reads all images without labels"
         raise UsageError(f"{folder}: contains datasets; set --dataset to {paths}, or to {others}")
-    if {*kinds} <= {"image_folder"} and (read := _by_names_of_splits(folder)):
-        return read
+    if {*kinds} <= {"image_folder"}:
+        if _is_imagenet(folder):
+            return "imagenet", {}
+        if read := _by_names_of_splits(folder):
+            return read
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -101,14 +104,17 @@ def recognise(folder: Path) -> tuple[str, dict[str, Any]]:
     return kinds[0], {}
 
 
+def _is_imagenet(folder: Path) -> bool:
+    """Return whether the images of `val/` lie without class folders, and a list has their classes."""
+    sizes = [len(listed(folder / split)[0]) for split in SPLITS if (folder / split).is_dir()]
+    found = (folder / "val").is_dir() and sizes in ([0], [IMAGENET_CLASSES, 0])
+    return found and bool(imagenet_truths(folder / "val"))
+
+
 def _by_names_of_splits(folder: Path) -> tuple[str, dict[str, Any]] | None:
     """Return format and keys where folders are named as splits in other letters or forms, such as Train/ and Testing/,
-    or are classes of such names, with images directly in them, or where a list has the classes of ImageNet's `val/`;
-    None where they are as usual.
+    or are classes of such names, with images directly in them; None where they are as usual.
     """
-    sizes = [len(listed(folder / split)[0]) for split in SPLITS if (folder / split).is_dir()]
-    if (folder / "val").is_dir() and sizes in ([0], [IMAGENET_CLASSES, 0]) and imagenet_truths(folder / "val"):
-        return "imagenet", {}
     names = sorted(listed(folder)[0])
     folder_of = {name.lower().removesuffix("ing"): name for name in names}
     keys = {key: folder_of[word] for key, words in SPLITS.items() for word in reversed(words) if word in folder_of}

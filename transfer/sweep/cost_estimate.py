@@ -133,8 +133,8 @@ class WorkEstimate:
                 if data not in counts:
                     counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra)
                 work = _work(job, counts[data])
-                with suppress(MissingInput):  # see `missing_inputs`
-                    if builds:
+                if builds:
+                    with suppress(MissingInput):  # see `missing_inputs`
                         _build_task_model(job, built)
             except UserError as error:
                 self.failed.setdefault(str(error), []).append(job.title)

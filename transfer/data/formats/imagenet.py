@@ -25,9 +25,8 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
         UserError: there is none, or it does not parse.
     """
     for file in imagenet_truths(folder):
-        with unusable(
-            f"{file}: not the list of the validation images' classes", Exception
-        ):  # scipy's are of many kinds
+        what = f"{file}: not the list of the validation images' classes"
+        with unusable(what, Exception):  # scipy's are of many kinds
             return _solution(file) if file.name == SOLUTION else _devkit(file), file
     raise MissingInput(
         f"{folder}: images without class folders, and neither {SOLUTION} (Kaggle) nor ILSVRC2012_devkit_t12/ "
