@@ -4,7 +4,7 @@ python docs/studies/rebuild.py docs/studies/cifar_runs configs/claims/cifar.yaml
 It follows docs/guide/claims.md and docs/concepts/statistics.md, not the suite's code, and prints each comparison beside
 the suite's. Exit status 1: a verdict differs, a number by 0.01 % of the interval's width, or a comparison is missing.
 
-Runs by changed files count, as in the study. What does not occur there is not here: failed runs, one seed, clusters of
+Runs by changed files count, as in the study. What does not occur there is not here: failed runs, clusters of
 unequal sizes, unequal numbers of unpaired seeds, samples of which fewer than ten differ, bounds of a metric, equal
 counts; of half-score rates scores that rise from rate to rate, rates beyond the grid, and steps of it coarser than the
 margin. Nearly all of these stop it, or make it differ. Rank correlations, none of which has its runs, and collectives,
@@ -84,7 +84,7 @@ def compare(a, b, kind, expect, runs, metric, margin=0, needs=1, grid=(), floor=
     best = [side[np.argmax(np.sum(x, 1))] for side, x in zip(sides, means)]
     poor = floor and all(best) and min(np.mean([values(y, metric) for y in x.values()]) for x in best) <= floor["value"]
     others = [select(untrained[text]) for text in texts] if untrained and not poor else []
-    whole = all([*best, *others])
+    whole = all(len(x) > 1 for x in [*best, *others])  # no interval of one seed
     found, n = interval(best, metric) if whole else (np.full(3, np.nan), 0)
     # the first of `every` is shown; all have to give the same verdict
     poor, every = poor or any(whole and interval(x, metric)[0][1] <= margin for x in zip(best, others)), [found]
