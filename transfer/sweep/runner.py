@@ -134,14 +134,18 @@ class Sweeper:
     def _start_ready(self) -> None:
         """Reuse or start the jobs that wait for nothing, as far as the launcher has room."""
         arrays: dict[str, list[Progress]] = {}
+        full = set[str]()  # resources for which an earlier job waits, also if a process ends meanwhile
         for progress in list(self.jobs.values()):
             parent, process = self._parent(progress), self._process_spec(progress)
-            if progress.status != "waiting" or (parent and parent.status not in SCORED):
+            resources = repr(process.resources)
+            if progress.status != "waiting" or (parent and parent.status not in SCORED) or resources in full:
                 continue
-            if self.launcher.fits(process) and not self._reuse(progress, parent) and self._files_unchanged(progress):
+            if not self.launcher.fits(process):
+                full.add(resources)
+            elif not self._reuse(progress, parent) and self._files_unchanged(progress):
                 if self.launcher.slots is None:
                     # jobs with equal resources form one array, which Slurm accepts or rejects as a whole
-                    arrays.setdefault(repr(process.resources), []).append(progress)
+                    arrays.setdefault(resources, []).append(progress)
                 else:
                     self._launch([progress])
         for array in arrays.values():

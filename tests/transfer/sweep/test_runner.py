@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -114,6 +114,25 @@ def test_a_command_that_ends_with_an_error_has_failed_although_it_left_a_record(
     (progress,) = sweeper.jobs.values()
     assert (progress.status, progress.attempts) == ("failed", 2)
     assert not done_file(sweeper.out, progress.job).exists()
+
+
+class SoonFree(InThisProcess):
+    """Is full when the first of two jobs is looked at, and has room for the second: a process ended meanwhile."""
+
+    answers: ClassVar = [True, True, False]  # the first two before any job starts
+
+    def fits(self, work: ProcessSpec) -> bool:
+        return self.answers.pop(0) if self.answers else True
+
+
+def test_no_job_overtakes_one_before_it(tmp_path: Path) -> None:
+    launcher = SoonFree()
+    sweeper = Sweeper(tmp_path / "out", launcher)
+    step = {"run": "knn", "backbone": "tiny", "dataset": "toy_digits", "seeds": [3, 1], "options": SMALL}
+    sweeper.add(jobs_of(tmp_path, knn=step))
+    sweeper.run()
+    started = [words[words.index("--seeds") + 1] for words in launcher.words]
+    assert started == [str(progress.job.seed) for progress in sweeper.jobs.values()]
 
 
 def test_scores_of_test_sets_are_in_the_report(tmp_path: Path) -> None:
