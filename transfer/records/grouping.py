@@ -73,8 +73,8 @@ class Group:
 
     @property
     def first(self) -> Record:
-        """One of the records; the labels of the row are the same for all."""
-        return self.records[0]
+        """One of the records, with scores if any has; the labels of the row are the same for all."""
+        return next((record for record in self.records if record.scores), self.records[0])
 
 
 def grouped(records: Sequence[Record], exports: protocol.Exports, without: Collection[str] = ()) -> list[Group]:

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tasks.segment.task import resampled
+from tests.runs import ended
 from tests.tasks.detect.coco.cases import official_by_class
 from tests.transfer.comparison.test_paired_outcomes import coco_run, drawn_coco
 from tests.transfer.records.recorded import broken, made, run_set, scored, trained
@@ -150,6 +152,13 @@ def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
         for value, low, high in zip(table[score], table[f"{score} low"], table[f"{score} high"], strict=True):
             assert 0 <= low < value < high < 100
     assert note_texts(table.notes) == ["toy_market: not in the test images, so no score: dog"]
+
+
+def test_a_seed_that_failed_hides_no_class_of_the_others(tmp_path: Path) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    failed = replace(run.record, run_id="failed", run_key="0" * 64, scores={}, outcome=ended("diverged"))
+    (section,) = sections(StoredRuns.of([StoredRun(tmp_path, failed), run]), ReportRequest(per_class=True))
+    assert section.table["class"] == ["1", "3", "7"]
 
 
 def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: Path) -> None:
