@@ -109,9 +109,9 @@ def _contrast(
             raise UserError(f"all trainings of '{text}' failed")
         if arm.variant.absent:
             notes.append(f"completed runs only: {len(arm.variant.absent)} trainings of '{text}' failed")
-    row = next((row for row in compared.rows if row.score == claim.metric), None)
-    if row and row.at_chance:
+    if any(row.at_chance for row in compared.rows if row.score == measure(claim.metric)):
         raise UserError("no variant scores above chance")
+    row = next((row for row in compared.rows if row.score == claim.metric), None)
     unit = scale_of(compared.units[0].runs[0].record, claim.metric)
     if row and row.estimate:
         estimate, means = row.estimate, row.means
@@ -245,7 +245,7 @@ def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
 
 
 def _chance(claim: Claim, record: Record) -> float:
-    level = chance_of(record, claim.metric)
+    level = chance_of(record, measure(claim.metric))
     if level is None:
         raise UserError(f"{claim.metric} has no chance level, so that no score is half-way to it")
     return scale_of(record, claim.metric) * level

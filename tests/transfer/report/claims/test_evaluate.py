@@ -177,6 +177,21 @@ def test_half_score_rates_are_compared_seed_by_seed_in_doublings(tmp_path: Path)
     assert "needs two seeds" in judged(tmp_path, one_seed, **HALF | {"needs": 1, "seeds": 1}).shown.why
 
 
+def test_a_score_on_held_out_images_has_the_chance_level_of_its_kind(tmp_path: Path) -> None:
+    two = {"dataset": {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 2}}}}
+    levels = {"conv": (0.9, 0.8, 0.0), "patchify": (0.9, 0.5, 0.0)}
+    found = judged(tmp_path, grid(tmp_path, levels, levels, **two), **HALF, metric="held_out.top1").shown
+    assert "by the common line of 70.0 %: no relevant effect" in found.notes
+    guesses = [
+        made(tmp_path / "guesses", stem, seed=seed, level=0.5, details=validated(0.5 + seed / 100), **two)
+        for stem in ("conv", "patchify")
+        for seed in range(3)
+    ]
+    equal = {"kind": "equivalence", "expect": "a = b", "margin": 9}
+    for metric in ("top1", "held_out.top1"):
+        assert judged(tmp_path, guesses, **equal, metric=metric).shown.why == "no variant scores above chance"
+
+
 def test_a_side_that_gained_too_little_by_training_is_undertrained(tmp_path: Path) -> None:
     runs = both(tmp_path)
     untrained = [made(tmp_path, "conv", seed=seed, level=0.2, lr=0.9) for seed in range(3)]
