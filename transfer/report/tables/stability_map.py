@@ -44,7 +44,7 @@ class StabilityMap(Table):
         x, y: names of the columns that are the axes.
         by: names of further columns; there is a map for each combination of their values.
         scores: score of each seed of a cell in percent, that of chance for a training run that failed, by the ids of
-            the cell's runs.
+            the cell's runs; of the seeds that `seeds` counts.
     """
 
     x: str = ""
@@ -116,8 +116,9 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     for (group, _, variant), values in zip(cells, zip(*map(shown_values, fields), strict=True), strict=True):
         axes = dict(zip((*by, x, y), values, strict=True))
         row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
-        rows.append(row | _counts(variant, _endings(variant, of_before)) | run_ids(variant.records))
-        scores[rows[-1][RUN]] = variant.with_breakdowns(group.first.primary)
+        tried = variant if of_before else replace(variant, lost=[], lost_labels=[])
+        rows.append(row | _counts(variant, _endings(tried)) | run_ids(variant.records))
+        scores[rows[-1][RUN]] = tried.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
     rows.sort(key=lambda row: [cell_text(row[name]) for name in MAP_PANEL])
     left_out = len(runs) - len(placed)
@@ -151,11 +152,9 @@ def _cells(
     return cells
 
 
-def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
-    """Return how each seed ended, with `lost` also those whose pretraining failed."""
-    records, labels = variant.records, variant.labels
-    if lost:
-        records, labels = records + variant.lost, labels + variant.lost_labels
+def _endings(variant: Arm) -> dict[Unit, str]:
+    """Return how each seed ended, also those whose pretraining failed."""
+    records, labels = variant.records + variant.lost, variant.labels + variant.lost_labels
     endings = values_by_key(zip(labels, map(ending, records), strict=True))
     return {label: commonest(of_label) for label, of_label in endings.items()}
 

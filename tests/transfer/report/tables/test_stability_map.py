@@ -119,6 +119,22 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     assert row["failed"] == Breakdowns("", 3, 5)
 
 
+def test_a_seed_whose_pretraining_failed_has_no_half_score_rate() -> None:
+    """It was tried at no rate of the tasks; at those of the pretraining it was."""
+    known = [trained("sha256:0", lr=0.01), trained("sha256:1", lr=0.01, seed=1)]
+    lost = broken(task="pretrain-dino", dataset={"name": "toy_digits"}, lr=0.01, seed=2)
+    scores = {0.01: 0.6, 0.1: 0.6, 1.0: 0.0}
+    runs = [
+        made(lr=lr, weights_id=parent.export, seed=parent.seed, scores={"mAP": score})
+        for parent in known
+        for lr, score in scores.items()
+    ]
+    (row,) = largest_stable(stability_map(run_set(runs, [*known, lost, *runs]))).rows
+    assert [row[name] for name in ("half_score", "half_low", "half_high")] == pytest.approx([0.1**0.5] * 3)
+    (cell,) = stability_map(run_set(runs[::3], [*known, lost, *runs]), "pretraining.lr", "lr").scores.values()
+    assert sorted(cell.values()) == pytest.approx([0, 60, 60])
+
+
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     runs = [made(stem=stem, optimizer=optimizer) for stem in ("conv", "patchify") for optimizer in ("sgd", "adamw")]
     rows = stability_map(run_set(runs), by=["stem", "optimizer"])
