@@ -230,10 +230,11 @@ def _mean_row(datasets: Mapping[str, Record], first: Record, group: Group, runs:
     row["datasets"] = ", ".join(datasets) + (f" ({', '.join(remarks)})" if remarks else "")
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
-            row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
+            row[name] = fmean(record.shown(name) for record in members)
     errors = [record.standard_error(first.primary) for record in members]
     if first.primary in row and None not in errors:
-        row[f"{first.primary} se"] = 100 * math.hypot(*(error or 0.0 for error in errors)) / len(members)
+        error = math.hypot(*(error or 0.0 for error in errors)) / len(members)
+        row[f"{first.primary} se"] = first.scale(first.primary) * error
     return row | columns.run_ids(members)
 
 

@@ -93,6 +93,16 @@ def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
     assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
 
 
+def test_a_mean_over_data_sets_is_in_the_unit_of_its_metric() -> None:
+    metrics = {"accuracy_5shot": {"averaged": True}, "error": {"unit": "px", "direction": "lower"}}
+    both = [
+        made("fewshot", dataset={"name": name}, scores={"accuracy_5shot": 0.5, "error": error}, metrics=metrics)
+        for name, error in (("toy_pets", 3.0), ("toy_dtd", 5.0))
+    ]
+    (row,) = over_datasets(run_set(both)).rows
+    assert (row["accuracy_5shot"], row["error"]) == (50.0, 4.0)
+
+
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1), trained("sha256:c", epochs=5, smoke=True)]
     given = {"primary": "accuracy", "metrics": {"accuracy": {"averaged": True}}, "scores": {"accuracy": 0.5}}
