@@ -17,8 +17,9 @@ from transfer.core.errors import UserError, unknown
 from transfer.core.grouped import values_by_key
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import UNDERTRAINED, Claim
-from transfer.records.evidence import Unit, ending
 from transfer.records.evidence import chance as chance_of
+from transfer.records.evidence import ending
+from transfer.records.grouping import marks
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
@@ -47,6 +48,9 @@ def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
         try:
             finding = _KINDS[claim.kind](claim, (a, b), runs)
             finding = _gated(claim, (a, b), finding, runs)
+            labels = [mark for mark in marks(finding.records, runs.exports) if re.match("pretraining|weights", mark)]
+            notes = [f"not a valid result: {label}" for label in labels]
+            finding = replace(finding, notes=[*finding.notes, *notes])
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
             finding = Finding(why=text.replace(f"{claim.runs},", "") if claim.runs else text)
@@ -169,15 +173,11 @@ def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     if claim.over:
         grids = equal_grids(claim, matched_runs, arms, runs)
         matched_runs = replace(matched_runs, variants=[list(chain(*grid.values())) for grid in grids])
-    counts, units = list[tuple[int, int]](), list[set[Unit]]()
-    unjudged = 0
-    for variant in matched_runs.variants:
-        endings = Counter(ending(run.record) for run in variant)
-        unjudged += endings["not_judged"]
-        counts.append((len(variant) - endings["completed"] - endings["not_judged"], len(variant)))
-        units.append({*runs.evidence.variant([run.record for run in variant]).labels})
-    if unjudged:
+    endings = [Counter(ending(run.record) for run in variant) for variant in matched_runs.variants]
+    if unjudged := sum(of_variant["not_judged"] for of_variant in endings):
         raise UserError(f"{unjudged} runs were not checked for failure")
+    counts = [(of_variant.total() - of_variant["completed"], of_variant.total()) for of_variant in endings]
+    units = [{*runs.evidence.variant([run.record for run in variant]).labels} for variant in matched_runs.variants]
     low, high = (100 * end for end in newcombe(*counts[0], *counts[1]))
     shares = [100 * failed / total for failed, total in counts]
     return Finding(

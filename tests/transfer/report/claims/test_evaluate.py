@@ -286,6 +286,14 @@ def test_what_keeps_a_row_from_a_verdict(tmp_path: Path, given: Any, change: Any
     assert judged(tmp_path, runs[3:], runs[3:], a="stem=conv").verdict == NO_VERDICT
 
 
+def test_a_claim_says_what_its_weights_were_trained_by(tmp_path: Path) -> None:
+    origins = {"dirty": ["pretraining dirty"], "modified": ["weights modified"], "seed": []}
+    for mark, told in origins.items():
+        shown = judged(tmp_path, both(tmp_path / mark, origin={mark: True})).shown
+        assert shown.verdict == "support"
+        assert [note for note in shown.notes if "valid" in note] == [f"not a valid result: {text}" for text in told]
+
+
 def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
     runs, parents = list[StoredRun](), list[StoredRun]()
     for stem, seed in product(("conv", "patchify"), range(3)):
