@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -248,13 +248,15 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
 
 
 def _counted(job: SweepJob, extra: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return the counts of a job's data where it is; empty if it cannot be opened, or without `extra`."""
-    if extra is None:
-        return {}
-    try:
-        return dict(open_data(parsed_command(job, extra), job.step.task).counts)
-    except UserError:
-        return {}
+    """Return the counts of all of a job's data where it is, of whatever share of the labels the job takes; empty if it
+    cannot be opened, or without `extra`.
+    """
+    whole = {"label_fraction": 1.0} if "label_fraction" in _recipe(job) else {}
+    with suppress(UserError):
+        if extra is not None:
+            command = parsed_command(replace(job, options=job.options | whole), extra)
+            return dict(open_data(command, job.step.task).counts)
+    return {}
 
 
 def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:

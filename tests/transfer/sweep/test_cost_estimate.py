@@ -121,6 +121,9 @@ def test_data_of_unknown_size_is_counted_where_it_is(tmp_path: Path) -> None:
     write_parquet(tmp_path / "cifar10" / "test.parquet", rows(train=5, key=100))
     work = WorkEstimate(jobs, ("--data", str(tmp_path))).work
     assert {steps for _, steps in work.values()} == {4 * 54 / 128}  # a tenth of the 60 images is held out
+    shares = WorkEstimate(jobs_of(read_sweep("claims_labels", None)), ("--data", str(tmp_path))).work
+    steps = {round(steps, 6) for _, steps in shares.values()}
+    assert steps == {round(5 * share * 54 / 128, 6) for share in (0.5, 0.25, 0.1)}
 
 
 def test_a_dry_run_plans_for_named_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
