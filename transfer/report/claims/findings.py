@@ -95,11 +95,13 @@ class ClaimResult:
     @property
     def shown(self) -> Finding:
         """The comparison that supports the claim least."""
-        sign = -1 if "<" in self.claim.expect else 1
+        expect = self.claim.expect
 
         def place(finding: Finding) -> tuple[int, float]:
-            least = finding.effect and (finding.effect.high if sign < 0 else finding.effect.low)
-            return WEAKEST.index(finding.verdict), sign * (least or 0.0)
+            effect = finding.effect or MeanInterval(None)
+            low, high = effect.low or 0.0, -(effect.high or 0.0)
+            least = high if "<" in expect else min(low, high) if expect == "a = b" else low
+            return WEAKEST.index(finding.verdict), least
 
         return min(self.findings, key=place) if self.findings else Finding()
 

@@ -258,6 +258,8 @@ def test_of_several_comparisons_the_weakest_decides_and_a_field_left_open_is_no_
     assert (result.verdict, result.shown.b) == ("support", "stem=patchify,lr=0.2")
     result = judged(tmp_path, runs, pairs=pairs, **change)
     assert (result.verdict, result.shown.b) == ("contradiction", "stem=patchify,lr=0.4")
+    result = judged(tmp_path, runs, pairs=pairs[:2], kind="equivalence", expect="a = b", **change)
+    assert (result.verdict, result.shown.b) == ("contradiction", "stem=patchify,lr=0.1")  # the farther from equal
     absent = ["stem=conv,lr=7", "stem=patchify,lr=0.1"]
     assert judged(tmp_path, runs, pairs=[*pairs[:2], absent], **change).verdict == NO_VERDICT
     assert judged(tmp_path, runs, pairs=[*pairs, absent], **change).verdict == "contradiction"
