@@ -251,11 +251,12 @@ def _counted(job: SweepJob, extra: tuple[str, ...] | None) -> dict[str, Any]:
     """Return the counts of all of a job's data where it is, of whatever share of the labels the job takes; empty if it
     cannot be opened, or without `extra`.
     """
+    if extra is None:
+        return {}
     whole = {"label_fraction": 1.0} if "label_fraction" in _recipe(job) else {}
     with suppress(UserError):
-        if extra is not None:
-            command = parsed_command(replace(job, options=job.options | whole), extra)
-            return dict(open_data(command, job.step.task).counts)
+        command = parsed_command(replace(job, options=job.options | whole), extra)
+        return dict(open_data(command, job.step.task).counts)
     return {}
 
 

@@ -153,7 +153,7 @@ def _cells(
 
 
 def _endings(variant: Arm) -> dict[Unit, str]:
-    """Return how each seed ended, also those whose pretraining failed."""
+    """Return how each seed of a variant ended, and those that it lost with their pretraining."""
     records, labels = variant.records + variant.lost, variant.labels + variant.lost_labels
     endings = values_by_key(zip(labels, map(ending, records), strict=True))
     return {label: commonest(of_label) for label, of_label in endings.items()}
