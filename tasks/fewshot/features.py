@@ -29,6 +29,7 @@ from backbones.backbone import CPU_BATCH, Backbone
 from tasks.fewshot.task import FewshotOptions
 from transfer.core.errors import UserError, print_safe, unusable
 from transfer.core.files import check_writable, lock, write_atomic
+from transfer.data.formats.users_reader import ArraySplit
 from transfer.data.loading.augment import view_of
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import Split
@@ -158,8 +159,7 @@ class Extractor:
         needed = np.unique(rows)
         context = self.context
         assert context.features is not None, "a task that extracts features needs a store"
-        key = self._key(order)
-        first = context.ranks.first
+        key, first = self._key(order, split), context.ranks.first
         with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             stored = broadcast_object(_stored(path) if first else None)
             missing = np.setdiff1d(needed, stored.rows)
@@ -181,8 +181,11 @@ class Extractor:
         context.cost.extraction = {name: before.get(name, 0.0) + value for name, value in spent.items()}
         return torch.from_numpy(stored.features[np.searchsorted(stored.rows, rows)])
 
-    def _key(self, contents: Sequence[bytes]) -> dict[str, Any]:
-        """Return every value that determines the features of images of these digests, different and sorted."""
+    def _key(self, contents: Sequence[bytes], split: Split) -> dict[str, Any]:
+        """Return every value that determines the features of images of these digests, different and sorted.
+
+        Digests are those of files, so that arrays have an entry for the user's code that decodes them.
+        """
         options = self.options
         view = {"size": options.size, "resize": options.resize, "view": options.resize_mode, "block": options.block}
         return {
@@ -191,6 +194,7 @@ class Extractor:
             "precision": f"{self.context.eval_precision} on {self.context.device.type}",
             "images": hashlib.sha256(b"".join(contents)).hexdigest(),
             "code": code_version(),
+            **({"decode": split.source} if isinstance(split, ArraySplit) else {}),
         }
 
     def _computed(self, split: Split, rows: Array, images: list[int], label: str) -> Stored:

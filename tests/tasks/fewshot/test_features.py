@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from tests.support import context
 from tests.tasks.support import digits
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.formats.users_reader import ArraySplit
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import content_digests
 from transfer.engine.context import Context
@@ -74,6 +76,20 @@ def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_p
     parts = {"stem": "conv"}, {"precision": "bf16"}, {"shift": 1e-3}
     for given in (*({"view": view} for view in views), *parts):
         assert extracted(tmp_path, range(8), **given)[1].computed == 8
+
+
+def test_arrays_that_other_code_decodes_have_other_features(tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.full((32, 32, 3), ord(name), np.uint8))
+    found = []
+    for source, factor in (("first", 1), ("second", 2), ("first", 1)):
+        decode = partial(lambda path, factor: np.load(path) * np.uint8(factor), factor=factor)
+        split = ArraySplit.of("val", tmp_path, ["a.npy", "b.npy"], decode=decode, source=source)
+        taker = extractor(context(features=tmp_path / "features"), {"resize_mode": "fast"})
+        found.append(taker.features(split, np.arange(2), content_digests(split), "arrays"))
+    assert taker.computed == 0
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
