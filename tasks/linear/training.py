@@ -60,14 +60,7 @@ class LinearLearner(Learner):
 
     backbone: Backbone
 
-    def __init__(
-        self,
-        encode: Encode,
-        dim: int,
-        train_labels: Array,
-        classes: int,
-        balanced: bool = False,
-    ) -> None:
+    def __init__(self, encode: Encode, dim: int, train_labels: Array, classes: int, balanced: bool = False) -> None:
         super().__init__()
         self.encode = encode
         self.head = nn.Linear(dim, classes)

@@ -9,8 +9,8 @@ token grid.
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,11 @@ from transfer.core.files import atomic_replacement, check_writable, csv_text, wi
 from transfer.core.options import from_plain
 from transfer.core.process import ALONE, usable_cores
 from transfer.core.seeding import seed_torch
+from transfer.data.formats.users_reader import read_by_user, split_maker
 from transfer.data.listing import scan_images
 from transfer.data.loading.augment import eval_transform, view_of
 from transfer.data.loading.images import to_floats
+from transfer.data.spec import resolve_dataset
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.integrity import check_split
 from transfer.data.splits.split import FileSplit
@@ -39,8 +41,9 @@ from transfer.engine.context import Context, auto_workers
 from transfer.engine.device import choose_device, choose_precision
 from transfer.engine.extract import extract
 from transfer.predict.options import PredictOptions
+from transfer.records.record import Record
 from transfer.records.store import StoredRun, without_weights
-from transfer.verify.checks import task_of
+from transfer.verify.checks import task_of, users_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,15 +142,29 @@ def trained_spec(run: StoredRun) -> BackboneSpec:
     return BackboneSpec.from_dict(fields)
 
 
+def _split_maker_of(record: Record) -> Callable[..., FileSplit]:
+    """Return what makes a split of files as those of a run: of images, or of arrays by the `decode` of its reader.
+
+    Raises:
+        UserError: the dataset is not here, or its reader has changed.
+    """
+    pictures = record.dataset.get("understood", {}).get("pictures", {})
+    if not any(mode.endswith("channels") for mode in pictures.get("modes", ())):
+        return FileSplit.of
+    reader, data = users_file(record, "reader"), record.options["data"]
+    spec = replace(resolve_dataset(record.options["dataset"][0]), format=reader)
+    return split_maker(spec, read_by_user(spec, data and Path(data))[1])
+
+
 def open_images(
-    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, task: str, context: Context, drop_corrupt: bool
+    sources: str | Path | Iterable[str | Path], spec: BackboneSpec, record: Record, context: Context, drop_corrupt: bool
 ) -> FileSplit:
     """Return images by their paths below the folder that all lie in; notes go to the context.
 
     Args:
         sources: files, folders (with all below them) or patterns, one or several.
         spec: the backbone, whose export says whether its task turned images by their EXIF orientation.
-        task: the task of the run; another reads them as stored.
+        record: of the run, which says how its images were read; those of another task come as stored.
         drop_corrupt: leave out those that cannot be read.
 
     Raises:
@@ -163,10 +180,11 @@ def open_images(
             raise MissingInput(f"{source}: no images found; name files, folders or a pattern such as 'FOLDER/*.jpg'")
         files += map(os.path.abspath, images)  # links stay
     folder = os.path.commonpath([os.path.dirname(name) for name in files])  # noqa: PTH120
-    split = FileSplit.of("new", Path(folder), (os.path.relpath(name, folder) for name in dict.fromkeys(files)))
+    names = [os.path.relpath(name, folder) for name in dict.fromkeys(files)]
+    split = _split_maker_of(record)("new", Path(folder), names)
     split.read_channels(spec.in_chans)
     facts = weights_facts(spec.weights)
-    split.upright = facts.get("recipe") == task and facts.get("upright", False)
+    split.upright = facts.get("recipe") == record.task and facts.get("upright", False)
     bad, _, notes = check_split(split, name="new images", skip=drop_corrupt)
     if len(bad) == len(split):
         raise UserError(f"no readable image in {folder}: {shortened(split.names)}; name images that can be read")
@@ -244,8 +262,7 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
         if folder:
             check_writable(folder, flag)
     spec, inputs = trained_spec(run), (options.images, options.gallery)
-    task, drop_corrupt = run.record.task, options.drop_corrupt
-    lists = [open_images(sources, spec, task, context, drop_corrupt) for sources in inputs if sources]
+    lists = [open_images(sources, spec, run.record, context, options.drop_corrupt) for sources in inputs if sources]
     model = Trained(run, context)
     if options.eval_batch_size:
         model.options.eval_batch_size = options.eval_batch_size
@@ -254,10 +271,8 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
     arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
-        columns = {file: column for column, file in enumerate(_real_paths(lists[1]))}
-        for row, file in enumerate(_real_paths(lists[0])):
-            if file in columns:
-                cosine[row, columns[file]] = np.nan
+        own_files, others = (np.array(_real_paths(files)) for files in lists)
+        cosine[own_files[:, None] == others] = np.nan
         arrays |= {
             "similarity": cosine,
             "gallery": np.array(list(lists[1].names)),

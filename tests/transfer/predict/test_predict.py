@@ -74,6 +74,32 @@ def test_classes_are_those_of_the_evaluation_to_the_bit(task: str, out: Path) ->
     np.testing.assert_allclose(found["scores"].sum(1), 1, rtol=1e-5)
 
 
+READER = """import numpy as np
+
+def read(root):
+    names = [(path, path.stem[0]) for path in sorted(root.glob("*.npy"))]
+    return {"train": names[::2], "val": names[1::2], "decode": lambda path: np.load(path) / np.float32(50)}
+"""
+
+
+def test_arrays_are_read_by_the_reader_of_the_run(tmp_path: Path) -> None:
+    for number, name in enumerate(("a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3")):
+        pixels = np.random.default_rng(number).integers(50, size=(32, 32, 5), dtype=np.uint8)
+        np.save(tmp_path / f"{name}.npy", pixels)
+    (tmp_path / "reader.py").write_text(READER)
+    (tmp_path / "arrays.yaml").write_text(f"format: reader.py:read\nroot: {tmp_path}\n")
+    words = ["--backbone", "tiny", "--weights", "random", "--in-chans", "5", "--threads", "1", "--workers", "0"]
+    words += ["--dataset", str(tmp_path / "arrays.yaml"), "--size", "32", "--resize", "32", "--batch-size", "4"]
+    assert run(["linear", *words, *SHORT, "--out", str(tmp_path / "runs")]) == 0
+    (ran,) = load(tmp_path / "runs")
+    found = ran.predict([tmp_path / name for name in ("a1.npy", "a3.npy", "b1.npy", "b3.npy")]).arrays
+    ranks = true_class_ranks(torch.from_numpy(found["logits"]), torch.tensor([0, 0, 1, 1]))
+    np.testing.assert_array_equal(ranks[:, 0], ran.per_sample()["rank"])
+    (tmp_path / "reader.py").write_text(READER.replace("50", "60"))
+    with pytest.raises(UserError, match="the file has changed since"):
+        ran.predict(tmp_path / "a1.npy")
+
+
 def test_a_batch_may_have_fewer_images_than_in_the_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, normalised = list[int](), Backbone.normalised
     monkeypatch.setattr(Backbone, "normalised", lambda self, x: sizes.append(len(x)) or normalised(self, x))

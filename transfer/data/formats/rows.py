@@ -249,11 +249,7 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], column_name: str |
 
 
 def layout_from_rows(
-    spec: DatasetSpec,
-    place: object,
-    find: Callable[[str], Part | None],
-    read: Callable[[Part], Rows],
-    origin: str = "",
+    spec: DatasetSpec, place: object, find: Callable[[str], Part | None], read: Callable[[Part], Rows], origin: str = ""
 ) -> FoundLayout:
     """Return the splits that `choose_splits` finds.
 

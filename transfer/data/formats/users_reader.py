@@ -185,6 +185,14 @@ class ArraySplit(FileSplit):
         """Do nothing: arrays are read when they are wanted."""
 
 
+def split_maker(spec: DatasetSpec, result: Any) -> Callable[..., FileSplit]:
+    """Return what makes a split of files: of arrays where `decode` is taken out of what the user's function returned,
+    else of images.
+    """
+    decode = result.pop("decode", None) if isinstance(result, dict) else None
+    return FileSplit.of if decode is None else partial(ArraySplit.of, decode=decode, source=digest(spec.reader))
+
+
 def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Return the splits that a user's function lists as (path, class name), sorted by class and path.
 
@@ -196,7 +204,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root, result = read_by_user(spec, data)
     if isinstance(result, FoundLayout):
         return result
-    decode = result.pop("decode", None) if isinstance(result, dict) else None
+    make = split_maker(spec, result)
     rows = rows_by_split(
         spec,
         result,
@@ -211,5 +219,4 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
         lists[split] = (file, root, [(path, label) for label, path in files])
-    make = FileSplit.of if decode is None else partial(ArraySplit.of, decode=decode, source=digest(spec.reader))
     return layout_from_lists(spec, dict(enumerate(classes)), lists, make)
