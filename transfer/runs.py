@@ -84,6 +84,7 @@ class Run(store.StoredRun):
 
         Raises:
             MissingInput: the weights are not here.
+            UserError: they are not those that the run used.
         """
         import torch
 

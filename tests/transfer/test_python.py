@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import transfer
+from backbones.backbone import create
+from backbones.vit import export
 from tests.documents import files_in
 from tests.transfer.modules import TinyNet, Wide, tiny_net
 from transfer.core.errors import DeviceLost
@@ -69,6 +71,15 @@ def test_the_backbone_of_a_run_that_trains_none_is_the_one_that_it_used(tmp_path
     used, given = run.model().state_dict(), run.backbone().state_dict()
     assert used.keys() == given.keys()
     assert all(torch.equal(value, given[name]) for name, value in used.items())
+
+
+def test_weights_that_were_replaced_are_not_those_that_a_run_used(tmp_path: Path) -> None:
+    export(create("tiny", weights="random"), tmp_path / "weights")
+    (run,) = transfer.evaluate("knn", backbone="tiny", weights=tmp_path / "weights", out=tmp_path / "runs", **SMOKE)
+    run.backbone()
+    export(create("tiny", weights="random"), tmp_path / "weights")
+    with pytest.raises(transfer.UserError, match="not the weights of knn-"):
+        run.backbone()
 
 
 def test_modules_of_one_name_with_other_weights_or_source_do_not_mix(tmp_path: Path) -> None:

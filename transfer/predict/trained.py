@@ -23,6 +23,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.diagnostics.maps import save_maps, token_maps
 from backbones.spec import BackboneSpec
+from backbones.weights.locate import find_weights
 from transfer.core.errors import MissingInput, UsageError, UserError, count, shortened
 from transfer.core.exports import EXPORT, export_folder, users_parts, weights_facts
 from transfer.core.files import atomic_replacement, check_writable, csv_text, with_home, write_arrays, write_atomic
@@ -132,14 +133,18 @@ def trained_spec(run: StoredRun) -> BackboneSpec:
 
     Raises:
         MissingInput: the run trained one and kept no weights.
+        UserError: the weights that it used are others now.
     """
-    fields, folder = run.record.backbone, run.folder / EXPORT
+    record, folder = run.record, run.folder / EXPORT
     if export_folder(str(folder)) is not None:
         weights = {"weights": str(folder), "load": "strict", "weights_key": None, "weights_size": None}
-        fields = fields | weights | users_parts(folder)
-    elif run.record.cost.get("images_per_second"):
+        return BackboneSpec.from_dict(record.backbone | weights | users_parts(folder))
+    if record.cost.get("images_per_second"):
         raise MissingInput(without_weights(run))
-    return BackboneSpec.from_dict(fields)
+    spec = BackboneSpec.from_dict(record.backbone)
+    if find_weights(spec).weights_id != record.weights_id:
+        raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
+    return spec
 
 
 def _split_maker_of(record: Record) -> Callable[..., FileSplit]:
@@ -216,8 +221,6 @@ class Trained:
         self.model = model.eval().to(context.device)
         self.backbone = next(part for part in self.model.modules() if isinstance(part, Backbone))
         self.maps = make_maps(self.model) if (make_maps := self.task.function("maps")) else None
-        if spec.weights == record.backbone["weights"] and self.backbone.weights_id != record.weights_id:
-            raise UserError(f"{spec.weights}: not the weights of {record.run_id} ({record.weights_id}); restore them")
         self.view = view_of(self.options) if size else eval_transform(224)  # a detector has no images of one size
 
     def find(self, images: FileSplit, *, features: bool = False) -> dict[str, Any]:
