@@ -20,7 +20,7 @@ import torch
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 
-from backbones.backbone import Backbone, create
+from backbones.backbone import CPU_BATCH, Backbone, create
 from backbones.diagnostics.maps import save_maps, token_maps
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
@@ -230,7 +230,7 @@ class Trained:
             return predict(self.model, images, self.options, self.context)
         if encode:
             return {"features": encode(self.model, images, self.options, self.context).numpy()}
-        view, batch = SplitDataset(images, self.view), self.options.eval_batch_size
+        view, batch = SplitDataset(images, self.view), getattr(self.options, "eval_batch_size", CPU_BATCH)
         return {"features": extract(self._pooled, view, self.context, batch_size=batch, label="features").numpy()}
 
     def _pooled(self, images: Tensor) -> Tensor:

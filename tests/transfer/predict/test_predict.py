@@ -100,6 +100,44 @@ def test_arrays_are_read_by_the_reader_of_the_run(tmp_path: Path) -> None:
         ran.predict(tmp_path / "a1.npy")
 
 
+OWN_TASK = """from dataclasses import dataclass
+
+from backbones.backbone import create
+from transfer import api
+
+@dataclass(kw_only=True)
+class Options:
+    size: int = 32
+    eval_precision: str = "fp32"
+
+class Norms(api.Classification):
+    name, options, primary, metrics = "norms", Options, "norm", {"norm": api.Metric(bounds=(0, 100))}
+
+    def run(self, spec, dataset, options, context):
+        backbone = create(spec, img_size=options.size).eval()
+        images = api.SplitDataset(dataset.val, api.eval_transform(options.size))
+        rows = api.extract(backbone.pooled, images, context, batch_size=8, label="norms")
+        outcomes = api.image_outcomes(dataset.val) | {"norm": rows.norm(dim=1).double().numpy()}
+        return self.rescore(outcomes), outcomes
+
+    def rescore(self, outcomes):
+        return {"norm": float(outcomes["norm"].mean())}
+
+TASK = Norms()
+"""
+
+
+def test_a_task_of_the_users_needs_no_options_of_batches(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_TASK)
+    words = ["--backbone", "tiny", "--weights", str(run_of(out, "finetune").folder), "--dataset", "toy_digits"]
+    words += ["--subset", "2"]
+    assert run([f"{tmp_path / 'own.py'}:TASK", *words, "--threads", "1", "--out", str(tmp_path / "runs")]) == 0
+    (ran,) = load(tmp_path / "runs")
+    data = load_task("knn").open(resolve_dataset("toy_digits"), None, root=None, subset=2, drop_corrupt=False)
+    found = ran.predict([data.val.path(index) for index in range(len(data.val))]).arrays["features"]
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), ran.per_sample()["norm"], rtol=1e-5)
+
+
 def test_a_batch_may_have_fewer_images_than_in_the_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, normalised = list[int](), Backbone.normalised
     monkeypatch.setattr(Backbone, "normalised", lambda self, x: sizes.append(len(x)) or normalised(self, x))
