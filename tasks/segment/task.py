@@ -64,9 +64,9 @@ class Segment(Classification):
         super().check_words(spec, options)
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: SegmentOptions, given: Collection[str]) -> Defaults:
-        """Return the next size that the patch divides."""
-        patch = spec.patch or 1
-        return {"size": (-(-options.size // patch) * patch, f"a multiple of the patch size {patch}")}
+        """Return the next size that patches, of VOLO pairs of them, divide."""
+        step = spec.divisor
+        return {"size": (-(-options.size // step) * step, f"a multiple of {step} pixels, as the patches need it")}
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions) -> Defaults:
         """Return a batch size that fits few images, and at most twice the shorter side of the largest of the first

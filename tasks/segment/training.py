@@ -248,12 +248,9 @@ def predict(learner: SegmentLearner, images: FileSplit, options: SegmentOptions,
         with context.scoring():
             logits = learner.predict(pixels, image.size[::-1], options.size, options.eval_batch_size)
         labels.append(logits.argmax(0).byte().cpu().numpy())
-    shares = [np.bincount(classes.ravel(), minlength=learner.classes) / classes.size for classes in labels]
-    return {
-        "labels": labels,
-        "scores": np.stack(shares),
-        "classes": np.array(weights_facts(learner.backbone.spec.weights)["classes"]),
-    }
+    shares = [np.bincount(places.ravel(), minlength=learner.classes) / places.size for places in labels]
+    classes = np.array(weights_facts(learner.backbone.spec.weights)["classes"])
+    return {"labels": labels, "scores": np.stack(shares), "classes": classes}
 
 
 def draw(images: FileSplit, prediction: dict[str, Any], folder: Path) -> None:

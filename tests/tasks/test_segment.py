@@ -197,3 +197,5 @@ def test_small_images_have_a_smaller_size_in_whole_patches() -> None:
         assert found["size"] == (size, "twice the shorter side of the images, 96 pixels")
     small = replace(options, size=64)
     assert task.defaults_for_data(resolve("tiny"), shapes(), small)["size"][0] == 64
+    halved = replace(options, size=120)  # VOLO halves the grid of its patches of 8 pixels
+    assert task.defaults_for_data(resolve("volo_tiny"), shapes(), halved)["size"][0] == 128
