@@ -119,10 +119,9 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     if not tag and spec.kind != "timm":
         raise UsageError(f"backbone {spec.name}: {spec.arch} is not timm's; name the weights, as in timm:<arch.tag>")
     name = tag or spec.arch
-    try:
+    config = None
+    with suppress(RuntimeError):  # timm knows the architecture, but not the tag
         config = get_pretrained_cfg(name)
-    except RuntimeError:  # timm knows the architecture, but not the tag
-        config = None
     if config is None or not config.has_weights:
         raise UsageError(f"weights 'timm:{name}': timm has no such weights{did_you_mean(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)

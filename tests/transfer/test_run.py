@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
@@ -105,6 +107,25 @@ def test_weights_found_by_name_are_those_of_the_options_in_another_place(tmp_pat
     monkeypatch.chdir(tmp_path / "there")
     assert main(["knn", "--config", str(next(tmp_path.glob("runs/*/options.yaml"))), *words]) == 0
     assert record(tmp_path / "runs").weights_id.startswith("sha256:")
+
+
+def test_folders_named_without_a_slash_are_those_of_the_options_in_another_place(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    words = ["--out", str(tmp_path / "runs"), "--threads", "1", "--workers", "0"]
+    for number, place in enumerate(("train/a", "train/b", "val/a", "val/b", "../there", "../random")):
+        (tmp_path / "photos" / place).mkdir(parents=True)
+        pixels = np.random.default_rng(number).integers(256, size=(32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / place / f"{number}.png")
+    export(create("vit_tiny", weights="random", img_size=32), tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    for weights in ("mine", "random"):
+        named = ["--backbone", "vit_tiny", "--weights", weights, "--dataset", "photos", "--size", "32"]
+        assert main(["knn", *named, "--resize", "32", *words]) == 0
+    monkeypatch.chdir(tmp_path / "there")
+    for options in tmp_path.glob("runs/*/options.yaml"):
+        assert main(["knn", "--config", str(options), *words]) == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_a_batch_of_more_identities_than_there_are_is_refused(tmp_path: Path, capsys: Captured) -> None:

@@ -1,10 +1,12 @@
 """The runs that a command plans, one per dataset and seed: what identifies them, and records that stand for them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from backbones.archs import ARCHS, timm_names
 from backbones.weights.locate import head_digest
 from transfer.cli.command import Command
 from transfer.cli.options import PretrainRunOptions
@@ -13,8 +15,8 @@ from transfer.core.errors import UserError, count, shortened
 from transfer.core.exports import WEIGHTS, pretraining_facts
 from transfer.core.files import check_writable
 from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
-from transfer.core.settings import write_yaml
-from transfer.data.spec import manifest_digest, resolve_dataset
+from transfer.core.settings import config_names, write_yaml
+from transfer.data.spec import dataset_names, manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import rule_of
@@ -28,12 +30,16 @@ from transfer.records.record import Record, RunKey
 from transfer.records.store import Store, StoredRun, missing_files
 from transfer.task import Task
 
+WEIGHTS_WORDS = ("config", "random", "live", "timm")
+"""Values of `--weights` that are never paths."""
 
-def _absolute_path(argument: str) -> str:
-    """Return an argument that is a path as an absolute path, and any other argument as it is."""
+
+def _absolute_path(argument: str, names: Collection[str] = ()) -> str:
+    """Return an argument that is a path as an absolute path, and any other as it is; so are names of the suite, even
+    where a folder is called the same.
+    """
     path, colon, name = argument.rpartition(":") if ".py:" in argument else (argument, "", "")
-    # A name of a dataset or backbone stays a name even where a folder is called the same.
-    is_path = Path(path).is_file() or ("/" in path and Path(path).exists())
+    is_path = argument not in names and Path(path).exists()
     return str(Path(path).resolve()) + colon + name if is_path else argument
 
 
@@ -160,15 +166,16 @@ class PlannedRun:
         """All options as plain values, for this dataset and this seed."""
         command = self.command
         options = plain(command.run) | plain(command.backbone) | plain(command.options)
-        options |= {"dataset": [*map(_absolute_path, self.dataset_arguments)], "seeds": [self.seed]}
-        options |= {"backbone": _absolute_path(command.run.backbone)}
+        datasets, backbones = dataset_names(), {*config_names("backbones"), *ARCHS, *timm_names()}
+        options["dataset"] = [_absolute_path(name, datasets) for name in self.dataset_arguments]
+        options |= {"backbone": _absolute_path(command.run.backbone, backbones), "seeds": [self.seed]}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        options["weights"] = _absolute_path(command.backbone.weights[0])
+        options["weights"] = _absolute_path(command.backbone.weights[0], WEIGHTS_WORDS)
         if (run := command.run.out / options["weights"]).is_dir() and "/" not in options["weights"]:
             options["weights"] = str(run.resolve())  # a run's id
         if "test_dataset" in options:
-            options["test_dataset"] = [*map(_absolute_path, options["test_dataset"])]
+            options["test_dataset"] = [_absolute_path(name, datasets) for name in options["test_dataset"]]
         if self.task.file and "method" in options:
             options["method"] = self.task.file
         options["metric"] = [metric.file for metric in self.metrics]
@@ -197,7 +204,7 @@ class PlannedRun:
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
         spec = self.inputs.spec
         if values["weights"] == "config" and spec.weights in ("random", f"weights/{spec.name}"):
-            values["weights"] = _absolute_path(spec.weights)  # what is found by name depends on the folder
+            values["weights"] = _absolute_path(spec.weights, WEIGHTS_WORDS)  # a name depends on the folder
         left_out = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
         left_out |= {key for key, note in notes.items() if not note.repeated}

@@ -276,11 +276,8 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
         cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
         own_files, others = (np.array(_real_paths(files)) for files in lists)
         cosine[own_files[:, None] == others] = np.nan
-        arrays |= {
-            "similarity": cosine,
-            "gallery": np.array(list(lists[1].names)),
-            "gallery_features": gallery[0]["features"],
-        }
+        arrays |= {"similarity": cosine, "gallery": np.array(list(lists[1].names))}
+        arrays["gallery_features"] = gallery[0]["features"]
     if maps:
         model.save_maps(lists[0], maps)
     if draw and pictures:
