@@ -274,8 +274,9 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
     arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
-        own_files, others = (np.array(_real_paths(files)) for files in lists)
-        cosine[own_files[:, None] == others] = np.nan
+        own_files, others = map(_real_paths, lists)
+        _, numbers = np.unique(own_files + others, return_inverse=True)
+        cosine[numbers[: len(own_files), None] == numbers[len(own_files) :]] = np.nan
         arrays |= {"similarity": cosine, "gallery": np.array(list(lists[1].names))}
         arrays["gallery_features"] = gallery[0]["features"]
     if maps:
