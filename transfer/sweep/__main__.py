@@ -202,8 +202,9 @@ def _announce(
         UsageError: jobs cannot run; it lists what is missing, too. Where they will run on GPUs, models that cannot run
             are known only in a dry run, or by the jobs.
     """
-    from transfer.sweep.cost_estimate import WorkEstimate, command, missing_inputs, plan
+    from transfer.sweep.cost_estimate import WorkEstimate, command, plan
     from transfer.sweep.earlier_results import done_file
+    from transfer.sweep.inputs import Opened, missing_inputs
 
     stream, extra = None if options.dry_run else sys.stderr, _extra(options)
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
@@ -212,15 +213,16 @@ def _announce(
         waiting = [job for job in jobs if not done_file(out, job).exists()]
     if not waiting:
         return {}
-    missing = missing_inputs(waiting, extra, opens=options.dry_run)
+    opened: Opened = {}
+    missing = missing_inputs(waiting, extra, opened if options.dry_run else None)
     devices, opens = _devices(waiting, options), options.dry_run or options.launcher == "local"
     if options.launcher == "local" and (folders := _baselines(options)):
         from transfer.sweep.copies import planned_copies
 
-        copied, text = planned_copies(waiting, extra, folders)
+        copied, text = planned_copies(waiting, extra, folders, opened)
         print_safe(text, file=stream, flush=True)
         waiting = [job for job in waiting if job.name not in copied]
-    estimate = WorkEstimate(waiting, extra if opens else None, builds=options.dry_run)
+    estimate = WorkEstimate(waiting, extra if opens else None, builds=options.dry_run, opened=opened)
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     if waiting:
         print_safe(estimate.text(devices, times), file=stream, flush=True)

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from transfer.core.errors import count, shortened
 from transfer.core.process import ranks_from_environment
@@ -12,10 +11,12 @@ from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import find_backbone
 from transfer.experiments.grid import SweepJob
 from transfer.records.baselines import protocol_mismatch
-from transfer.sweep.cost_estimate import open_data, parsed_command
+from transfer.sweep.inputs import Opened, open_data, parsed_command
 
 
-def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Sequence[Path]) -> tuple[set[str], str]:
+def planned_copies(
+    jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Sequence[Path], opened: Opened
+) -> tuple[set[str], str]:
     """Return the names of jobs whose run a baseline has, and a text on how many, and how others differ from baselines.
 
     Jobs that start from another job's weights are not among them, as their runs are not known yet.
@@ -24,8 +25,9 @@ def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Se
         jobs: the jobs, which run on this machine.
         extra: arguments besides the jobs' own.
         folders: the baselines, which `extra` has, too.
+        opened: gets the data of the jobs.
     """
-    copied, mismatches, opened = set[str](), dict[str, None](), dict[tuple[str, str], Any]()
+    copied, mismatches = set[str](), dict[str, None]()
     first = [job for job in jobs if job.parent is None]
     for job in first:
         with contextlib.suppress(Exception):  # a user's code may raise any; the job says what is wrong
@@ -39,14 +41,13 @@ def planned_copies(jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Se
     return copied, "\n".join([text, *mismatches])
 
 
-def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: dict[tuple[str, str], Any]) -> PlannedRun:
-    """Return the run of a job on this machine's device. `opened` gets each dataset once."""
+def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: Opened) -> PlannedRun:
+    """Return the run of a job on this machine's device."""
     command, task = parsed_command(job, extra), job.step.task
-    inputs, key = find_backbone(command, task), (job.step.name, job.dataset)
+    inputs = find_backbone(command, task)
     command.fit_backbone(inputs.spec, task)
-    if key not in opened:
-        opened[key] = open_data(command, task)
-    fitted = command.fit_data(task, inputs.spec, opened[key])
+    dataset = open_data(job, command, opened)
+    fitted = command.fit_data(task, inputs.spec, dataset)
     device = choose_device(command.run.device, ranks_from_environment(1))
     precisions = choose_precisions(command.options, device)
-    return PlannedRun(fitted, task, inputs, (job.dataset,), opened[key], job.seed, *precisions, device.type)
+    return PlannedRun(fitted, task, inputs, (job.dataset,), dataset, job.seed, *precisions, device.type)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,14 @@ import torch
 from backbones.backbone import create
 from backbones.flops import flops
 from backbones.spec import BackboneSpec, resolve
-from transfer.cli.command import Command, read_command
-from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, RunOptions
-from transfer.core.errors import (
-    MissingInput,
-    UsageError,
-    UserError,
-    attempt,
-    count,
-    errors_naming,
-    errors_together,
-    first_line,
-    has_kept,
-    kept,
-    reject,
-    shortened,
-)
+from transfer.cli.options import BACKBONE_OPTIONS
+from transfer.core.errors import MissingInput, UserError, count, first_line, shortened
 from transfer.core.grouped import grouped_by
 from transfer.core.process import usable_cores
 from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import CORE_SPEED, GPU_SPEED, duration, recall_speed
 from transfer.engine.device import choose_precision, device_name
 from transfer.engine.options import FitOptions
-from transfer.evaluation.preflight import ResolvedInputs, check_folders, check_weights, find_backbone, open_datasets
 from transfer.experiments.grid import SweepJob
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import python_command
@@ -47,7 +33,8 @@ from transfer.records.fields import parts_label
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import markdown
 from transfer.sweep.earlier_results import done_file
-from transfer.task import Task, load_task
+from transfer.sweep.inputs import Opened, open_data, parsed_command, recipe_values
+from transfer.task import load_task
 
 # processor time on a core of an AMD EPYC: of a forked job besides its steps, to which imports add 5 seconds on Slurm; a
 # step of `tiny`, which is more than its operations
@@ -114,6 +101,7 @@ class WorkEstimate:
         extra: arguments besides the jobs' own, which say where data without counts is; None counts none, as on a login
             node, where reading it is unwanted.
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
+        opened: data that are open already.
 
     Attributes:
         work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
@@ -121,17 +109,24 @@ class WorkEstimate:
         failed: the titles of the jobs whose model cannot run here, by reason.
     """
 
-    def __init__(self, jobs: Sequence[SweepJob], extra: tuple[str, ...] | None = None, *, builds: bool = False):
+    def __init__(
+        self,
+        jobs: Sequence[SweepJob],
+        extra: tuple[str, ...] | None = None,
+        *,
+        builds: bool = False,
+        opened: Opened | None = None,
+    ) -> None:
         self.work: dict[str, tuple[float, float]] = {}
         self.jobs = jobs
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
-        built, counts = set[str](), dict[tuple[str, str], dict[str, Any]]()
+        built, counts, opened = set[str](), dict[tuple[Any, ...], dict[str, Any]](), opened or {}
         for job in jobs:
             try:
-                data = (job.step.name, job.dataset)
+                data = (job.step.name, job.dataset, job.options.get("subset"))
                 if data not in counts:
-                    counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra)
+                    counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra, opened)
                 work = _work(job, counts[data])
                 if builds:
                     with suppress(MissingInput):  # see `missing_inputs`
@@ -206,8 +201,10 @@ def measured_speed(*, gpu: bool = False) -> tuple[float, str]:
 
 def _work(job: SweepJob, counts: dict[str, Any]) -> tuple[float, float] | None:
     """Return the operations of a job's training and feature extraction, and its steps; None without counts."""
-    recipe = _recipe(job)
-    train_images, test_images = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
+    recipe = recipe_values(job)
+    subset = job.options.get("subset") or inf
+    train_images = _images(counts, ("train",), subset)
+    test_images = _images(counts, ("val", "test", "query", "gallery"), subset) or 0
     forward_operations = _operations_at(job)
     if train_images is None:
         return None
@@ -226,7 +223,7 @@ def training_operations(job: SweepJob) -> float:
 
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
-    recipe = _recipe(job)
+    recipe = recipe_values(job)
     forward_operations = _operations_at(job)
     per_image = PASSES * forward_operations
     if "local_crops" in recipe:
@@ -241,95 +238,30 @@ def _gradients(recipe: dict[str, Any]) -> int:
     return 2 if recipe.get("sam", "none") != "none" else 1
 
 
-def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
-    """Return the number of images in these splits; None if the dataset's facts count none of them."""
-    counted = [counts[split]["images"] for split in splits if "images" in counts.get(split, {})]
-    return float(sum(counted)) if counted else None
+def _images(counts: dict[str, Any], splits: tuple[str, ...], subset: float) -> float | None:
+    """Return the number of images of a subset in these splits; None if the dataset's facts count none of them."""
+    counted = [counts[split] for split in splits if "images" in counts.get(split, {})]
+    return float(sum(_chosen(numbers, subset) for numbers in counted)) if counted else None
 
 
-def _counted(job: SweepJob, extra: tuple[str, ...] | None) -> dict[str, Any]:
+def _chosen(numbers: dict[str, int], subset: float) -> float:
+    """Return the images of a split in `--subset`: its number of identities, images of each class, or else images."""
+    images = numbers["images"]
+    each = images / numbers["identities"] if "identities" in numbers else numbers.get("classes", 1)
+    return min(images, subset * each)
+
+
+def _counted(job: SweepJob, extra: tuple[str, ...] | None, opened: Opened) -> dict[str, Any]:
     """Return the counts of all of a job's data where it is, of whatever share of the labels the job takes; empty if it
     cannot be opened, or without `extra`.
     """
     if extra is None:
         return {}
-    whole = {"label_fraction": 1.0} if "label_fraction" in _recipe(job) else {}
+    whole = {"label_fraction": 1.0} if "label_fraction" in recipe_values(job) else {}
+    job = replace(job, options=job.options | whole)
     with suppress(UserError):
-        command = parsed_command(replace(job, options=job.options | whole), extra)
-        return dict(open_data(command, job.step.task).counts)
+        return dict(open_data(job, parsed_command(job, extra), opened).counts)
     return {}
-
-
-def missing_inputs(jobs: Sequence[SweepJob], extra: tuple[str, ...], *, opens: bool) -> dict[str, list[str]]:
-    """Return what jobs lack and how to get it, by their names: packages, data, and weights that no job makes.
-
-    Each option's value is parsed once. Weights are loaded once, so that damaged ones and those of another model count
-    as missing.
-
-    Args:
-        jobs: the jobs.
-        extra: arguments besides the jobs' own.
-        opens: whether to open the data, too, and not only look for their folders.
-
-    Raises:
-        UsageError: lists what is wrong in options and datasets' files, and what is missing.
-    """
-    text_by_check = dict[tuple[str, object], str]()
-    missing = dict[str, list[str]]()
-    parsed_options = set[tuple[str, ...]]()
-    with errors_together():
-        for job in jobs:
-            checks: dict[tuple[str, object], Callable[[Command, Task], None]] = {}
-            checks[job.step.name, None] = lambda _, task: task.check_installed()
-            checks[job.step.name, job.dataset] = open_data if opens else lambda command, _: check_folders(command)
-            if job.parent is None:
-                backbone_options = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
-                checks[job.step.name, (job.backbone, *backbone_options)] = _check_weights
-            new_checks = [key for key in checks if key not in text_by_check]
-            options = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
-            if new_checks or not options <= parsed_options:  # parsing takes a tenth of a second
-                with kept():
-                    command = parsed_command(job, extra)
-                    parsed_options |= options
-                    for key in new_checks:
-                        text_by_check[key] = attempt(_missing, checks[key], command, job.step.task) or ""
-            missing[job.name] = [text_by_check[key] for key in checks if text_by_check.get(key)]
-        if has_kept():
-            for text in filter(None, text_by_check.values()):
-                reject(text)
-    return {name: texts for name, texts in missing.items() if texts}
-
-
-def _missing(check: Callable[[Command, Task], None], command: Command, task: Task) -> str:
-    """Return what a check finds; empty if nothing. Raises UsageError."""
-    try:
-        with errors_together():
-            check(command, task)
-    except UsageError:
-        raise
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def open_data(command: Command, task: Task) -> Any:
-    """Return the opened dataset of a command. Raises UserError."""
-    inputs = ResolvedInputs(command.resolved(task.from_scratch, weights="random"))
-    open_datasets(inputs, command, task)
-    return inputs.datasets[0][1]
-
-
-def _check_weights(command: Command, task: Task) -> None:
-    inputs = find_backbone(command, task)
-    command.fit_backbone(inputs.spec, task)
-    check_weights(inputs, command, task)
-
-
-def parsed_command(job: SweepJob, extra: tuple[str, ...] = ()) -> Command:
-    """Parse a job's command, with arguments besides its own. Raises UsageError for a wrong option."""
-    run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
-    with errors_naming(f"steps.{job.step.name}"), errors_together():
-        return read_command(job.step.source, job.step.task.options, [*job.argv(Path())[2:], *extra], run)
 
 
 def _build_task_model(job: SweepJob, built: set[str]) -> None:
@@ -338,7 +270,7 @@ def _build_task_model(job: SweepJob, built: set[str]) -> None:
     Raises whatever the task raises when it cannot be built.
     """
     training = {*BACKBONE_OPTIONS, *(item.name for item in fields(FitOptions))}
-    shape = {name: value for name, value in _recipe(job).items() if name not in training}
+    shape = {name: value for name, value in recipe_values(job).items() if name not in training}
     key = json.dumps([job.step.recipe, job.backbone, _overrides(job), shape], default=str)
     if job.step.kind != "run" or key in built:
         return
@@ -363,7 +295,7 @@ def _operations_at(job: SweepJob, size_option: str = "size") -> float:
 
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
-    size = _hashable(_recipe(job).get(size_option) or 224)
+    size = _hashable(recipe_values(job).get(size_option) or 224)
     return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == "detect")
 
 
@@ -386,13 +318,6 @@ def _on_meta(make: Callable[[], Any], spec: BackboneSpec) -> Any:
         if not spec.files:
             raise
     return make()
-
-
-def _recipe(job: SweepJob) -> dict[str, Any]:
-    """Return the values that a job's command combines: recipe, smoke layer, options."""
-    source = job.step.source
-    smoke = source.smoke_values() if job.options.get("smoke") and source.smoke.is_file() else {}
-    return {**source.values(), **smoke, **job.options}
 
 
 def _hashable(value: Any) -> Any:

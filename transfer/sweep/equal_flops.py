@@ -8,7 +8,8 @@ from transfer.core.errors import UsageError, first_line
 from transfer.core.options import Span, noted, plain
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import SweepFile
-from transfer.sweep.cost_estimate import parsed_command, training_operations
+from transfer.sweep.cost_estimate import training_operations
+from transfer.sweep.inputs import parsed_command
 
 
 def with_equal_flops(sweep: SweepFile) -> SweepFile:
