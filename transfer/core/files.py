@@ -37,15 +37,25 @@ def read_lines(path: Path) -> list[str]:
 def numbered_lines(path: Path) -> dict[int, str]:
     """Return the lines of a user's text file that are not blank by their number, from 1, without spaces at their ends.
 
-    The file is in UTF-8, with or without the mark that Windows puts before it, or in UTF-16 with its mark.
-
     Raises:
-        UserError: it cannot be read, or is in another encoding.
+        UserError: it cannot be read, or decoded; see `decoded`.
     """
     try:
-        content = path.read_bytes()
+        text = decoded(path)
     except OSError as error:
         raise MissingInput(f"{path}: cannot be read as a list ({error.strerror})") from None
+    return {number: line for number, line in enumerate(map(str.rstrip, text.splitlines()), start=1) if line}
+
+
+def decoded(path: Path) -> str:
+    """Return a user's text file, in UTF-8, with or without the mark that Windows puts before it, or in UTF-16 with its
+    mark.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is in another encoding.
+    """
+    content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     wrong = -1 if wide else content.find(0)  # as in UTF-16 without its mark
     try:
@@ -55,7 +65,7 @@ def numbered_lines(path: Path) -> dict[int, str]:
     if wrong >= 0:
         line = content.count(b"\n", 0, wrong) + 1
         raise UserError(f"{path}:{line}: neither UTF-8 nor UTF-16 with a byte order mark; save the file as UTF-8")
-    return {number: line for number, line in enumerate(map(str.rstrip, text.splitlines()), start=1) if line}
+    return text
 
 
 def with_home(text: str) -> str:

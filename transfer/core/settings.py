@@ -18,7 +18,7 @@ import yaml
 from tyro.conf import Positional as Positional
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, errors_together, reject, unknown
-from transfer.core.files import ROOT, with_home
+from transfer.core.files import ROOT, decoded, with_home
 from transfer.core.options import mapping, plain
 
 T = TypeVar("T")
@@ -38,11 +38,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        content = read_value(path.read_text(encoding="utf-8"), str(path))
+        content = read_value(decoded(path), str(path))
     except FileNotFoundError:
         near = did_you_mean(path, map(str, path.parent.glob("*.y*ml")))
         raise UsageError(f"{path}: file not found{near}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     return {} if content is None else mapping(content, str(path))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backbones.attention import ATTENTIONS
 from backbones.spec import POINTWISE
-from transfer.core.errors import UsageError
+from transfer.core.errors import UsageError, UserError
 from transfer.core.options import Added, Needs, Other, idle_options, noted
 from transfer.core.settings import read_value, read_yaml, write_yaml
 
@@ -54,6 +54,9 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
     assert reason in str(caught.value)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
     assert "\n" not in str(caught.value)
+    path.write_bytes("a: caf\u00e9".encode("latin-1"))
+    with pytest.raises(UserError, match=r"mine\.yaml:1: neither UTF-8 nor UTF-16 .*; save the file as UTF-8"):
+        read_yaml(path)
 
 
 @dataclass(kw_only=True)
