@@ -62,8 +62,9 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
 
     The ground truth is Kaggle's LOC_val_solution.csv, or the extracted devkit. The folder may also be the one that
-    holds Kaggle's `ILSVRC/Data/CLS-LOC`. The key `classes: N` stands for N other WordNet ids, those of the folders;
-    `labels` is a file of other labels of the validation images, see `_relabelled`, which alone are read then.
+    holds Kaggle's `ILSVRC/Data/CLS-LOC`. The key `classes: N` stands for N other WordNet ids, those of the folders,
+    and leaves out the images of others in `val/`; `labels` is a file of other labels of the validation images, see
+    `_relabelled`, which alone are read then.
 
     Raises:
         UserError: class folders are missing, empty or not ImageNet's, or an image of a flat `val/` has no truth.
@@ -77,7 +78,9 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, folder in folders.items():
         layout = layout.with_split(*_checked_split(split, folder, classes))
     if flat is not None:
-        layout = layout.with_split(*_flat_split(flat, classes))
+        val, others, notes = _flat_split(flat, classes)
+        layout = layout.with_split(val, others)
+        layout = replace(layout, notes=[*layout.notes, *notes])
     if (file := text_option(spec, "labels")) and isinstance(layout.val, FileSplit):
         val, note = _relabelled(layout.val, root / file, len(classes))
         layout = replace(layout, train=None, val=val, notes=[*layout.notes, note])
@@ -157,15 +160,20 @@ def _checked_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[Fil
     return read_split(name, folder, classes, present=names)
 
 
-def _flat_split(folder: Path, classes: Sequence[str]) -> tuple[FileSplit, list[str]]:
+def _flat_split(folder: Path, classes: Sequence[str]) -> tuple[FileSplit, list[str], list[str]]:
+    """Return the images, the other files, and a note on images of other classes, which a subset leaves out."""
     names, others, _ = scan_images(folder)
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
-    labels = []
+    other_classes = {*wnids("imagenet1k")}.difference(classes)
+    labels = dict[str, int]()
     for image in names:
         wnid = truth.get(image.partition(".")[0])
-        if wnid not in label_of:
+        if wnid in label_of:
+            labels[image] = label_of[wnid]
+        elif wnid not in other_classes:
             reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
-        labels.append(label_of[wnid])
-    return FileSplit.of("val", folder, names, labels), others
+    left = len(names) - len(labels)
+    notes = [f"val: {left} of {len(names)} images of other classes left out"] if left else []
+    return FileSplit.of("val", folder, [*labels], [*labels.values()]), others, notes

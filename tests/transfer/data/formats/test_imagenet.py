@@ -66,6 +66,17 @@ def test_flat_validation(tmp_path, layout):
     assert data.val.encoded(2) == encoded(100, 3)
 
 
+def test_a_subset_of_the_classes_leaves_out_validation_images_of_others(tmp_path):
+    write_flat(write_train(tmp_path) / "val")
+    write_solution(tmp_path / SOLUTION)
+    shutil.rmtree(tmp_path / "train" / WNIDS[0])
+    with pytest.raises(UserError, match=r"YAML file with `format: imagenet`, `root: FOLDER` and `classes: 2`$"):
+        opened(tmp_path, classes=None)
+    data = opened(tmp_path, classes=2)
+    assert len(data.val) == len(TRUTH) - TRUTH.count(0)
+    assert "of 4 images of other classes left out" in str(data.notes)
+
+
 def devkit(root):
     write_devkit(root / "ILSVRC2012_devkit_t12" / "data")
     (root / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n77\n")
