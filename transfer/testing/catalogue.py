@@ -33,8 +33,7 @@ def eval_is_deterministic(subject: Subject) -> None:
     Hint: draw random numbers only `if self.training`
     """
     model, images = subject.backbone(), subject.images()
-    with torch.no_grad():
-        check_equal(model.pooled(images), model.pooled(images), 0.0, "the same images twice in evaluation mode")
+    check_equal(model.pooled(images), model.pooled(images), 0.0, "the same images twice in evaluation mode")
 
 
 def batch_independence(subject: Subject) -> None:
@@ -43,9 +42,8 @@ def batch_independence(subject: Subject) -> None:
     Hint: reduce over tokens or channels, never over dimension 0; batch norm needs track_running_stats
     """
     model, images = subject.backbone(), subject.images(3)
-    with torch.no_grad():
-        together = model.pooled(images)
-        alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
+    together = model.pooled(images)
+    alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
     check_equal(together, alone, FEATURE_ROUNDING / 10, "a batch of 3 images against each alone")
 
 
@@ -56,9 +54,8 @@ def train_equals_eval(subject: Subject) -> None:
     Hint: let only dropout, stochastic depth and batch norm depend on self.training
     """
     model, images = subject.backbone(), subject.images()
-    with torch.no_grad():
-        in_evaluation = model.pooled(images)
-        in_training = train_without_noise(model)(images)
+    in_evaluation = model.pooled(images)
+    in_training = train_without_noise(model)(images)
     check_equal(in_training, in_evaluation, FEATURE_ROUNDING, "training mode without noise against evaluation mode")
 
 
@@ -69,8 +66,7 @@ def eval_keeps_state(subject: Subject) -> None:
     """
     model = subject.backbone()
     before = {name: value.clone() for name, value in _tensors(model).items()}
-    with torch.no_grad():
-        model.pooled(subject.images())
+    model.pooled(subject.images())
     for name, value in _tensors(model).items():
         if name in before and not torch.equal(before[name], value):
             raise CheckFailed(f"a forward pass in evaluation mode changes {name}")
@@ -84,8 +80,7 @@ def input_is_kept(subject: Subject) -> None:
     model = subject.backbone()
     inputs = model.normalised(subject.images())
     before, version = inputs.clone(), inputs._version
-    with torch.no_grad():
-        pooled_features(model.model, inputs)
+    pooled_features(model.model, inputs)
     if not torch.equal(inputs, before) or inputs._version != version:
         raise CheckFailed("the tensor of images that the model got is written to in its forward pass")
 
@@ -99,8 +94,7 @@ def stays_float32(subject: Subject) -> None:
     for name, tensor in _tensors(model).items():
         if tensor.dtype == torch.float64:
             raise CheckFailed(f"{name} is float64")
-    with torch.no_grad():
-        features = model.pooled(subject.images())
+    features = model.pooled(subject.images())
     if features.dtype != torch.float32:
         raise CheckFailed(f"features of float32 images are {features.dtype}")
 
@@ -111,11 +105,11 @@ def bf16_autocast(subject: Subject) -> str:
     Hint: cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32
     """
     model, images = subject.backbone(), subject.images()
-    with torch.no_grad():
-        reference = model.pooled(images)
-    with torch.autocast("cpu", torch.bfloat16):
-        features = model.pooled(images)
-    features.float().square().mean().backward()
+    reference = model.pooled(images)
+    with torch.enable_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model.pooled(images)
+        features.float().square().mean().backward()
     if not features.isfinite().all():
         raise CheckFailed("features under bf16 autocast are not finite")
     trained = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -157,11 +151,12 @@ def gradients_reach_parameters(subject: Subject) -> str:
     """
     model = subject.backbone()
     train_without_noise(model)
-    features = model(subject.images())
-    if not features.requires_grad:
-        raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
-    generator = torch.Generator().manual_seed(subject.seed + 4)
-    (features * torch.randn(features.shape, generator=generator)).sum().backward()
+    with torch.enable_grad():
+        features = model(subject.images())
+        if not features.requires_grad:
+            raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
+        generator = torch.Generator().manual_seed(subject.seed + 4)
+        (features * torch.randn(features.shape, generator=generator)).sum().backward()
     names_by_fault = defaultdict[str, list[str]](list)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -209,17 +204,15 @@ def state_dict_round_trip(subject: Subject) -> str:
     file.seek(0)
     state: dict[str, Tensor] = torch.load(file, weights_only=True)
     other = deepcopy(subject.made(other_seed=True))
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
+    for parameter in other.parameters():
+        parameter.zero_()
     try:
         other.load_state_dict(state)
     except RuntimeError as error:
         lines = str(error).splitlines()
         raise CheckFailed(f"load_state_dict rejects it: {' '.join(lines[:2])}") from error
     images = subject.images()
-    with torch.no_grad():
-        check_equal(other.pooled(images), model.pooled(images), 0.0, "a model of another seed after load_state_dict")
+    check_equal(other.pooled(images), model.pooled(images), 0.0, "a model of another seed after load_state_dict")
     return f"{len(state)} tensors"
 
 
@@ -231,16 +224,15 @@ def dynamic_export(subject: Subject) -> None:
     model = subject.backbone()
     batch = torch.export.Dim("batch", min=1, max=64)
     try:
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"):
             program = torch.export.export(model, (subject.images(2),), dynamic_shapes=({0: batch},)).module()
     except Exception as error:
         reason = f"torch.export rejects it: {first_line(error)}"
         raise (CheckSkipped if subject.spec.kind == "timm" else CheckFailed)(reason) from error
-    with torch.no_grad():
-        for images in map(subject.images, (1, 7)):
-            check_equal(
-                program(images), model.pooled(images), FEATURE_ROUNDING, f"the exported program of {len(images)} images"
-            )
+    for images in map(subject.images, (1, 7)):
+        check_equal(
+            program(images), model.pooled(images), FEATURE_ROUNDING, f"the exported program of {len(images)} images"
+        )
 
 
 def _memory(parameter: Tensor) -> tuple[int, int]:
@@ -248,7 +240,7 @@ def _memory(parameter: Tensor) -> tuple[int, int]:
 
 
 Check = Callable[[Subject], str | None]
-"""Raises CheckFailed or CheckSkipped; returns what it measured, or nothing."""
+"""Raises CheckFailed or CheckSkipped; returns what it measured, or nothing. It runs without gradients."""
 CHECKS: tuple[Check, ...] = (
     *(sizes.builds, sizes.single_image, sizes.other_sizes, sizes.one_model_all_sizes),
     *(sizes.maps, sizes.token_grid, sizes.memory_formats, input_is_kept),
@@ -358,7 +350,7 @@ class BackboneCheck:
         run = CATALOGUE[self.name]
         state: State = "failed"
         hint = " ".join((inspect.getdoc(run) or "").partition("Hint: ")[2].split())
-        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.no_grad():
             try:
                 state, reason = "passed", run(self.subject) or ""
             except CheckSkipped as skipped:

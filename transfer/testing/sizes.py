@@ -116,8 +116,7 @@ def token_grid(subject: Subject) -> str:
             side = max(2, min(size) // 4)
             top, left = int(row * (size[0] - side)), int(column * (size[1] - side))
             changed[..., top : top + side, left : left + side] = 1 - changed[..., top : top + side, left : left + side]
-            with torch.no_grad():
-                before, after = (model.maps(batch, [0])[0] for batch in (images, changed))
+            before, after = (model.maps(batch, [0])[0] for batch in (images, changed))
             changes = (after - before).norm(dim=1)[0]
             _check_place(changes, (top + side / 2, left + side / 2), side, size)
             places += 1
@@ -151,8 +150,7 @@ def _described(values: Tensor) -> str:
 
 def _features(model: Backbone, images: Tensor) -> Tensor:
     """Return features [B, D], checked for form and finite values."""
-    with torch.no_grad():
-        features = model.pooled(images)
+    features = model.pooled(images)
     expected = [images.shape[0], model.dim]
     if not isinstance(features, Tensor):
         raise CheckFailed(f"images {list(images.shape)} give a {type(features).__name__}, expected a tensor {expected}")
@@ -168,26 +166,25 @@ def memory_formats(subject: Subject) -> None:
     """
     model = subject.backbone()
     images = subject.images()
-    with torch.no_grad():
-        inputs = model.normalised(images)
-        # of inputs that are normalised already, so that their strides reach the model as they are
-        reference = pooled_features(model.model, inputs)
-        wide = torch.cat([inputs, inputs], 3)
-        last = inputs.contiguous(memory_format=torch.channels_last)
-        forms = {
-            "channels_last images": last,
-            "images that are a slice of a larger tensor": wide[..., : inputs.shape[3]],
-            "images stored with columns before rows": inputs.transpose(2, 3).contiguous().transpose(2, 3),
-            "channels_last images and weights": last,
-        }
-        for form, values in forms.items():
-            if "weights" in form:
-                model.to(memory_format=torch.channels_last)
-            try:
-                features = pooled_features(model.model, values)
-            except Exception as error:
-                raise CheckFailed(f"{form}: {first_line(error)}") from error
-            check_equal(features, reference, 1e-3, form)
+    inputs = model.normalised(images)
+    # of inputs that are normalised already, so that their strides reach the model as they are
+    reference = pooled_features(model.model, inputs)
+    wide = torch.cat([inputs, inputs], 3)
+    last = inputs.contiguous(memory_format=torch.channels_last)
+    forms = {
+        "channels_last images": last,
+        "images that are a slice of a larger tensor": wide[..., : inputs.shape[3]],
+        "images stored with columns before rows": inputs.transpose(2, 3).contiguous().transpose(2, 3),
+        "channels_last images and weights": last,
+    }
+    for form, values in forms.items():
+        if "weights" in form:
+            model.to(memory_format=torch.channels_last)
+        try:
+            features = pooled_features(model.model, values)
+        except Exception as error:
+            raise CheckFailed(f"{form}: {first_line(error)}") from error
+        check_equal(features, reference, 1e-3, form)
 
 
 _DEVICE = torch.device("meta")
@@ -219,7 +216,7 @@ def another_device(subject: Subject) -> None:
 def _run_elsewhere(subject: Subject, size: Size, train: bool) -> None:
     """Compute features of images of a size, and in training their gradients, by the model made for the square."""
     model, images = subject.backbone().train(train).to(_DEVICE), subject.images(size=size).to(_DEVICE)
-    with _Separate(), patch.object(torch, "autocast", _Autocast):
+    with torch.enable_grad(), _Separate(), patch.object(torch, "autocast", _Autocast):
         features: Tensor = model(images)
         if features.device != _DEVICE:
             raise RuntimeError("features are not on the same device as images")
