@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,7 @@ def flag_values(argv: list[str], flag: str) -> list[str]:
         if argument.startswith(f"{flag}="):
             values.append(argument.partition("=")[2])
         elif argument == flag:
-            for value in argv[position + 1 :]:
-                if value.startswith("--"):
-                    break
-                values.append(value)
+            values += takewhile(lambda value: not value.startswith("--"), argv[position + 1 :])
     return values
 
 

@@ -233,7 +233,7 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
             raise UserError(f"{split.place(int(wrong[0]))}: {fault} ({len(wrong)} images like this)")
         empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.present())]
         if empty and name == "train" and not layout.sparse:
-            subset = f"`format: imagenet`, `root: FOLDER` and `classes: {len(layout.classes) - len(empty)}`"
+            subset = f"`format: imagenet`, `root: {spec.root[0]}` and `classes: {len(layout.classes) - len(empty)}`"
             fix = f"; for a subset of the classes use a YAML file with {subset}" * (spec.format == "imagenet")
             raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {shortened(empty)}{fix}")
         if empty and name == "val":

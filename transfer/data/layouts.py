@@ -158,24 +158,19 @@ class Archive:
     inside: str = ""
     """The archive within the archive that is meant."""
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether it has a web address and a checksum, and stays below the data folder."""
+    def __post_init__(self) -> None:
+        """Raise ValueError unless it has a web address and a checksum, and stays below the data folder."""
         published = self.url[:4] == "http" and bool(self.sha256 or self.md5)
-        return published and not any(".." in place or place[:1] == "/" for place in (self.into, self.inside))
+        if not published or any(".." in place or place[:1] == "/" for place in (self.into, self.inside)):
+            raise ValueError(self)
 
 
 def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
     """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
-    fault: list[Any]
     try:
-        archives = tuple(Archive(**entry) for entry in entries)
-        fault = [archive for archive in archives if not archive.is_valid]
-    except TypeError as error:
-        fault = [error]
-    if fault:
+        return tuple(Archive(**entry) for entry in entries)
+    except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{path}: `archives`: {fault[0]}; wanted: a `url` of http(s), its `sha256` or `md5`, and "
+            f"{path}: `archives`: {error}; wanted: a `url` of http(s), its `sha256` or `md5`, and "
             "maybe `bytes`, and `into` and `inside` as relative paths without `..`"
-        )
-    return archives
+        ) from None

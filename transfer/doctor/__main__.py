@@ -88,17 +88,17 @@ def _data(options: DataOptions) -> int:
 
 
 def _check(options: DoctorOptions) -> int:
-    sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
-        "software": _software,
-        "machine": _machine,
-        "extras": _extras,
-        "datasets": lambda: _datasets(options.data),
-        "weights": _weights,
+    sections = {
+        "software": _software(),
+        "machine": _machine(),
+        "extras": _extras(),
+        "datasets": _datasets(options.data),
+        "weights": _weights(),
     }
     status = 0
-    for title, check in sections.items():
+    for title, results in sections.items():
         print_safe(f"{title}:")
-        status |= _print(_results(check), ("broken",))
+        status |= _print(_without_errors(results), ("broken",))
     return status
 
 
@@ -111,9 +111,9 @@ def _print(results: Iterator[CheckResult], failed: Collection[str]) -> int:
     return status
 
 
-def _results(check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def _without_errors(results: Iterator[CheckResult]) -> Iterator[CheckResult]:
     try:
-        yield from check()
+        yield from results
     except (ImportError, UserError) as error:  # such as a driver that is too old
         yield CheckResult("broken", f"cannot look: {error}")
 
@@ -147,14 +147,12 @@ def _machine() -> Iterator[CheckResult]:
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield CheckResult("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            size = torch.cuda.get_device_properties(number).total_memory / 2**30
-            yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
-        device = torch.device("cuda")
-    else:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
         yield CheckResult("absent", "GPU", why_no_gpu())
-        device = torch.device("cpu")
+    for number in range(torch.cuda.device_count() if device.type == "cuda" else 0):
+        size = torch.cuda.get_device_properties(number).total_memory / 2**30
+        yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
     precision = choose_precision("auto", device)
     speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"
     yield CheckResult("ok", f"precision auto is {precision} on {device.type}{speed}")

@@ -32,6 +32,7 @@ from transfer.doctor.options import SpeedOptions
 from transfer.engine.context import Context
 from transfer.engine.cost import remember_speed
 from transfer.engine.device import device_name
+from transfer.engine.learner import Learner
 from transfer.engine.loop import fit
 from transfer.evaluation.evaluator import make_context
 from transfer.measure.steps import BATCH
@@ -92,17 +93,16 @@ def measured(
     spec, options = command.resolved(from_scratch=True), command.options
     method.check(spec, data, options, context)
 
-    def timed(batches: Iterable[Any]) -> Timed:
-        return Timed(batches, seconds, context.device)
+    def prepared() -> tuple[Learner, Timed]:
+        learner, loader = method.prepare_training(spec, data, options, context)
+        return learner, Timed((batch for _, batch in loader.stream(0, 0, 1000)), seconds, context.device)
 
-    learner, loader = method.prepare_training(spec, data, options, context)
-    feed = timed(batch for _, batch in loader.stream(0, 0, 1000))
+    learner, feed = prepared()
     for _, batch in feed.stream():  # noqa: B007
         pass
-    model = timed(itertools.repeat(batch))
+    model = Timed(itertools.repeat(batch), seconds, context.device)
     fit(learner, model, options, context)
-    learner, loader = method.prepare_training(spec, data, options, context)
-    whole = timed(batch for _, batch in loader.stream(0, 0, 1000))
+    learner, whole = prepared()
     fit(learner, whole, options, context)
     return feed, model, whole
 

@@ -186,10 +186,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
 def _not_run(jobs: "Sequence[SweepJob]", missing: Mapping[str, Sequence[str]]) -> str:
     """Return a line for each thing that is missing, with the jobs that lack it; see `missing_inputs`."""
-    lacking = dict[str, list[str]]()
-    for job in jobs:
-        for text in missing.get(job.name, ()):
-            lacking.setdefault(text, []).append(job.title)
+    lacking = values_by_key((text, job.title) for job in jobs for text in missing.get(job.name, ()))
     return "\n".join(f"not run: {shortened(titles, 2)}: {text}" for text, titles in lacking.items())
 
 
@@ -204,7 +201,7 @@ def _announce(
     """
     from transfer.sweep.cost_estimate import WorkEstimate, command, plan
     from transfer.sweep.earlier_results import done_file
-    from transfer.sweep.inputs import Opened, missing_inputs
+    from transfer.sweep.inputs import JobData, missing_inputs
 
     stream, extra = None if options.dry_run else sys.stderr, _extra(options)
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
@@ -213,16 +210,16 @@ def _announce(
         waiting = [job for job in jobs if not done_file(out, job).exists()]
     if not waiting:
         return {}
-    opened: Opened = {}
-    missing = missing_inputs(waiting, extra, opened if options.dry_run else None)
+    data = JobData(extra)
+    missing = missing_inputs(waiting, data, opens=options.dry_run)
     devices, opens = _devices(waiting, options), options.dry_run or options.launcher == "local"
     if options.launcher == "local" and (folders := _baselines(options)):
         from transfer.sweep.copies import planned_copies
 
-        copied, text = planned_copies(waiting, extra, folders, opened)
+        copied, text = planned_copies(waiting, data, folders)
         print_safe(text, file=stream, flush=True)
         waiting = [job for job in waiting if job.name not in copied]
-    estimate = WorkEstimate(waiting, extra if opens else None, builds=options.dry_run, opened=opened)
+    estimate = WorkEstimate(waiting, data if opens else None, builds=options.dry_run)
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
     if waiting:
         print_safe(estimate.text(devices, times), file=stream, flush=True)

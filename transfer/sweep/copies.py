@@ -11,27 +11,24 @@ from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import find_backbone
 from transfer.experiments.grid import SweepJob
 from transfer.records.baselines import protocol_mismatch
-from transfer.sweep.inputs import Opened, open_data, parsed_command
+from transfer.sweep.inputs import JobData, parsed_command
 
 
-def planned_copies(
-    jobs: Sequence[SweepJob], extra: tuple[str, ...], folders: Sequence[Path], opened: Opened
-) -> tuple[set[str], str]:
+def planned_copies(jobs: Sequence[SweepJob], data: JobData, folders: Sequence[Path]) -> tuple[set[str], str]:
     """Return the names of jobs whose run a baseline has, and a text on how many, and how others differ from baselines.
 
     Jobs that start from another job's weights are not among them, as their runs are not known yet.
 
     Args:
         jobs: the jobs, which run on this machine.
-        extra: arguments besides the jobs' own.
-        folders: the baselines, which `extra` has, too.
-        opened: gets the data of the jobs.
+        data: that of the jobs.
+        folders: the baselines, which the arguments besides the jobs' own have, too.
     """
     copied, mismatches = set[str](), dict[str, None]()
     first = [job for job in jobs if job.parent is None]
     for job in first:
         with contextlib.suppress(Exception):  # a user's code may raise any; the job says what is wrong
-            run = _planned_run(job, extra, opened)
+            run = _planned_run(job, data)
             if run.baseline:
                 copied.add(job.name)
             elif text := protocol_mismatch(folders, run.run_key, run.task.name):
@@ -41,12 +38,11 @@ def planned_copies(
     return copied, "\n".join([text, *mismatches])
 
 
-def _planned_run(job: SweepJob, extra: tuple[str, ...], opened: Opened) -> PlannedRun:
+def _planned_run(job: SweepJob, data: JobData) -> PlannedRun:
     """Return the run of a job on this machine's device."""
-    command, task = parsed_command(job, extra), job.step.task
+    command, task, dataset = parsed_command(job, data.extra), job.step.task, data.of(job)
     inputs = find_backbone(command, task)
     command.fit_backbone(inputs.spec, task)
-    dataset = open_data(job, command, opened)
     fitted = command.fit_data(task, inputs.spec, dataset)
     device = choose_device(command.run.device, ranks_from_environment(1))
     precisions = choose_precisions(command.options, device)

@@ -33,7 +33,7 @@ from transfer.records.fields import parts_label
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import markdown
 from transfer.sweep.earlier_results import done_file
-from transfer.sweep.inputs import Opened, open_data, parsed_command, recipe_values
+from transfer.sweep.inputs import JobData, parsed_command, recipe_values
 from transfer.task import load_task
 
 # processor time on a core of an AMD EPYC: of a forked job besides its steps, to which imports add 5 seconds on Slurm; a
@@ -98,10 +98,9 @@ class WorkEstimate:
 
     Args:
         jobs: the jobs, whose options are known to be right; see `missing_inputs`.
-        extra: arguments besides the jobs' own, which say where data without counts is; None counts none, as on a login
-            node, where reading it is unwanted.
+        data: that of the jobs, which is opened where it has no counts; None counts none, as on a login node, where
+            reading it is unwanted.
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
-        opened: data that are open already.
 
     Attributes:
         work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
@@ -109,25 +108,18 @@ class WorkEstimate:
         failed: the titles of the jobs whose model cannot run here, by reason.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[SweepJob],
-        extra: tuple[str, ...] | None = None,
-        *,
-        builds: bool = False,
-        opened: Opened | None = None,
-    ) -> None:
+    def __init__(self, jobs: Sequence[SweepJob], data: JobData | None = None, *, builds: bool = False):
         self.work: dict[str, tuple[float, float]] = {}
         self.jobs = jobs
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
-        built, counts, opened = set[str](), dict[tuple[Any, ...], dict[str, Any]](), opened or {}
+        built, counts = set[str](), dict[tuple[Any, ...], dict[str, Any]]()
         for job in jobs:
             try:
-                data = (job.step.name, job.dataset, job.options.get("subset"))
-                if data not in counts:
-                    counts[data] = resolve_dataset(job.dataset).counts or _counted(job, extra, opened)
-                work = _work(job, counts[data])
+                key = (job.step.name, job.dataset, job.options.get("subset"))
+                if key not in counts:
+                    counts[key] = resolve_dataset(job.dataset).counts or _counted(job, data)
+                work = _work(job, counts[key])
                 if builds:
                     with suppress(MissingInput):  # see `missing_inputs`
                         _build_task_model(job, built)
@@ -166,8 +158,7 @@ class WorkEstimate:
         wall = f"{duration(total / devices.count)} with {count(devices.count, kind)} always busy"
         lines = [f"expected time: {about}, {wall} at {devices.speed:.3g} TFLOP/s each ({devices.source})"]
         rows = []
-        for label in (_step, _variant):
-            parts = grouped_by(jobs, label)
+        for parts in (grouped_by(jobs, lambda job: f"step {job.step.name}"), grouped_by(jobs, _variant)):
             if 1 < len(parts) <= MOST_ROWS:
                 for part, its_jobs in parts.items():
                     rows.append({"part": part, f"{kind} time": duration(sum(seconds[job.name] for job in its_jobs))})
@@ -177,10 +168,6 @@ class WorkEstimate:
             "  This counts process starts, steps and backbones, not detectors and the decoding of large images."
         )
         return "\n".join(lines) + lacks
-
-
-def _step(job: SweepJob) -> str:
-    return f"step {job.step.name}"
 
 
 def _variant(job: SweepJob) -> str:
@@ -251,16 +238,13 @@ def _chosen(numbers: dict[str, int], subset: float) -> float:
     return min(images, subset * each)
 
 
-def _counted(job: SweepJob, extra: tuple[str, ...] | None, opened: Opened) -> dict[str, Any]:
+def _counted(job: SweepJob, data: JobData | None) -> dict[str, Any]:
     """Return the counts of all of a job's data where it is, of whatever share of the labels the job takes; empty if it
-    cannot be opened, or without `extra`.
+    cannot be opened, or without `data`.
     """
-    if extra is None:
-        return {}
     whole = {"label_fraction": 1.0} if "label_fraction" in recipe_values(job) else {}
-    job = replace(job, options=job.options | whole)
     with suppress(UserError):
-        return dict(open_data(job, parsed_command(job, extra), opened).counts)
+        return dict(data.of(replace(job, options=job.options | whole)).counts) if data else {}
     return {}
 
 

@@ -1,6 +1,7 @@
 """What the jobs of a sweep need: their parsed commands, the data that they open, and what is missing of it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,28 @@ from transfer.experiments.grid import SweepJob
 DATA_OPTIONS = ("subset", "label_fraction", "fraction_seed")
 """Options that choose images of a dataset."""
 
-Opened = dict[tuple[Any, ...], Any]
-"""Datasets by step, name and `DATA_OPTIONS`."""
+
+@dataclass
+class JobData:
+    """The datasets of jobs, each opened once."""
+
+    extra: tuple[str, ...] = ()
+    """Arguments besides the jobs' own, which say where data is."""
+    opened: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """By step, name and `DATA_OPTIONS`."""
+
+    def of(self, job: SweepJob) -> Any:
+        """Return the dataset of a job. Raises UserError."""
+        key = (job.step.name, job.dataset, *map(recipe_values(job).get, DATA_OPTIONS))
+        if key not in self.opened:
+            command = parsed_command(job, self.extra)
+            inputs = ResolvedInputs(command.resolved(job.step.task.from_scratch, weights="random"))
+            open_datasets(inputs, command, job.step.task)
+            self.opened[key] = inputs.datasets[0][1]
+        return self.opened[key]
 
 
-def missing_inputs(
-    jobs: Sequence[SweepJob], extra: tuple[str, ...], opened: Opened | None = None
-) -> dict[str, list[str]]:
+def missing_inputs(jobs: Sequence[SweepJob], data: JobData, *, opens: bool) -> dict[str, list[str]]:
     """Return what jobs lack and how to get it, by their names: packages, data, and weights that no job makes.
 
     Each option's value is parsed once. Weights are loaded once, so that damaged ones and those of another model count
@@ -27,8 +43,8 @@ def missing_inputs(
 
     Args:
         jobs: the jobs.
-        extra: arguments besides the jobs' own.
-        opened: gets the data, which are opened; None: only look for their folders.
+        data: that of the jobs.
+        opens: whether to open it, too, and not only look for its folders.
 
     Raises:
         UsageError: lists what is wrong in options and datasets' files, and what is missing.
@@ -40,9 +56,7 @@ def missing_inputs(
         for job in jobs:
             checks: dict[tuple[str, object], Callable[[SweepJob, Command], object]] = {}
             checks[job.step.name, None] = lambda job, _: job.step.task.check_installed()
-            checks[job.step.name, job.dataset] = lambda job, command: (
-                check_folders(command) if opened is None else open_data(job, command, opened)
-            )
+            checks[job.step.name, job.dataset] = lambda job, command: data.of(job) if opens else check_folders(command)
             if job.parent is None:
                 backbone_options = [repr(job.options.get(name)) for name in BACKBONE_OPTIONS]
                 checks[job.step.name, (job.backbone, *backbone_options)] = _check_weights
@@ -50,7 +64,7 @@ def missing_inputs(
             options = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
             if new_checks or not options <= parsed_options:  # parsing takes a tenth of a second
                 with kept():
-                    command = parsed_command(job, extra)
+                    command = parsed_command(job, data.extra)
                     parsed_options |= options
                     for key in new_checks:
                         text_by_check[key] = attempt(_missing, checks[key], job, command) or ""
@@ -71,16 +85,6 @@ def _missing(check: Callable[[SweepJob, Command], object], job: SweepJob, comman
     except UserError as error:
         return str(error)
     return ""
-
-
-def open_data(job: SweepJob, command: Command, opened: Opened) -> Any:
-    """Return the dataset of a job's command, opened unless `opened` has it, which gets it. Raises UserError."""
-    key = (job.step.name, job.dataset, *map(recipe_values(job).get, DATA_OPTIONS))
-    if key not in opened:
-        inputs = ResolvedInputs(command.resolved(job.step.task.from_scratch, weights="random"))
-        open_datasets(inputs, command, job.step.task)
-        opened[key] = inputs.datasets[0][1]
-    return opened[key]
 
 
 def _check_weights(job: SweepJob, command: Command) -> None:

@@ -8,7 +8,6 @@ dict holds.
 import inspect
 import io
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from backbones.backbone import FEATURE_ROUNDING
 from backbones.build import pooled_features
 from transfer.core.errors import UsageError, UserError, first_line, shortened, unknown
+from transfer.core.grouped import values_by_key
 from transfer.testing import CheckFailed, CheckSkipped, Report, Result, State, sizes
 from transfer.testing.subject import Factory, Subject, check_equal, difference, spec_of, train_without_noise
 
@@ -157,13 +157,11 @@ def gradients_reach_parameters(subject: Subject) -> str:
             raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
         generator = torch.Generator().manual_seed(subject.seed + 4)
         (features * torch.randn(features.shape, generator=generator)).sum().backward()
-    names_by_fault = defaultdict[str, list[str]](list)
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            names_by_fault[_fault(parameter.grad)].append(name.removeprefix("model."))
+    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
+    names_by_fault = values_by_key((_fault(grad), name.removeprefix("model.")) for name, grad in trained.items())
     if problems := [f"{fault}: {shortened(names)}" for fault, names in names_by_fault.items() if fault]:
         raise CheckFailed("; ".join(problems))
-    return f"{len(names_by_fault[''])} parameters"
+    return f"{len(trained)} parameters"
 
 
 def _fault(gradient: Tensor | None) -> str:
@@ -180,9 +178,8 @@ def own_parameters(subject: Subject) -> None:
     Hint: make a module for each place (copy.deepcopy of one), and parameters in __init__, not in the class
     """
     model, twin = subject.made(), subject.made(again=True)
-    names = defaultdict(list)
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[_memory(parameter)].append(name.removeprefix("model."))
+    parameters = model.named_parameters(remove_duplicate=False)
+    names = values_by_key((_memory(parameter), name.removeprefix("model.")) for name, parameter in parameters)
     if shared := [group for group in names.values() if len(group) > 1]:
         reason = "these names are one parameter: " + "; ".join(" = ".join(group) for group in shared[:3])
         if subject.spec.kind == "timm":

@@ -7,24 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.transfer.data.layouts import rows, write_folders, write_parquet
-from transfer.cli.command import Command
+from tests.transfer.data.layouts import rows, write_parquet
 from transfer.core.errors import UsageError
 from transfer.core.process import usable_cores
 from transfer.core.settings import config_names, write_yaml
 from transfer.engine.cost import remember_speed
 from transfer.engine.device import device_name
-from transfer.evaluation import preflight
-from transfer.evaluation.preflight import ResolvedInputs
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.sweep_file import TIERS, SweepFile, read_sweep
 from transfer.sweep import cost_estimate
 from transfer.sweep.__main__ import main
+from transfer.sweep.copies import planned_copies
 from transfer.sweep.cost_estimate import Devices, WorkEstimate, measured_speed
 from transfer.sweep.equal_flops import with_equal_flops
-from transfer.sweep.inputs import missing_inputs, parsed_command
+from transfer.sweep.inputs import JobData, missing_inputs, parsed_command
 from transfer.sweep.lr_search import Searches
-from transfer.task import Task
 
 Captured = pytest.CaptureFixture[str]
 
@@ -61,7 +58,7 @@ def test_every_job_of_every_shipped_sweep_can_run() -> None:
         assert of_sweep, (name, tier)
         jobs += of_sweep
     assert len(jobs) > 2500
-    assert missing_inputs(jobs, ())  # raises for a wrong option
+    assert missing_inputs(jobs, JobData(), opens=False)  # raises for a wrong option
     assert WorkEstimate(jobs, builds=True).failed == {}
 
 
@@ -120,42 +117,26 @@ def test_the_expected_time_of_steps_and_of_variants_adds_up() -> None:
 
 def test_data_of_unknown_size_is_counted_where_it_is(tmp_path: Path) -> None:
     jobs = jobs_of(read_sweep("claims_dino_large", None))
-    text = WorkEstimate(jobs, ("--data", str(tmp_path))).text(Devices("core", 2, 1.0, "--speed"), {})
+    text = WorkEstimate(jobs, JobData(("--data", str(tmp_path)))).text(Devices("core", 2, 1.0, "--speed"), {})
     assert text == "expected time: unknown\n  It lacks dino on cifar10_heldout: no `counts` of the data."
     write_parquet(tmp_path / "cifar10" / "train.parquet", rows(train=20))
     write_parquet(tmp_path / "cifar10" / "test.parquet", rows(train=5, key=100))
-    work = WorkEstimate(jobs, ("--data", str(tmp_path))).work
+    planned_copies(jobs, data := JobData(("--data", str(tmp_path))), [tmp_path])
+    work = WorkEstimate(jobs, data).work
+    assert len(data.opened) == 1, "copies and time are planned with the same data"
     assert {steps for _, steps in work.values()} == {4 * 54 / 128}  # a tenth of the 60 images is held out
-    shares = WorkEstimate(jobs_of(read_sweep("claims_labels", None)), ("--data", str(tmp_path))).work
+    shares = WorkEstimate(jobs_of(read_sweep("claims_labels", None)), JobData(("--data", str(tmp_path)))).work
     steps = {round(steps, 6) for _, steps in shares.values()}
     assert steps == {round(5 * share * 54 / 128, 6) for share in (0.5, 0.25, 0.1)}
 
 
 def test_a_subset_takes_its_part_of_the_counts() -> None:
-    def images(*settings: str) -> dict[str, float]:
-        jobs = jobs_of(read_sweep("bench", "full", settings, tasks=["reid", "detect"]))
-        work = WorkEstimate([job for job in jobs if job.dataset != "msmt17"]).work
-        return {name.partition("-")[0]: steps for name, (_, steps) in work.items()}
-
-    subset, whole = images("pretrain.subset=5", "reid.subset=75", "detect.subset=200"), images()
-    shares = {step: subset[step] / whole[step] for step in whole}
-    assert shares == pytest.approx({"pretrain": 5000 / 1281167, "reid": 75 / 751, "detect": 200 / 118287})
-
-
-def test_each_dataset_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-
-    def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
-        opened.append(command.run.dataset)
-        preflight.open_datasets(inputs, command, task)
-
-    monkeypatch.setattr("transfer.sweep.inputs.open_datasets", open_datasets)
-    step = {"pretrain": "cifar_deit", "backbone": "tiny", "dataset": str(write_folders(tmp_path / "set"))}
-    (tmp_path / "mine.yaml").write_text(write_yaml({"vary": "pretrain", "steps": {"pretrain": step}}))
-    (tmp_path / "runs").mkdir()
-    command = [str(tmp_path / "mine.yaml"), "--stem", "conv", "--against", "patchify", str(tmp_path / "runs")]
-    assert main([*command, *PLANNED]) == 0
-    assert len(opened) == 1
+    subsets = ["pretrain.subset=5", "reid.subset=75", "detect.subset=200"]
+    sweeps = [read_sweep("bench", "full", settings, tasks=["reid", "detect"]) for settings in (subsets, ())]
+    subset, whole = (WorkEstimate(jobs_of(sweep)).work for sweep in sweeps)
+    pairs = zip(subset.items(), whole.values(), strict=True)
+    shares = {name.partition("-")[0]: steps / of_whole for (name, (_, steps)), (_, of_whole) in pairs}
+    assert shares == pytest.approx({"pretrain": 5000 / 1281167, "reid": 75 / 1041, "detect": 200 / 118287})
 
 
 def test_a_dry_run_plans_for_named_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -248,9 +248,7 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
         files = " and ".join(str(split.file) for split, *_ in read.values())
         fault = f"have different categories (id, name): {shortened(odd)}"
         raise UserError(f"{files} {fault}; write both files with the same")
-    used = set[int]()
-    for split, categories, _ in read.values():
-        used |= {[*categories][label] for label in np.unique(split.label)}
+    used = {[*categories][label] for split, categories, _ in read.values() for label in np.unique(split.label)}
     ranked = sorted(names, key=lambda number: (number not in used, number))
     number_of = {names[number]: number for number in reversed(ranked)}
     classes = {number: names[number] for number in sorted(number_of.values())}

@@ -130,9 +130,7 @@ def read_split(
     present = classes if present is None else present
     with ThreadPoolExecutor(SCANNERS) as pool:
         scans = dict(zip(present, pool.map(scan_images, [folder / entry for entry in present])))
-    entry_of_real = dict[str, str]()
-    for entry, (_, _, reals) in scans.items():
-        entry_of_real |= dict.fromkeys(reals, entry)
+    entry_of_real = {real: entry for entry, (_, _, reals) in scans.items() for real in reals}
     _, files, left = listed(folder)
     names, labels, others, shared = list[str](), list[int](), files + left, list[str]()
     for entry, (images, remainder, reals) in scans.items():

@@ -10,6 +10,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -133,12 +134,10 @@ class Manifest:
         """
         for row in range(len(self.names)) if rows is None else rows:
             path = f"{self.folder}/{self.names[row]}"
-            try:
-                same = stamp_of(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
-            except UserError:
-                same = False
-            if not same:
-                raise Replaced(path)
+            with suppress(UserError):
+                if stamp_of(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes():
+                    continue
+            raise Replaced(path)
 
 
 @lru_cache
