@@ -154,7 +154,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     (row,) = compared_arms(matched, Evidence(known)).rows
-    decide([row], None)
+    decide([row], {}, None)
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted
