@@ -12,6 +12,8 @@ from transfer.comparison.paired_intervals import Contrasts, Units, estimates
 from transfer.comparison.pairing import Exclusion, MatchedRuns
 from transfer.comparison.selection import Axis, Selection
 from transfer.records.evidence import Evidence, is_untrained
+from transfer.records.grouping import nearness_to_pretraining
+from transfer.records.protocol import Exports
 from transfer.records.record import Record
 from transfer.statistics.intervals import Estimate, adjusted
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, verdict_of
@@ -178,12 +180,18 @@ def compared_arms(
     return ComparedMatch(matched, units, rows, without)
 
 
-def decide(rows: Sequence[ComparedScore], margin: float | None) -> None:
-    """Write the p values, adjusted over each family of tests, and the verdicts into the rows.
+def decide(rows: Sequence[ComparedScore], exports: Exports, margin: float | None) -> None:
+    """Write the families of tests, the p values, adjusted over each, and the verdicts into the rows.
+
+    Counted are tasks on other datasets than the pretraining's; without any, those on its dataset; else the pretraining.
 
     Args:
+        exports: see `transfer.records.protocol.by_export`.
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
+    nearness = [nearness_to_pretraining(row.matched.records, exports) for row in rows]
+    for row, near in zip(rows, nearness, strict=True):
+        row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
     for family in Family:
         members = [row for row in rows if row.family is family]
         tests = [(row, row.estimate) for row in members if row.estimate is not None]

@@ -16,9 +16,6 @@ from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, 
 from transfer.records.record import Record, digest_of
 from transfer.records.store import StoredRun
 
-FRACTION = "label_fraction"
-"""The option that changes the training images of a dataset and leaves the others."""
-
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -123,11 +120,8 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
     with a part, is kept in `MatchedRuns.unshared`. A field that has no effect in one variant does not separate it
     from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
-    chosen = set(chain.from_iterable(variant.fields for variant in variants))
-    runs = chain.from_iterable(variant.runs for variant in variants)
-    label_fractions = {run.record.options.get(FRACTION) for run in runs}
-    if FRACTION in chosen and len(label_fractions) > 1:  # another share of the training images is other data
-        chosen.add("dataset_digest")
+    records = [run.record for variant in variants for run in variant.runs]
+    chosen = fields.with_contents(chain.from_iterable(variant.fields for variant in variants), records, exports)
     by_label: dict[str, list[list[_Candidate]]] = {}
     for index, variant in enumerate(variants):
         for run in variant.runs:

@@ -5,18 +5,24 @@ Every table takes its units from here. Imports no torch.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
+from transfer.core.grouped import grouped_by, values_by_key
 from transfer.engine import outcome
-from transfer.records.protocol import by_export, configurations, lineage, trains
-from transfer.records.record import Record
+from transfer.records.fields import value_of
+from transfer.records.protocol import PRETRAINING, by_export, configurations, lineage, trains
+from transfer.records.record import STATUSES, Record
 
 RANDOM = "random"
 SCORE_AT_CHANCE = "score_at_chance"
 """What maps and searches call a training that completed with a score that is not above chance."""
+BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in outcome.SCORED), SCORE_AT_CHANCE)
+"""Outcomes of trainings that did not train, the worst first."""
 Unit = tuple[str, Any]
 """The source of randomness that dependent runs share: ("seed", 0), ("pretraining", 0) or ("weights", id)."""
 
@@ -73,25 +79,55 @@ class Arm:
         unjudged = sum(all(run.not_judged for run in runs) for runs in with_runs)
         return self.broken, len(self.units) - unjudged, unjudged
 
+    @property
+    def endings(self) -> dict[Unit, str]:
+        """How each unit ended, those that were lost with their pretraining, too."""
+        labelled = zip(self.labels + self.lost_labels, map(ending, self.records + self.lost), strict=True)
+        return {label: commonest(of_label) for label, of_label in values_by_key(labelled).items()}
+
+    def of_units(self, units: Iterable[Unit]) -> "Arm":
+        """Return the runs of some units."""
+        kept, kept_lost = ([label in units for label in labels] for labels in (self.labels, self.lost_labels))
+        runs, lost = [*compress(self.records, kept)], [*compress(self.lost, kept_lost)]
+        return Arm(runs, [*compress(self.labels, kept)], lost, [*compress(self.lost_labels, kept_lost)])
+
     def values(self, name: str) -> list[float]:
         """Return the score of each unit in the unit that tables print: the mean over its runs."""
-        return list(self._by_unit(name, []).values())
+        return list(self.by_unit(_shown(name)).values())
 
     def with_breakdowns(self, name: str) -> dict[Unit, float]:
         """Return `values` by unit with training runs that failed scored at chance; empty if that level is not known."""
-        first, metrics = self.records[0], next((run.metrics for run in self.records if run.scores), {})
-        level = chance(first, name, metrics)
-        return {} if level is None else self._by_unit(name, [first.scale(name) * level])
+        record = next((run for run in self.records if run.scores), self.records[0])
+        level = chance(record, name)
+        return {} if level is None else self.by_unit(_shown(name), [record.scale(name) * level])
 
-    def _by_unit(self, name: str, of_absent: Sequence[float]) -> dict[Unit, float]:
-        """Return the mean over each unit's runs, and over `of_absent` for each of its training runs that failed."""
+    def by_unit(self, value: Callable[[Record], float | None], of_absent: Sequence[float] = ()) -> dict[Unit, float]:
+        """Return the mean of a value over each unit's runs, and over `of_absent` for each of its runs that failed."""
         means, absent = dict[Unit, float](), self.absent
         for label, runs in self.units.items():
-            scores = [run.shown(name) for run in runs if name in run.scores]
-            scores += absent.count(label) * [*of_absent]
-            if scores:
-                means[label] = math.fsum(scores) / len(scores)
+            values = [known for known in map(value, runs) if known is not None]
+            values += absent.count(label) * [*of_absent]
+            if values:
+                means[label] = math.fsum(values) / len(values)
         return means
+
+
+def _shown(name: str) -> Callable[[Record], float | None]:
+    return lambda record: record.shown(name) if name in record.scores else None
+
+
+class Cell(NamedTuple):
+    """The runs of one configuration with one value of some fields.
+
+    Attributes:
+        values: value of each field.
+        variant: the runs with their units; the lost pretrainings are among these where a field is one of theirs.
+        lost: lost pretrainings that are no units of the cell.
+    """
+
+    values: tuple[Any, ...]
+    variant: Arm
+    lost: list[Record]
 
 
 @dataclass(frozen=True)
@@ -126,6 +162,27 @@ class Evidence:
             for record in records
         ]
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
+
+    def cells(self, records: Sequence[Record], names: Sequence[str]) -> list[Cell]:
+        """Return the runs of one configuration by their values of some fields.
+
+        Units are those of all these runs together; where a field is one of the backbone or of its pretraining, which
+        it may have caused to fail, those of each cell.
+        """
+        parts = set(chain.from_iterable(record.backbone for record in records))
+        of_before = any(name.startswith(PRETRAINING) or name in parts for name in names)
+        whole, cells = self.variant(records), list[Cell]()
+        label_of = {id(record): label for record, label in zip(records, whole.labels, strict=True)}
+
+        def values_of(record: Record) -> tuple[Any, ...]:
+            return tuple(value_of(record, name, self.exports) for name in names)
+
+        for values, members in grouped_by(records, values_of).items():
+            labels = [label_of[id(record)] for record in members]
+            lost = [record for record, label in zip(whole.lost, whole.lost_labels) if label not in labels]
+            by_whole = Cell(values, Arm(members, labels, [], []), lost)
+            cells.append(Cell(values, self.variant(members), []) if of_before else by_whole)
+        return cells
 
     def lost(self, records: Iterable[Record]) -> list[Record]:
         """Return the trainings in the configurations that these runs start from that failed and left no weights.
@@ -186,6 +243,19 @@ def ending(record: Record) -> str:
     return SCORE_AT_CHANCE if record.status == "completed" and scores_above_chance(record) is False else record.status
 
 
+def commonest(endings: Iterable[str]) -> str:
+    """Return the commonest failure if at least half of the training runs checked failed, otherwise `completed`.
+
+    Of equally common ones it is the worst. `not_judged` if none was judged.
+    """
+    counts = Counter(endings)
+    if not (judged := counts.total() - counts["not_judged"]):
+        return "not_judged"
+    if 2 * counts["completed"] > judged:
+        return "completed"
+    return max(BREAKDOWNS, key=lambda kind: counts[kind])
+
+
 def scores_above_chance(record: Record) -> bool | None:
     """Return whether the primary score is above that of guessing, see `transfer.engine.outcome.above_chance`.
 
@@ -199,17 +269,16 @@ def scores_above_chance(record: Record) -> bool | None:
     return outcome.above_chance(score, level, images) if images else score > level
 
 
-def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]] | None = None) -> float | None:
+def chance(record: Record, name: str) -> float | None:
     """Return the score of guessing among the classes, for a training run that failed; 0 if that is not known.
 
     None is returned for scores that are no fractions, or of which less is better.
 
     Args:
-        record: a record on the dataset in question.
+        record: a record on the dataset in question, with the score if any has it.
         name: the name of the score.
-        metrics: the metrics of a record that has the score, if this one has none.
     """
-    metric = (record.metrics if metrics is None else metrics).get(name, {})
+    metric = record.metrics.get(name, {})
     if metric.get("unit", "fraction") != "fraction" or metric.get("direction", "higher") != "higher":
         return None
     classes = _test_set(record).get("classes")

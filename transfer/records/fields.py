@@ -115,6 +115,8 @@ def fewest(rows: Sequence[Mapping[str, Any]], names: list[str], dispensable: Ite
     return names
 
 
+FRACTION = "label_fraction"
+"""The option that changes the training images of a dataset and leaves the others."""
 BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
 
@@ -145,6 +147,15 @@ def _plain(record: Record, name: str) -> Any:
     if name in BACKBONE_OPTIONS or name not in record.options:
         return protocol.resolved_backbone(record).get(name)
     return record.options[name]
+
+
+def with_contents(names: Iterable[str], records: Sequence[Record], exports: Exports) -> set[str]:
+    """Return names of fields, and of the data's contents for a share of the training images with several values."""
+    hidden = {*names}
+    for name in [name for name in hidden if name.removeprefix(protocol.PRETRAINING) == FRACTION]:
+        if len({value_of(record, name, exports) for record in records}) > 1:
+            hidden.add(name.replace(FRACTION, "dataset_digest"))
+    return hidden
 
 
 def is_baseline(record: Record) -> bool:

@@ -175,23 +175,24 @@ def marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
 
     Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
-    parents = list(chain.from_iterable(protocol.lineage(record, exports) for record in records))
-    marks_of_runs = set(chain.from_iterable(record.marks for record in records))
-    before = (*(parent.marks for parent in parents), *(record.origin_marks for record in (*records, *parents)))
-    marks_of_pretraining = dict.fromkeys(chain.from_iterable(before))
-    labels = list[str]()
-    for mark in ("smoke", "dirty"):
-        if mark in marks_of_runs:
-            labels.append(mark)
-        elif mark in marks_of_pretraining:
-            labels.append(f"pretraining {mark}")
-    if "modified" in marks_of_pretraining:
-        labels.append("weights modified")
+    labels = [mark for mark in ("smoke", "dirty") if any(mark in record.marks for record in records)]
+    labels += weights_marks(records, exports)
     if nearness_to_pretraining(records, exports) == 1:
         labels.append(OF_PRETRAINING)
     if any(record.details.get("resumed") for record in records):
         labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
-    return labels + [f"pretraining {mark}" for mark in marks_of_pretraining if mark.startswith("subset")]
+    return labels
+
+
+def weights_marks(records: Sequence[Record], exports: protocol.Exports) -> list[str]:
+    """Return the marks of the weights that runs start from: those of their trainings, unless a run has the same mark,
+    and "weights modified".
+    """
+    parents = list(chain.from_iterable(protocol.lineage(record, exports) for record in records))
+    before = (*(parent.marks for parent in parents), *(record.origin_marks for record in (*records, *parents)))
+    told = {"smoke", "dirty"}.intersection(chain.from_iterable(record.marks for record in records))
+    marks_of_weights = (mark for mark in dict.fromkeys(chain.from_iterable(before)) if mark not in told)
+    return ["weights modified" if mark == "modified" else f"pretraining {mark}" for mark in marks_of_weights]
 
 
 def nearness_to_pretraining(records: Iterable[Record], exports: protocol.Exports) -> int:

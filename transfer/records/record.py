@@ -190,11 +190,16 @@ class Record:
         The hours in which other runs extracted features that this run read from a store are included; nan where hours
         are not recorded.
         """
-        device_hours, of_features = self.cost.get("device_hours"), self.cost.get("found_hours", 0.0)
-        if device_hours is None or of_features is None:
+        if (device_hours := self.cost.get("device_hours")) is None:
             return math.nan
         cores = (self.environment.get("threads") or 1) + (self.environment.get("workers") or 0)
-        return float(device_hours) * (1 if self.kind_of_hours == "GPU" else cores) + float(of_features)
+        return float(device_hours) * (1 if self.kind_of_hours == "GPU" else cores) + self.found_hours
+
+    @property
+    def found_hours(self) -> float:
+        """The hours of extraction by other runs of features that this run found; nan where they are not recorded."""
+        hours = self.cost.get("found_hours", 0.0)
+        return math.nan if hours is None else float(hours)
 
     @property
     def kind_of_hours(self) -> str:
@@ -234,10 +239,19 @@ class Record:
 
 def total_hours(records: Iterable[Record]) -> str | None:
     """Return the hours of runs, each once, by kind: "1.2 GPU + 0.1 core"; None without runs, or where
-    one has none recorded."""
+    one has none recorded.
+
+    Extraction of the same features counts once, with the run that did it if it is one of these.
+    """
     kinds: defaultdict[str, float] = defaultdict(float)
+    found = defaultdict[tuple[str, str], list[float]](list)
     for record in {record.run_id: record for record in records}.values():
-        kinds[record.kind_of_hours] += record.hours
+        kinds[record.kind_of_hours] += record.hours - record.found_hours
+        if "found_hours" in record.cost:
+            entries = record.details.get("features", {}).get("entries", record.run_id)
+            found[record.kind_of_hours, str(entries)].append(record.found_hours)
+    for (kind, _), hours in found.items():
+        kinds[kind] += max(hours) if all(hours) else 0.0
     if any(map(math.isnan, kinds.values())):
         return None
     return " + ".join(f"{took:.3g} {kind}" for kind, took in kinds.items()) or None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
-from transfer.core.errors import UsageError, UserError, print_safe
+from transfer.core.errors import UsageError, UserError, count, print_safe
 from transfer.core.settings import Positional
 from transfer.core.user_code import allow, is_in_file, locate
 from transfer.records.store import RECORD, StoredRun, Unfinished, has_record, merged, store_in, unfinished_in
@@ -50,7 +50,8 @@ def _main(argv: list[str]) -> int:
     for dispute in disputes:
         print_safe(f"WRONG  {dispute}")
     wrong = sum(bool(verdict.wrong) for verdict in verdicts)
-    print_safe(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
+    disputed = f", but {count(len(disputes), 'record')} in dispute" if disputes else ""
+    print_safe(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right{disputed}")
     for run in unfinished:
         print_safe(f"no record  {run}")
     if lacking := sum(run.state != "under way" for run in unfinished):

@@ -132,11 +132,12 @@ def test_where_chance_is_not_known_the_outcome_alone_decides() -> None:
 
 
 def test_chance_is_that_of_guessing_a_class() -> None:
-    record = made("knn", dataset={"counts": {"train": {"classes": 10}, "val": {"classes": 10}, "ignored": 0}})
-    assert {chance(record, name, {}) for name in ("top1", "top1_k20", "accuracy", "accuracy_10shot")} == {0.1}
-    assert chance(record, "top5", {}) == 0.5
-    assert chance(record, "mAP", {}) == 0.0
-    assert chance(record, "similarity_stem", {"similarity_stem": {"unit": "cosine"}}) is None
+    counts = {"train": {"classes": 10}, "val": {"classes": 10}, "ignored": 0}
+    record = made("knn", dataset={"counts": counts}, metrics={"similarity_stem": {"unit": "cosine"}})
+    assert {chance(record, name) for name in ("top1", "top1_k20", "accuracy", "accuracy_10shot")} == {0.1}
+    assert chance(record, "top5") == 0.5
+    assert chance(record, "mAP") == 0.0
+    assert chance(record, "similarity_stem") is None
 
 
 def scored(root: Path, record: Record) -> StoredRun:
@@ -154,7 +155,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     (row,) = compared_arms(matched, Evidence(known)).rows
-    decide([row], None)
+    decide([row], {}, None)
     assert row.verdict.kind is Kind.A_BETTER
     assert row.verdict.breakdowns == (Breakdowns("a", 4, 7), Breakdowns("b", 0, 3))
     counted = row.verdict.counted

@@ -65,6 +65,7 @@ def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
     card = model_card(run("sha256:fff", dataset={"name": "my_people"}))
     assert "unknown: no record of it was found. The weights are `sha256:fff`." in card
     assert "Data `my_people`: unknown." in card
+    assert "fractions in percent, other metrics in their own unit" in card
     assert "There are no weights to load." in model_card(run("random"))
     released = run("timm:vit_small_patch16_224.dino", backbone={"name": "mine", "arch": "vit_small_patch16_224"})
     assert 'create_model("vit_small_patch16_224.dino", pretrained=True)' in model_card(released)

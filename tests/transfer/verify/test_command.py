@@ -51,6 +51,13 @@ def test_real_runs_verify(made: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert origin == {**marks, "training": parent.config_digest, "seed": parent.seed}
 
 
+def test_records_of_one_run_with_other_results_are_in_dispute(made: Path, copy: Path, capsys) -> None:
+    status = Record.read(folder_of(copy) / "record.json").outcome | {"status": "nonfinite"}
+    sealed(outcome=status)(folder_of(copy))
+    assert main([str(made / "runs"), str(copy / "runs")]) == 1
+    assert "4 of 4 runs are right, but 1 record in dispute" in capsys.readouterr().out
+
+
 def altered_outcomes(folder: Path) -> None:
     """Another result for one query."""
     with np.load(folder / "outcomes.npz") as file:

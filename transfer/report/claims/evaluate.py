@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +20,7 @@ from transfer.core.grouped import values_by_key
 from transfer.experiments import claims as kinds
 from transfer.experiments.claims import UNDERTRAINED, Claim
 from transfer.records.evidence import chance as chance_of
-from transfer.records.evidence import ending
-from transfer.records.grouping import marks
+from transfer.records.grouping import weights_marks
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
@@ -28,11 +29,14 @@ from transfer.report.claims.variants import (
     Grid,
     choose_value,
     equal_grids,
+    grid_of,
     measure,
+    metric_by_seed,
     metric_values,
     only_match,
     scale_of,
     select_variants,
+    shared_seeds,
 )
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
@@ -48,8 +52,7 @@ def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
         try:
             finding = _KINDS[claim.kind](claim, (a, b), runs)
             finding = _gated(claim, (a, b), finding, runs)
-            labels = [mark for mark in marks(finding.records, runs.exports) if re.match("pretraining|weights", mark)]
-            notes = [f"not a valid result: {label}" for label in labels]
+            notes = [f"not a valid result: {mark}" for mark in weights_marks(finding.records, runs.exports)]
             finding = replace(finding, notes=[*finding.notes, *notes])
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
@@ -126,9 +129,8 @@ def _contrast(
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)
         notes += [f"over seeds alone: {why}" for why in reasons]
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
-    numbers = [{seed for kind, seed in arm.seeds if kind != "weights"} for arm in compared.units]
-    shared = [len(set.intersection(*numbers))] if all(numbers) else []
-    seeds = min(*estimate.seeds, *shared)
+    shared = shared_seeds(arm.seeds for arm in compared.units)
+    seeds = min([*estimate.seeds, *([] if shared is None else [len(shared)])])
     smallest = unit * estimate.smallest_difference()
     points = list[Point]()
     for arm, text in zip(compared.units, texts, strict=True):
@@ -168,16 +170,17 @@ def _over_seeds(
 
 
 def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
-    """Return the difference of two variants' shares of failed runs, in points."""
+    """Return the difference of two variants' shares of failed seeds, in points."""
     matched_runs = only_match(claim, arms, runs)
     if claim.over:
         grids = equal_grids(claim, matched_runs, arms, runs)
-        matched_runs = replace(matched_runs, variants=[list(chain(*grid.values())) for grid in grids])
-    endings = [Counter(ending(run.record) for run in variant) for variant in matched_runs.variants]
+    else:
+        grids = [grid_of(variant, "", runs) for variant in matched_runs.variants]
+    endings = [Counter(chain.from_iterable(cell.endings.values() for cell in grid.values())) for grid in grids]
     if unjudged := sum(of_variant["not_judged"] for of_variant in endings):
         raise UserError(f"{unjudged} runs were not checked for failure")
     counts = [(of_variant.total() - of_variant["completed"], of_variant.total()) for of_variant in endings]
-    units = [{*runs.evidence.variant([run.record for run in variant]).labels} for variant in matched_runs.variants]
+    units = [set(chain.from_iterable(cell.units for cell in grid.values())) for grid in grids]
     low, high = (100 * end for end in newcombe(*counts[0], *counts[1]))
     shares = [100 * failed / total for failed, total in counts]
     return Finding(
@@ -188,7 +191,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
         seeds=min(map(len, units)),
         verdict=conclusion(claim.expect, low, high, claim.margin),
         points=[Point(text, "share", share) for text, share in zip(arms, shares, strict=True)],
-        records=matched_runs.records,
+        records=[record for grid in grids for cell in grid.values() for record in cell.records],
     )
 
 
@@ -196,10 +199,10 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
     matched_runs = only_match(claim, arms, runs)
     grids = equal_grids(claim, matched_runs, arms, runs)
-    curves = [_curves(claim, grid) for grid in grids]
-    if len(seeds := [*curves[0]]) < 2:
-        raise UserError(f"a half-score rate needs two seeds at every {claim.over}")
     chance = _chance(claim, matched_runs.records[0])
+    curves = [_curves(claim, grid, chance, runs) for grid in grids]
+    if len(seeds := [*curves[0]]) < 2 or curves[1].keys() != curves[0].keys():
+        raise UserError(f"a half-score rate needs two seeds at every {claim.over}")
     lines = [half_way(of_seeds, chance) for of_seeds in curves]
     common = [half_score_rates(of_seeds, min(lines)) for of_seeds in curves]
     by_own_line = [half_score_rates(of_seeds, line) for of_seeds, line in zip(curves, lines, strict=True)]
@@ -234,14 +237,10 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     )
 
 
-def _curves(claim: Claim, grid: Grid) -> dict[int, list[tuple[float, float]]]:
+def _curves(claim: Claim, grid: Grid, chance: float, runs: StoredRuns) -> dict[Any, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
-
-    def score(run: StoredRun) -> float:
-        return _chance(claim, run.record) if run.record.training_failed else metric_values([run], claim.metric)[0]
-
-    points = ((run, float(rate)) for rate, of_rate in grid.items() for run in of_rate)
-    return values_by_key((run.record.seed, (rate, score(run))) for run, rate in points)
+    scores = ((float(rate), metric_by_seed(arm, claim.metric, runs, [chance])) for rate, arm in grid.items())
+    return values_by_key((seed, (rate, score)) for rate, of_rate in scores for (_, seed), score in of_rate.items())
 
 
 def _chance(claim: Claim, record: Record) -> float:
@@ -252,20 +251,26 @@ def _chance(claim: Claim, record: Record) -> float:
 
 
 def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
-    """Return the rank correlation of two metrics over the runs of several variants together."""
-    variants = only_match(claim, claim.a, runs).variants
-    texts = {run.folder: text for text, variant in zip(claim.a, variants, strict=True) for run in variant}
-    used = [run for run in chain.from_iterable(variants) if run.record.scored]
-    x, y = metric_values(used, claim.metric), metric_values(used, claim.against)
-    rho, low, high = rank_correlation(x, y)
+    """Return the rank correlation of two metrics over the seeds of several variants together."""
+    points, pairs, seeds = list[Point](), list[tuple[float, float]](), list[int]()
+    used, variants = list[StoredRun](), only_match(claim, claim.a, runs).variants
+    for text, variant in zip(claim.a, variants, strict=True):
+        units = Units.of(variant, runs.evidence)
+        for of_seed in values_by_key(zip(units.labels, units.runs, strict=True)).values():
+            pairs.append((fmean(metric_values(of_seed, claim.metric)), fmean(metric_values(of_seed, claim.against))))
+            points.append(Point(text, " ".join(run.record.run_id for run in of_seed), *pairs[-1]))
+        seeds.append(len(units.seeds))
+        used += units.runs
+    failed = sum(map(len, variants)) - len(used)
+    rho, low, high = rank_correlation([x for x, _ in pairs], [y for _, y in pairs])
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
         unit="rho",
-        n=f"{len(used)} runs",
-        seeds=len({run.record.seed for run in used}),
+        n=f"{len(used)} runs" + (f", {len(pairs)} seeds" if len(pairs) < len(used) else ""),
+        seeds=min(filter(None, seeds), default=0),
         verdict=conclusion(claim.expect, low, high, claim.margin),
-        notes=[f"completed runs only: {len(texts) - len(used)} failed"] if len(used) < len(texts) else [],
-        points=[Point(texts[run.folder], run.record.run_id, *at) for run, *at in zip(used, x, y, strict=True)],
+        notes=[f"completed runs only: {failed} failed"] if failed else [],
+        points=points,
         records=[run.record for run in used],
     )
 

@@ -1,6 +1,6 @@
 """Selects the runs of a claim's variants, checks that they can be compared, chooses rates, and reads metrics."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from statistics import fmean
@@ -9,16 +9,16 @@ from typing import Any
 from transfer.comparison.pairing import MatchedRuns, match_runs
 from transfer.comparison.selection import Selection, select_arms
 from transfer.core.errors import UsageError, UserError, shortened
-from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import history
 from transfer.experiments.claims import Claim
+from transfer.records.evidence import Arm, Unit
 from transfer.records.fields import order, value_label, value_of
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 
-Grid = dict[Any, list[StoredRun]]
-"""The runs of a variant by the value of a field, such as the learning rate, in ascending order."""
+Grid = dict[Any, Arm]
+"""The runs of a variant, with what counts as one seed, by the value of a field, such as lr, in ascending order."""
 
 
 def select_variants(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> list[Selection]:
@@ -60,8 +60,10 @@ def only_match(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedR
     fields = dict.fromkeys(chain.from_iterable(variant.fields for variant in variants))
     for name in (field for field in fields if field not in apart):
         for text, variant in zip(texts, variants, strict=True):
-            if len(values := runs_by_value(variant.runs, name, runs)) > 1:
-                raise UserError(f"'{text}' has several values of {name} ({shortened([*values])}); choose one")
+            values = {value_of(run.record, name, runs.exports) for run in variant.runs}
+            if len(values) > 1:
+                several = shortened(sorted(values, key=order))
+                raise UserError(f"'{text}' has several values of {name} ({several}); choose one")
     matching = match_runs(variants, runs.exports)
     if reasons := dict.fromkeys(f"{exclusion.label}: {exclusion.text}" for exclusion in matching.exclusions):
         raise UserError(shortened(reasons, 3))
@@ -71,10 +73,11 @@ def only_match(claim: Claim, texts: Sequence[str], runs: StoredRuns) -> MatchedR
     return matching.matches[0]
 
 
-def runs_by_value(variant: Sequence[StoredRun], name: str, runs: StoredRuns) -> Grid:
-    """Return the runs of a variant by the value of a field."""
-    cells = grouped_by(variant, lambda run: value_of(run.record, name, runs.exports))
-    return dict(sorted(cells.items(), key=lambda cell: order(cell[0])))
+def grid_of(variant: Sequence[StoredRun], name: str, runs: StoredRuns) -> Grid:
+    """Return the runs of a variant by the value of a field; without a name all of them by None."""
+    cells = runs.evidence.cells([run.record for run in variant], [name] if name else [])
+    arms = {next(iter(cell.values), None): cell.variant for cell in cells}
+    return dict(sorted(arms.items(), key=lambda item: order(item[0])))
 
 
 def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], runs: StoredRuns) -> list[Grid]:
@@ -83,20 +86,23 @@ def equal_grids(claim: Claim, matched_runs: MatchedRuns, texts: Sequence[str], r
     Raises:
         UserError: a variant lacks a value of the claim's grid, or else of another variant, or no seed is at all values.
     """
-    name, grids = claim.varied, [runs_by_value(variant, claim.varied, runs) for variant in matched_runs.variants]
+    name, grids = claim.varied, [grid_of(variant, claim.varied, runs) for variant in matched_runs.variants]
     for grid, text in zip(grids, texts, strict=True):
         if missing := [value for value in claim.grid or dict.fromkeys(chain(*grids)) if value not in grid]:
             raise UserError(f"'{text}' has no run at {name} {shortened([value_label(value) for value in missing])}")
-    cells = chain.from_iterable(grid.values() for grid in grids)
-    common = set.intersection(*({run.record.seed for run in cell} for cell in cells))
-    if not common:
+    whole = [set.intersection(*({*arm.units} for arm in grid.values())) for grid in grids]
+    if (shared := shared_seeds(whole)) is not None:
+        whole = [{unit for unit in units if unit[1] in shared} for units in whole]
+    if not all(whole):
         raise UserError(f"no seed has runs at every {name}")
-    return [_with_seeds(grid, common) for grid in grids]
+    of_units = zip(grids, whole, strict=True)
+    return [{value: arm.of_units(units) for value, arm in grid.items()} for grid, units in of_units]
 
 
-def _with_seeds(grid: Grid, seeds: Collection[int]) -> Grid:
-    """Return the runs of a grid that have one of some seeds."""
-    return {value: [run for run in cell if run.record.seed in seeds] for value, cell in grid.items()}
+def shared_seeds(variants: Iterable[Iterable[Unit]]) -> set[Any] | None:
+    """Return the seeds that the units of all variants have; None if those of a variant are weights of unknown seeds."""
+    seeds = [{seed for kind, seed in units if kind != "weights"} for units in variants]
+    return set.intersection(*seeds) if all(seeds) else None
 
 
 def choose_value(
@@ -111,11 +117,11 @@ def choose_value(
     """
     variants, notes = [], []
     for grid, text in zip(equal_grids(claim, matched_runs, texts, runs), texts, strict=True):
-        whole = {value: cell for value, cell in grid.items() if not any(run.record.training_failed for run in cell)}
+        whole = {value: arm for value, arm in grid.items() if not arm.absent}
         if not whole:
             raise UserError(f"a training failed at every {claim.choose} of '{text}'")
-        best = max(whole, key=lambda value: fmean(metric_values(whole[value], claim.chosen_by)))
-        variants.append(grid[best])
+        best = max(whole, key=lambda value: fmean(metric_by_seed(whole[value], claim.chosen_by, runs).values()))
+        variants.append([runs.by_id[record.run_id] for record in grid[best].records])
         edge = " (an end of the grid)" if best in (next(iter(grid)), [*grid][-1]) else ""
         notes.append(f"{claim.choose} {value_label(best)}{edge} chosen for '{text}'")
     return replace(matched_runs, variants=variants), notes
@@ -150,6 +156,11 @@ def metric_values(wanted: Sequence[StoredRun], name: str) -> list[float]:
             raise UserError(f"{run.record.run_id} lacks {name!r} (scores: {known})")
         values.append(float(value) * scale_of(run.record, name))
     return values
+
+
+def metric_by_seed(arm: Arm, name: str, runs: StoredRuns, of_failed: Sequence[float] = ()) -> dict[Unit, float]:
+    """Return `metric_values` by seed: means over its runs, with `of_failed` for each run whose training failed."""
+    return arm.by_unit(lambda record: metric_values([runs.by_id[record.run_id]], name)[0], of_failed)
 
 
 def measure(name: str) -> str:

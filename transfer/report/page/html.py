@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from transfer.core.errors import visible_lines
 from transfer.core.files import rendered
+from transfer.records.grouping import weights_marks
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
@@ -198,8 +199,7 @@ def _text(name: str, value: Any) -> _Cell:
 
 def marks_of(record: Record) -> list[str]:
     """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
-    before = [f"pretraining {mark}" for mark in record.origin_marks if mark not in record.marks]
-    return [*record.marks, *before, *([] if record.status == "completed" else [record.status])]
+    return [*record.marks, *weights_marks([record], {}), *([] if record.status == "completed" else [record.status])]
 
 
 def run_facts(runs: Sequence[StoredRun]) -> dict[str, Any]:

@@ -179,7 +179,8 @@ def _marks(records: Sequence[Record], exports: Exports) -> Iterator[str]:
     subsets = chain.from_iterable((record.subset, record.origin.get("subset")) for record in records)
     if sizes := ", ".join(map(str, sorted({size for size in subsets if size is not None}))):
         yield f"Runs used subsets of the data (--subset {sizes}); scores on the full datasets may differ."
-    yield from (MARK_SENTENCES[mark] for mark in marks(records, exports) if mark in MARK_SENTENCES)
+    found = marks(records, exports)
+    yield from (sentence for mark, sentence in MARK_SENTENCES.items() if mark in found)
 
 
 def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:

@@ -108,9 +108,14 @@ def _detail(name: str, primary: str) -> int:
     return -1 if name == primary else 1 if name in ("mask_AP", "rank1") else 4
 
 
-def mean_cost(name: str, records: Iterable[Record]) -> float:
-    """Return the mean of a cost over the records that have it; nan if none has."""
-    return mean_and_deviation([float(cost) for record in records if (cost := record.cost.get(name))])[0]
+def completed(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records whose costs count: without runs that failed, which are short, unless all did."""
+    return [record for record in records if not record.training_failed] or records
+
+
+def mean_cost(name: str, records: Sequence[Record]) -> float:
+    """Return the mean of a cost over the `completed` records that have it; nan if none has."""
+    return mean_and_deviation([float(cost) for record in completed(records) if (cost := record.cost.get(name))])[0]
 
 
 def significant(names: Iterable[str]) -> list[Column]:

@@ -14,12 +14,13 @@ from typing import Any
 
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison, Family, compared_arms, decide, effects
 from transfer.comparison.notes import BORROWED, NO_MORE, notes_of
+from transfer.comparison.paired_intervals import Contrasts
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match_runs
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError, count
 from transfer.core.grouped import grouped_by
 from transfer.records.fields import value_label
-from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
+from transfer.records.grouping import dataset_label, machines_of_tasks
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import run_ids, unjudged_note
@@ -86,7 +87,6 @@ def compare_variants(runs: StoredRuns, a: str, b: str, margin: float | None = No
     """Return the comparison of two variants as values; without rows where nothing can be compared.
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones.
-    Counted are tasks on other datasets than the pretraining's; without any, those on its dataset; else the pretraining.
 
     Args:
         runs: the runs.
@@ -96,15 +96,7 @@ def compare_variants(runs: StoredRuns, a: str, b: str, margin: float | None = No
     Raises:
         UsageError: a selector matches no run, or both match one run.
     """
-    variants = select_arms((a, b), runs)
-    matching = match_runs(variants, runs.exports)
-    matches = [compared_arms(matched, runs.evidence) for matched in matching.matches]
-    comparison = Comparison(variants, {}, matches, matching.exclusions)
-    nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
-    for row, near in zip(comparison.rows, nearness, strict=True):
-        row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
-    decide(comparison.rows, margin)
-    return comparison
+    return _compared(runs, (a, b), {}, margin)
 
 
 def compare_corners(runs: StoredRuns, f: str, g: str, margin: float | None = None) -> Comparison:
@@ -120,18 +112,24 @@ def compare_corners(runs: StoredRuns, f: str, g: str, margin: float | None = Non
 
     """
     axes = axis(f, runs), axis(g, runs)
-    variants, contrasts = select_arms(corners(*axes), runs), effects(*axes)
+    return _compared(runs, corners(*axes), effects(*axes), margin)
+
+
+def _compared(runs: StoredRuns, texts: Sequence[str], contrasts: Contrasts, margin: float | None) -> Comparison:
+    """Return the comparison of the variants that selectors name; of those with effects all need a completed run."""
+    variants = select_arms(texts, runs)
     matching = match_runs(variants, runs.exports)
     comparison = Comparison(variants, contrasts, [], matching.exclusions)
-    names = [variant.text for variant in variants]
     for matched in matching.matches:
-        corner_runs = zip(names, matched.variants, strict=True)
-        if failed := [name for name, of_corner in corner_runs if all(run.record.training_failed for run in of_corner)]:
+        of_variants = zip(texts, matched.variants, strict=True)
+        failed = [text for text, part in of_variants if all(run.record.training_failed for run in part)]
+        if contrasts and failed:
             text = f"no interaction: all runs failed with {'; with '.join(failed)}"
             comparison.exclusions.append(Exclusion(matched.label, text))
         else:
-            comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
-    decide(comparison.rows, margin)
+            how = (texts, contrasts) if contrasts else ()
+            comparison.matches.append(compared_arms(matched, runs.evidence, *how))
+    decide(comparison.rows, runs.exports, margin)
     return comparison
 
 

@@ -16,7 +16,7 @@ from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group, shown_fields
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
-from transfer.report.tables.columns import group_cells, mean_cost, run_ids, significant
+from transfer.report.tables.columns import completed, group_cells, mean_cost, run_ids, significant
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -74,9 +74,8 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
 
 def mean_costs(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
     """Return the columns of `cost_table` from `gflops` to `hours_of`, as means over the completed runs among some."""
-    done = [record for record in records if not record.training_failed] or records  # failed runs are short
-    gflops, params = (mean_cost(name, done) for name in ("gflops", "params"))
-    return {"gflops": gflops, "params_million": params / 1e6, **_hours(done, evidence)}
+    gflops, params = (mean_cost(name, records) for name in ("gflops", "params"))
+    return {"gflops": gflops, "params_million": params / 1e6, **_hours(completed(records), evidence)}
 
 
 def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:

@@ -5,20 +5,17 @@ A map is a table with a row for each cell that was run; `transfer.report.figures
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from transfer.core.errors import UsageError
-from transfer.core.grouped import grouped_by, values_by_key
+from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import history
-from transfer.engine.outcome import SCORED
-from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Unit, chance, ending
-from transfer.records.fields import check_fields, order, shown_values, value_of
-from transfer.records.protocol import PRETRAINING
-from transfer.records.record import STATUSES, Record
+from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Cell, Unit, chance, commonest, ending
+from transfer.records.fields import check_fields, order, shown_values, value_of, with_contents
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
@@ -26,8 +23,6 @@ from transfer.statistics.half_score import half_score_summary, stable_limits
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.statistics.verdicts import Breakdowns
 
-BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
-"""Outcomes of trainings that did not train, the worst first."""
 AXES = ("lr", "warmup_epochs")
 """The axes of a map that nobody asked for."""
 MAP_PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
@@ -99,26 +94,21 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     check_fields(names, runs.records, runs.exports)
     if len({*names}) < len(names):
         raise UsageError(f"axes of a map must be different fields: {', '.join(names)}")
-    trained = [record for record in runs.records if record.options.get("epochs") != 0]
-    placed = trained
-    for axis in (x, y):
-        placed = [record for record in placed if value_of(record, axis, runs.exports) is not None]
+    trained = (record for record in runs.records if record.options.get("epochs") != 0)
+    placed = [record for record in trained if None not in (value_of(record, axis, runs.exports) for axis in (x, y))]
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
-    groups = runs.groups_of(placed, ["name" if name == "backbone" else name for name in names])
-    # a field that the pretraining shares may have caused its breakdown
-    parts = set(chain.from_iterable(record.backbone for record in placed))
-    of_before = any(name.startswith(PRETRAINING) or name in parts for name in names)
+    hidden = with_contents(("name" if name == "backbone" else name for name in names), placed, runs.exports)
+    groups = runs.groups_of(placed, hidden)
     rows: list[Row] = []
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
-    cells = [(group, *cell) for group in groups for cell in _cells(group.records, [*by, x, y], runs, of_before)]
-    fields = zip(*(values for _, values, _ in cells), strict=True)
-    for (group, _, variant), values in zip(cells, zip(*map(shown_values, fields), strict=True), strict=True):
+    cells = [(group, cell) for group in groups for cell in runs.evidence.cells(group.records, [*by, x, y])]
+    fields = zip(*(cell.values for _, cell in cells), strict=True)
+    for (group, cell), values in zip(cells, zip(*map(shown_values, fields), strict=True), strict=True):
         axes = dict(zip((*by, x, y), values, strict=True))
-        row = {"task": group.first.task, **group_cells(group), **axes, **_score(variant, runs)}
-        tried = variant if of_before else replace(variant, lost=[], lost_labels=[])
-        rows.append(row | _counts(variant, _endings(tried)) | run_ids(variant.records))
-        scores[rows[-1][RUN]] = tried.with_breakdowns(group.first.primary)
+        row = {"task": group.first.task, **group_cells(group), **axes, **_score(cell.variant, runs)}
+        rows.append(row | _counts(cell) | run_ids(cell.variant.records))
+        scores[rows[-1][RUN]] = cell.variant.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
     rows.sort(key=lambda row: [cell_text(row[name]) for name in MAP_PANEL])
     left_out = len(runs) - len(placed)
@@ -132,54 +122,14 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     return replace(table, x=x, y=y, by=tuple(by), scores=scores)
 
 
-def _cells(
-    records: Sequence[Record], names: Sequence[str], runs: StoredRuns, of_before: bool
-) -> list[tuple[tuple[Any, ...], Arm]]:
-    """Return the values of the fields and the variant of each cell of a group.
-
-    Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
-    """
-    whole = runs.evidence.variant(records)
-
-    def values_of(labelled: tuple[Record, Unit]) -> tuple[Any, ...]:
-        return tuple(value_of(labelled[0], name, runs.exports) for name in names)
-
-    cells = []
-    for values, labelled in grouped_by(zip(whole.records, whole.labels, strict=True), values_of).items():
-        members, labels = [record for record, _ in labelled], [label for _, label in labelled]
-        arm = runs.evidence.variant(members) if of_before else Arm(members, labels, whole.lost, whole.lost_labels)
-        cells.append((values, arm))
-    return cells
-
-
-def _endings(variant: Arm) -> dict[Unit, str]:
-    """Return how each seed of a variant ended, and those that it lost with their pretraining."""
-    records, labels = variant.records + variant.lost, variant.labels + variant.lost_labels
-    endings = values_by_key(zip(labels, map(ending, records), strict=True))
-    return {label: commonest(of_label) for label, of_label in endings.items()}
-
-
-def commonest(endings: Iterable[str]) -> str:
-    """Return the commonest failure if at least half of the training runs checked failed, otherwise `completed`.
-
-    Of equally common ones it is the worst. `not_judged` if none was judged.
-    """
+def _counts(cell: Cell) -> dict[str, Any]:
+    endings = tuple(cell.variant.endings.values())
     counts = Counter(endings)
-    if not (judged := counts.total() - counts["not_judged"]):
-        return "not_judged"
-    if 2 * counts["completed"] > judged:
-        return "completed"
-    return max(BREAKDOWNS, key=lambda kind: counts[kind])
-
-
-def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
-    counts = Counter(endings.values())
     judged = counts.total() - counts["not_judged"]
-    lost = [record for record, label in zip(variant.lost, variant.lost_labels, strict=True) if label not in endings]
     return {
-        "outcome": commonest(endings.values()),
+        "outcome": commonest(endings),
         "seeds": len(endings),
-        "statuses": Endings(tuple(endings.values()), tuple(map(ending, lost))),
+        "statuses": Endings(endings, tuple(map(ending, cell.lost))),
         "failed": Breakdowns("", judged - counts["completed"], judged, counts["not_judged"]),
     }
 

@@ -186,10 +186,10 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
 
 
 def values(table: Table, name: str) -> list[Any]:
-    """Return the values of a column for display; if some are floats or missing, integers become floats."""
+    """Return the values of a column for display; if some are floats, integers become floats."""
     column = [None if tables.is_missing(value) and not isinstance(value, str) else value for value in table[name]]
     numbers = [value for value in column if value is not None]
-    if all(map(tables.is_number, numbers)) and not all(isinstance(value, int) for value in column):
+    if all(map(tables.is_number, numbers)) and not all(isinstance(value, int) for value in numbers):
         return [None if value is None else float(value) for value in column]
     return column
 

@@ -303,3 +303,17 @@ def test_seeds_of_a_probe_are_those_of_its_pretraining(tmp_path: Path) -> None:
         parents.append(made(tmp_path / "before", stem, seed=seed, export=weights, weights_id="random"))
         runs.append(made(tmp_path, stem, seed=0, weights_id=weights, wrong=range(9 + seed)))
     assert judged(tmp_path, runs, [*parents, *runs]).shown.seeds == 3
+
+
+def test_seeds_that_change_nothing_count_as_one_whatever_the_kind(tmp_path: Path) -> None:
+    probes, variants = list[StoredRun](), [*product(("conv", "patchify"), RATES)]
+    for n, (stem, lr) in enumerate(variants, 1):
+        given = {"weights_id": f"sha256:{stem}", "wrong": range(9 * n), "details": validated(n / 9)}
+        probes += [made(tmp_path, stem, seed=seed + n, lr=lr, **given) for seed in range(3)]
+    one = {"seeds": 1, "needs": 1}
+    assert judged(tmp_path, probes, choose="lr", chosen_by="held_out.top1", **one).shown.n == "1"
+    assert judged(tmp_path, probes, kind="failure share", over="lr", **one).shown.n == "0 of 3, 0 of 3"
+    assert "needs two seeds" in judged(tmp_path, probes, **HALF, **one).shown.why
+    change = {"kind": "rank correlation", "against": "held_out.top1", "expect": "< 0", "b": None, "margin": None}
+    change["a"] = [f"stem={stem},lr={lr}" for stem, lr in variants]
+    assert judged(tmp_path, probes, **change, **one).shown.n == "18 runs, 6 seeds"

@@ -9,7 +9,7 @@ from tests.runs import ended
 from tests.transfer.comparison.test_paired_outcomes import images
 from tests.transfer.records.recorded import scored
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.compare_arms import Comparison
+from transfer.comparison.compare_arms import Comparison, Family
 from transfer.core.errors import UsageError, UserError
 from transfer.records.record import RunKey
 from transfer.records.run_set import StoredRuns
@@ -206,6 +206,13 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
         signs = [1, -1, -1, 1] if "interaction" in line["effect"] else [1, -1]
         means = [float(mean) for mean in line["means"].split(", ")]
         assert line["difference"] == pytest.approx(np.dot(signs, means), abs=0.02)
+
+
+def test_pretraining_runs_are_no_tests_of_an_interaction_beside_tasks(tmp_path: Path) -> None:
+    runs = [made(tmp_path / task, *corner, task=task) for task in ("knn", "pretrain-dino") for corner in LEVELS]
+    rows = comparison.compare_corners(StoredRuns.of(runs), "stem", "attention").rows
+    counted = {(row.matched.first.task, row.family) for row in rows if row.primary}
+    assert counted == {("knn", Family.PRIMARY), ("pretrain-dino", Family.NOT_COUNTED)}
 
 
 def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from backbones.spec import resolve
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from tests.transfer.report.tables.test_comparison import made as of_stem
 from transfer.measure.ratios import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
-from transfer.records.record import Record
+from transfer.records.record import Record, total_hours
 from transfer.report.__main__ import main
 from transfer.report.tables.costs import cost_table, pareto
 
@@ -66,12 +66,15 @@ def test_the_front_is_what_nothing_beats() -> None:
 def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> None:
     """Extraction takes a minute on three cores, a probe ten seconds; with the store only the latter is its own."""
 
-    def probe(seconds: float, found: float | None, lr: float) -> Record:
+    def probe(seconds: float, found: float | None, lr: float, entry: str = "a") -> Record:
         cost = {"device_hours": seconds / 3600, "extraction_seconds": 60.0, "found_hours": found}
-        return run(0.5, task="fewshot", cost=cost, lr=lr)
+        return run(0.5, task="fewshot", cost=cost, lr=lr, details={"features": {"entries": [entry]}})
 
     table = cost_table(run_set([probe(70, 0.0, 0.1), probe(10, 60 * 3 / 3600, 0.2), probe(10, None, 0.3)]))
     assert table["run_hours"] == pytest.approx([70 * 3 / 3600] * 2 + [math.nan], nan_ok=True)
+    own, *others = [probe(36, 0.0, 0.1), probe(36, 0.5, 0.2), probe(36, 0.5, 0.3), probe(36, 0.5, 0.4, "b")]
+    assert total_hours([own, *others]) == "0.62 core", "the first one extracted `a`"
+    assert total_hours(others) == "1.09 core"
 
 
 def test_fronts_are_among_rows_that_can_be_compared() -> None:

@@ -56,6 +56,8 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert pd.isna(rows["mAP sd"][1])
     assert rows["statuses"][1] == Endings(("completed", "diverged"))
     assert [*map(cell_text, rows["statuses"])] == ["3 completed", "1 completed, 1 diverged"]
+    short = broken(lr=0.1, seed=1, cost={"train_seconds": 0.1})
+    assert summary(run_set([made(lr=0.1), short]))["train_seconds"] == [1.0], "of the completed run"
     assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
 
 

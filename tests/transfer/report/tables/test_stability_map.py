@@ -6,11 +6,12 @@ import pytest
 
 from tests.transfer.records.recorded import broken, classifier, made, run_set, trained
 from transfer.core.errors import UsageError
+from transfer.records.evidence import commonest
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.summary.sentences import map_sentence
-from transfer.report.tables.stability_map import commonest, largest_stable, stability_map
+from transfer.report.tables.stability_map import largest_stable, stability_map
 from transfer.report.tables.table import cell_text
 from transfer.report.tables.text import note_texts, terminal
 from transfer.statistics.verdicts import Breakdowns
@@ -144,6 +145,8 @@ def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     assert {*rows["backbone"]} == {"tiny"}
     other = stability_map(run_set([*runs, made(stem="conv", epochs=5)]), by=["stem", "optimizer"])
     assert ({*map(cell_text, other["protocol"])}, len(other)) == ({"epochs 5", "epochs 20"}, 5)
+    shares = [made(options={"lr": 0.1, "label_fraction": x}, dataset={"digest": str(x)}) for x in (0.1, 1.0)]
+    assert len(stability_map(run_set(shares), "lr", "label_fraction").panels()) == 1
 
 
 def test_wrong_axes_and_runs_that_train_nothing_are_said() -> None:

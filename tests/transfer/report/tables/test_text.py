@@ -63,3 +63,4 @@ def test_a_mean_and_its_interval_are_one_cell() -> None:
 def test_a_table_that_fits_is_whole() -> None:
     table = Table.from_rows([{"stem": "conv", "mAP": 41.234}, {"stem": "patchify", "mAP": 7.0}])
     assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")
+    assert cells(terminal(Table.from_rows([{"seed": 0}, {"seed": None}])))[2:] == [["0"], [""]]
