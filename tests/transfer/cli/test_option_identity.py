@@ -21,7 +21,7 @@ from transfer.cli.command import Command
 from transfer.cli.options import LaunchOptions
 from transfer.cli.recipe import task_recipe
 from transfer.core.errors import UsageError
-from transfer.core.options import Added, Execution, Needs, Other, noted
+from transfer.core.options import Added, Execution, Needs, Other, noted, several
 from transfer.core.settings import config_names
 from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import RULE
@@ -84,6 +84,8 @@ def meeting(condition: Needs, options: Any) -> Any:
         return now
     if wanted is True or isinstance(wanted, Other):
         return other_value(condition.option, options)
+    if wanted is several:
+        return (1.0, 2.0)
     return () if wanted is False else wanted[0] if isinstance(wanted, tuple) else wanted
 
 
@@ -112,8 +114,12 @@ def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> No
         changed = {name: other_value(name, options)}
         found, aside = same(made(work, **beside), made(work, **beside, **changed)), name in execution
         assert found == (aside, aside or (work, name) == ("linear", "sync_bn")), f"{work}: {name}"
-        if name in needs and needs[name].option != "epochs":
-            beside = {needs[name].option: failing(needs[name], hints[needs[name].option])}
+        condition = needs.get(name)
+        if condition and condition.option != "epochs":
+            beside = {}
+            while condition:
+                beside[condition.option] = failing(condition, hints[condition.option])
+                condition = condition.otherwise
             assert same(made(work, **beside), made(work, **beside, **changed))[1], f"{work}: {name}"
 
 
@@ -170,7 +176,9 @@ REFUSED = {
     "reid": ["--length train", "--alpha 0.5", "--rerank-k1 5", "--triplet-weight 0 --margin 1",
              "--warmup-epochs 0 --schedule step --warmup-prefix", "--optimizer adamw --momentum 0.5",
              "--epochs 0 --lr 0.1", "--nodes 2", "--weights random --load partial"],
-    "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1"],
+    "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1",
+                 "--milestones 1 --cooldown-epochs 0.5", "--milestones 1 --warmup-epochs 1 --warmup-prefix"],
+    "fewshot": ["--val-shots 3", "--probe knn --val-shots 3"],
     "detect": ["--window 0 --global-blocks 1"],
 }  # fmt: skip
 
@@ -186,6 +194,11 @@ def test_flags_that_do_not_act_are_refused(task: str) -> None:
         with pytest.raises(UsageError, match=f"^{flag} has no effect (with|without) --"):
             checked(*line.split())
     checked("--stem", "conv", "--attention", "relu", "--alpha", "0.5")
+    acting = {
+        "fewshot": "--probe knn --k 5 9 --val-shots 3",
+        "finetune": "--milestones 1 --weight-decay-end 1 --cooldown-epochs 0.5",
+    }
+    checked(*acting.get(task, "").split())
 
 
 def test_values_of_a_layer_are_not_refused(tmp_path: Path) -> None:
