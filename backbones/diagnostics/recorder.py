@@ -225,13 +225,14 @@ def check_hook_points(spec: BackboneSpec, size: int) -> None:
 
 
 class TokenWatch:
-    """Measures of the tokens of the same images after some epochs; an observer for `Context.observer`.
+    """Measures of the tokens of the same images after some epochs; for `Context.observer`.
 
-    Neither weights nor random numbers change, so the training is the same as without it.
+    The backbone is the learner's `scored_backbone`, or the one that it trains. Neither weights nor random numbers
+    change, so the training is the same as without it.
     """
 
-    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
-        """Choose the images.
+    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context, learner: Learner):
+        """Choose the images. Raises UsageError for a learner without a backbone.
 
         Args:
             at: epochs as in `check_epochs`.
@@ -241,6 +242,7 @@ class TokenWatch:
         """
         self.epochs = {epoch if epoch > 0 else options.last_epoch + 1 + epoch for epoch in at}
         self.batch, self.context = options.eval_batch_size, context
+        self.backbone: Any = learner.scored_backbone or trained_backbone(learner, "--tokens-at")
         split = data.val or data.train
         assert split is not None
         if data.val is None:
@@ -248,14 +250,14 @@ class TokenWatch:
         view = SplitDataset(split, view_of(options), preload=False)
         self.images = Subset(view, spaced_places(min(IMAGES, len(split)), len(split)).tolist())
 
-    def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
+    def __call__(self, epoch: int) -> dict[str, Any]:
         """Return `layers`, `attention` and `stem` as in the details of task `tokens`, without per-channel values."""
         if epoch + 1 not in self.epochs:
             return {}
-        recorder = Recorder(backbone.eval(), class_token=True)
+        recorder = Recorder(self.backbone.eval(), class_token=True)
         places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
         with torch.inference_mode(), self.context.scoring():
-            stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
+            stem = stem_facts(self.backbone, self.images[0][0][None].to(self.context.device))
         if last := stem["last_activation"]:
             last = _without_channels(last) | {"weights": [*map(_without_channels, last["weights"])]}
         return {
@@ -270,22 +272,28 @@ def _without_channels(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if not isinstance(value, list)}
 
 
+def trained_backbone(learner: Learner, flag: str) -> Backbone:
+    """Return the backbone that a learner trains; of student and teacher, the student's. Raises UsageError."""
+    averages = {*chain.from_iterable(average.modules() for average, _ in learner.averages())}
+    backbones = (part for part in learner.modules() if isinstance(part, Backbone) and part not in averages)
+    if (backbone := next(backbones, None)) is None:
+        raise UsageError(f"{flag}: {type(learner).__name__} trains no backbone; leave it out")
+    return backbone
+
+
 class BlockWatch:
     """Measures the largest attention logit and the gradient norm of each block in a training step (`--watch blocks`).
 
-    The blocks are those of the backbone that a learner trains; of student and teacher, the student's. Training can
-    diverge where the logits grow (ViT-22B, arXiv 2302.05442). qkv is [B, ..., 3 heads d].
+    The blocks are those of `trained_backbone`. Training can diverge where the logits grow (ViT-22B, arXiv 2302.05442).
+    qkv is [B, ..., 3 heads d].
 
     Raises:
         UsageError: there is no such backbone, or its blocks are not known.
     """
 
     def __init__(self, learner: Learner) -> None:
-        averages = {*chain.from_iterable(average.modules() for average, _ in learner.averages())}
-        backbones = [part for part in learner.modules() if isinstance(part, Backbone)]
+        backbone = trained_backbone(learner, "--watch blocks")
         with errors_naming("--watch blocks"):
-            if (backbone := next((part for part in backbones if part not in averages), None)) is None:
-                raise UsageError(f"{type(learner).__name__} trains no backbone; leave it out")
             points = find_hook_points(backbone)
         self.blocks = {point.name: point.module for point in points if point.kind in WITH_ATTENTION}
         self.logits: dict[str, Tensor] = {}
