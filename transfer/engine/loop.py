@@ -106,7 +106,7 @@ class _Run:
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
-        context.notes += state["resumed"]
+        context.notes += [note for note in state.get("notes", state["resumed"]) if note not in context.notes]
         context.details |= {"resumed": state["resumed"]} if state["resumed"] else {}
         self.history = History(self.folder, state["history_lines"])
         circumstances = _circumstances(context)
@@ -141,6 +141,7 @@ class _Run:
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
             "circumstances": _circumstances(self.context),
+            "notes": self.context.notes,  # such as of a validation that is not repeated
             "resumed": self.context.details.get("resumed", []),
         }
 

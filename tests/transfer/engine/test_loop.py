@@ -3,6 +3,7 @@ import math
 import os
 import signal
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ class Interrupted(Classifier):
     def _interrupt(self) -> None:
         self.at = 0  # a second signal would end the run within the step
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def noted(here: Context, epoch: int) -> dict[str, Any]:
+    here.note(f"epoch {epoch}")
+    return {}
 
 
 def stop(folder: Path, at: int) -> None:
@@ -191,6 +197,20 @@ def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) ->
     assert [(line["step"], line["accuracy"]) for line in lines] == [(3, 0.0), (6, 0.1)]
     assert here.cost.images == 48
     assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
+
+
+def test_an_observer_sees_each_epoch_of_a_training_without_validation(tmp_path: Path) -> None:
+    here = context(tmp_path, observer=lambda learner: lambda epoch: {"seen": f"{type(learner).__name__} {epoch}"})
+    fit(Classifier(), loader(), fit_options(epochs=2), here)
+    assert [line["seen"] for line in history(tmp_path, "seen")] == ["Classifier 0", "Classifier 1"]
+
+
+def test_notes_of_the_part_before_an_interruption_are_kept_once(tmp_path: Path) -> None:
+    for at in (5, 0):
+        here = context(tmp_path, notes=["of the setup"])
+        with here.signals(), pytest.raises(Stopped) if at else nullcontext():
+            fit(Interrupted(at), loader(), fit_options(), here, partial(noted, here))
+    assert here.notes == ["of the setup", "epoch 0", "epoch 1", "epoch 2"]
 
 
 def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
