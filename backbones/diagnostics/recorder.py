@@ -202,17 +202,18 @@ def spaced_places(images: int, total: int) -> NDArray[Any]:
 
 def observe(
     recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
-) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank."""
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]], dict[str, Any]]:
+    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank; and `stem_facts`."""
 
     def compute(pixels: Tensor, labels: Tensor) -> Tensor:
         size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
         return torch.cat([recorder.rows(chunk) for chunk in pixels.split(size)])
 
     values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
-    with torch.inference_mode(), context.scoring():  # tells a rank without an image the places, too
-        recorder.rows(images[0][0][None].to(context.device))
-    return recorder.columns(values)
+    first = images[0][0][None].to(context.device)
+    with torch.inference_mode(), context.scoring():
+        recorder.rows(first)  # tells a rank without an image the places, too
+        return *recorder.columns(values), stem_facts(recorder.backbone, first)
 
 
 IMAGES = 64
@@ -255,9 +256,7 @@ class TokenWatch:
         if epoch + 1 not in self.epochs:
             return {}
         recorder = Recorder(self.backbone.eval(), class_token=True)
-        places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
-        with torch.inference_mode(), self.context.scoring():
-            stem = stem_facts(self.backbone, self.images[0][0][None].to(self.context.device))
+        places, attentions, stem = observe(recorder, self.images, self.context, batch_size=self.batch)
         if last := stem["last_activation"]:
             last = _without_channels(last) | {"weights": [*map(_without_channels, last["weights"])]}
         return {

@@ -41,11 +41,6 @@ class Interrupted(Classifier):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def noted(here: Context, epoch: int) -> dict[str, Any]:
-    here.note(f"epoch {epoch}")
-    return {}
-
-
 def stop(folder: Path, at: int) -> None:
     """Train in `folder` until a signal in a step."""
     with (here := context(folder)).signals(), pytest.raises(Stopped):
@@ -199,18 +194,19 @@ def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) ->
     assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
 
 
-def test_an_observer_sees_each_epoch_of_a_training_without_validation(tmp_path: Path) -> None:
-    here = context(tmp_path, observer=lambda learner: lambda epoch: {"seen": f"{type(learner).__name__} {epoch}"})
-    fit(Classifier(), loader(), fit_options(epochs=2), here)
-    assert [line["seen"] for line in history(tmp_path, "seen")] == ["Classifier 0", "Classifier 1"]
+def noted(here: Context, epoch: int) -> dict[str, Any]:
+    here.note(f"epoch {epoch}")
+    return {"seen": epoch}
 
 
-def test_notes_of_the_part_before_an_interruption_are_kept_once(tmp_path: Path) -> None:
+def test_an_observer_sees_each_epoch_and_its_notes_before_an_interruption_are_kept_once(tmp_path: Path) -> None:
     for at in (5, 0):
         here = context(tmp_path, notes=["of the setup"])
+        here.observer = lambda learner, here=here: partial(noted, here)
         with here.signals(), pytest.raises(Stopped) if at else nullcontext():
-            fit(Interrupted(at), loader(), fit_options(), here, partial(noted, here))
+            fit(Interrupted(at), loader(), fit_options(), here)
     assert here.notes == ["of the setup", "epoch 0", "epoch 1", "epoch 2"]
+    assert [line["seen"] for line in history(tmp_path, "seen")] == [0, 1, 2]
 
 
 def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
