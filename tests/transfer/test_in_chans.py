@@ -46,7 +46,7 @@ def test_neighbours_are_found_by_the_last_channel(dataset: str, view: str) -> No
     assert made.scores["top1"] == 1.0  # by RGB alone: chance, 1/3
     assert made.backbone["in_chans"] == channels
     assert any(note.startswith(f"--in-chans {channels}: mean 0.449 ") for note in made.notes)
-    image = {"rgba": "rgba/val/red/0.png", "my_bands": "tiles/red_0000.npy"}[dataset]
+    image = "rgba/val/red/0.png" if channels == 4 else "tiles/red_0000.npy"
     assert predict([f"runs/{made.run_id}", image, "--maps", "maps"]) == 0
 
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from transfer.core.errors import reject
@@ -161,12 +160,3 @@ class FitOptions(Checked):
 
 
 Precision = Literal["bf16", "fp16", "fp32"]
-
-
-def cpu_has_bf16() -> bool:
-    """Return whether the processor multiplies bf16 natively."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags

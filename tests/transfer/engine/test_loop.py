@@ -3,7 +3,6 @@ import math
 import os
 import signal
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,15 +193,10 @@ def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) ->
     assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
 
 
-def noted(here: Context, epoch: int) -> dict[str, Any]:
-    here.note(f"epoch {epoch}")
-    return {"seen": epoch}
-
-
 def test_an_observer_sees_each_epoch_and_its_notes_before_an_interruption_are_kept_once(tmp_path: Path) -> None:
     for at in (5, 0):
         here = context(tmp_path, notes=["of the setup"])
-        here.observer = lambda learner, here=here: partial(noted, here)
+        here.observer = lambda learner, here=here: lambda epoch: here.note(f"epoch {epoch}") or {"seen": epoch}
         with here.signals(), pytest.raises(Stopped) if at else nullcontext():
             fit(Interrupted(at), loader(), fit_options(), here)
     assert here.notes == ["of the setup", "epoch 0", "epoch 1", "epoch 2"]
