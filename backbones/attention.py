@@ -190,8 +190,8 @@ def make_attention(
         return Attention(dim, heads, ATTENTIONS[name], alpha=alpha, length=length, **options)
     kind, part = attention_kind(name)
     if kind == "attention":
-        if options.get("gate", "off") != "off" or options.get("qk_norm"):
-            raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
+        if options.get("gate", "off") != "off" or options.get("qk_norm") or length != "tokens":
+            raise UsageError(f"{name} is a module of its own: `gate`, `qk_norm` and `length` do not reach into it")
         return UserAttention(make_users("attention", name, dim, heads))
     core = CustomCore(kind, name, make_users(kind, name, heads, dim // heads) if kind == "attention core" else part)
     if length != "tokens" and "length" not in core.takes:

@@ -14,6 +14,7 @@ from torchvision.transforms.v2.functional import to_pil_image
 from backbones.backbone import Backbone
 from backbones.diagnostics.recorder import weights_shown, why_no_attention_weights
 from transfer.core.pictures import file_name
+from transfer.data.loading.images import to_floats
 
 HEAT_COLORS = ("#000004", "#fcffa4", "#bb3754")
 SHARE = 0.65
@@ -49,10 +50,14 @@ def token_maps(
 
 
 def save_maps(maps: dict[str, Tensor], pixels: Tensor, folder: Path, name: str) -> None:
-    """Save each map [1, h, w] over its image [1, 3, H, W] as `folder`/NAME.KIND.png, from its least to its largest."""
-    image = to_pil_image(pixels[0]).convert("L").convert("RGB")
+    """Save each map [1, h, w] over its image [1, C, H, W] as `folder`/NAME.KIND.png, from its least to its largest.
+
+    Of other channels than grey or RGB the mean is shown.
+    """
+    shown = pixels[0] if pixels.shape[1] in (1, 3) else to_floats(pixels[0]).mean(0)
+    image = to_pil_image(shown).convert("L").convert("RGB")
     for kind, (rows,) in maps.items():
         shares = (rows - rows.min()) / (rows.max() - rows.min()).clamp(min=1e-12)
-        shown = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
+        heat = to_pil_image(shares.cpu()).resize(image.size, Image.Resampling.BICUBIC)
         file = folder / f"{file_name(name)}.{kind}.png"
-        Image.blend(image, ImageOps.colorize(shown, *HEAT_COLORS), SHARE).save(file)
+        Image.blend(image, ImageOps.colorize(heat, *HEAT_COLORS), SHARE).save(file)

@@ -202,17 +202,18 @@ def spaced_places(images: int, total: int) -> NDArray[Any]:
 
 def observe(
     recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
-) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank."""
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]], dict[str, Any]]:
+    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank; and `stem_facts`."""
 
     def compute(pixels: Tensor, labels: Tensor) -> Tensor:
         size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
         return torch.cat([recorder.rows(chunk) for chunk in pixels.split(size)])
 
     values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
-    with torch.inference_mode(), context.scoring():  # tells a rank without an image the places, too
-        recorder.rows(images[0][0][None].to(context.device))
-    return recorder.columns(values)
+    first = images[0][0][None].to(context.device)
+    with torch.inference_mode(), context.scoring():
+        recorder.rows(first)  # tells a rank without an image the places, too
+        return *recorder.columns(values), stem_facts(recorder.backbone, first)
 
 
 IMAGES = 64
@@ -225,13 +226,14 @@ def check_hook_points(spec: BackboneSpec, size: int) -> None:
 
 
 class TokenWatch:
-    """Measures of the tokens of the same images after some epochs; an observer for `Context.observer`.
+    """Measures of the tokens of the same images after some epochs; for `Context.observer`.
 
-    Neither weights nor random numbers change, so the training is the same as without it.
+    The backbone is the learner's `scored_backbone`, or the one that it trains. Neither weights nor random numbers
+    change, so the training is the same as without it.
     """
 
-    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
-        """Choose the images.
+    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context, learner: Learner):
+        """Choose the images. Raises UsageError for a learner without a backbone.
 
         Args:
             at: epochs as in `check_epochs`.
@@ -241,6 +243,7 @@ class TokenWatch:
         """
         self.epochs = {epoch if epoch > 0 else options.last_epoch + 1 + epoch for epoch in at}
         self.batch, self.context = options.eval_batch_size, context
+        self.backbone: Any = learner.scored_backbone or trained_backbone(learner, "--tokens-at")
         split = data.val or data.train
         assert split is not None
         if data.val is None:
@@ -248,14 +251,12 @@ class TokenWatch:
         view = SplitDataset(split, view_of(options), preload=False)
         self.images = Subset(view, spaced_places(min(IMAGES, len(split)), len(split)).tolist())
 
-    def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
+    def __call__(self, epoch: int) -> dict[str, Any]:
         """Return `layers`, `attention` and `stem` as in the details of task `tokens`, without per-channel values."""
         if epoch + 1 not in self.epochs:
             return {}
-        recorder = Recorder(backbone.eval(), class_token=True)
-        places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
-        with torch.inference_mode(), self.context.scoring():
-            stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
+        recorder = Recorder(self.backbone.eval(), class_token=True)
+        places, attentions, stem = observe(recorder, self.images, self.context, batch_size=self.batch)
         if last := stem["last_activation"]:
             last = _without_channels(last) | {"weights": [*map(_without_channels, last["weights"])]}
         return {
@@ -270,22 +271,28 @@ def _without_channels(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if not isinstance(value, list)}
 
 
+def trained_backbone(learner: Learner, flag: str) -> Backbone:
+    """Return the backbone that a learner trains; of student and teacher, the student's. Raises UsageError."""
+    averages = {*chain.from_iterable(average.modules() for average, _ in learner.averages())}
+    backbones = (part for part in learner.modules() if isinstance(part, Backbone) and part not in averages)
+    if (backbone := next(backbones, None)) is None:
+        raise UsageError(f"{flag}: {type(learner).__name__} trains no backbone; leave it out")
+    return backbone
+
+
 class BlockWatch:
     """Measures the largest attention logit and the gradient norm of each block in a training step (`--watch blocks`).
 
-    The blocks are those of the backbone that a learner trains; of student and teacher, the student's. Training can
-    diverge where the logits grow (ViT-22B, arXiv 2302.05442). qkv is [B, ..., 3 heads d].
+    The blocks are those of `trained_backbone`. Training can diverge where the logits grow (ViT-22B, arXiv 2302.05442).
+    qkv is [B, ..., 3 heads d].
 
     Raises:
         UsageError: there is no such backbone, or its blocks are not known.
     """
 
     def __init__(self, learner: Learner) -> None:
-        averages = {*chain.from_iterable(average.modules() for average, _ in learner.averages())}
-        backbones = [part for part in learner.modules() if isinstance(part, Backbone)]
+        backbone = trained_backbone(learner, "--watch blocks")
         with errors_naming("--watch blocks"):
-            if (backbone := next((part for part in backbones if part not in averages), None)) is None:
-                raise UsageError(f"{type(learner).__name__} trains no backbone; leave it out")
             points = find_hook_points(backbone)
         self.blocks = {point.name: point.module for point in points if point.kind in WITH_ATTENTION}
         self.logits: dict[str, Tensor] = {}

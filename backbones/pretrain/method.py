@@ -6,6 +6,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +142,8 @@ class PretrainingMethod(Task):
         from backbones.diagnostics.recorder import TokenWatch
         from transfer.engine.checkpoint import History, history
 
-        context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
+        if self.tokens_at:
+            context.observer = partial(TokenWatch, self.tokens_at, dataset, options, context)
         scores, outcomes = super().execute(spec, dataset, options, context)
         if context.folder and (epochs := [entry["epoch"] for entry in history(context.folder, "layers")]):
             context.details["tokens_at"] = epochs
@@ -154,7 +156,6 @@ class PretrainingMethod(Task):
     def train_and_score(
         self,
         learner: "Learner",
-        backbone: "Backbone",
         loader: "RunLoader",
         validate: "Callable[[Backbone, ClassificationData, Any, Context], Outcomes]",
         data: ClassificationData,
@@ -167,7 +168,7 @@ class PretrainingMethod(Task):
         Images held out of the training split are scored in its place until the end, and then both are.
 
         Args:
-            backbone: the one within the learner that is scored and exported.
+            learner: its `scored_backbone` is scored and exported.
             validate: outcomes of the validation split, empty without one; may raise NotFinite.
             about: what the export says besides network and scores.
         """
@@ -179,6 +180,7 @@ class PretrainingMethod(Task):
         if data.val is None and data.held_out is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")
 
+        backbone: Any = learner.scored_backbone
         judged = options.epochs and rule_of(options) == EXPORT_RULE
         state = backbone.state_dict() if judged else {}
         initial = {name: value.detach().cpu().clone() for name, value in state.items()}
@@ -195,7 +197,7 @@ class PretrainingMethod(Task):
                     last.update(outcomes)
             except NotFinite as broken:
                 context.note(f"epoch {epoch + 1} has no metrics: {broken}")
-            return context.observe(backbone, epoch) | self.rescore(outcomes)
+            return self.rescore(outcomes)
 
         if fit(learner, loader, options, context, scores_after).nonfinite:
             return {}, {}

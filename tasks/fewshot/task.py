@@ -18,7 +18,7 @@ from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions, check_classes
 from transfer.core.errors import UserError, reject, shortened, visible
 from transfer.core.files import csv_text
-from transfer.core.options import Common, Needs, Range
+from transfer.core.options import Common, Needs, Range, several
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.options import shorter_side
 from transfer.data.splits.integrity import content_digests
@@ -170,6 +170,7 @@ def permuted(groups: Sequence[Array], draw: int) -> tuple[Array, ...]:
 
 
 PRIMARY_SHOTS = 10
+SEVERAL_STRENGTHS = Needs(l2=several, otherwise=Needs(logistic_l2=several, otherwise=Needs(k=several)))
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
 
 
@@ -200,7 +201,7 @@ class FewshotOptions(FrozenOptions):
     """Neighbours (all support images where there are fewer); several: as for --l2."""
     temperature: Annotated[float, Needs(probe="knn"), Range(1e-9)]
     """Temperature of the neighbours' votes."""
-    val_shots: Annotated[int, Range(1)]
+    val_shots: Annotated[int, SEVERAL_STRENGTHS, Range(1)]
     """Training images per class, outside the support sets, that choose among several strengths."""
 
     def __post_init__(self) -> None:

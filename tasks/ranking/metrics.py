@@ -291,17 +291,14 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
             ranks = sorted_ranks(source.block(rows), own, keep)
         kept = (gallery - own[2].sum(1)).cpu().numpy()
         scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
-        scored_blocks.append(scores | (_nearest(source, rows, ranks[3]) if keep else {}))
+        if keep:
+            of_places = source.of_places(rows, np.maximum(nearest := ranks[3], 0))
+            scores |= {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
+        scored_blocks.append(scores)
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
         max_rank=max_rank,
     )
-
-
-def _nearest(source: Distances | ExactDistances, rows: slice, nearest: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the first places [b, k] of each query of a block, and their distances."""
-    of_places = source.of_places(rows, np.maximum(nearest, 0))
-    return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
 
 def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[str, NDArray[Any]]:

@@ -6,6 +6,7 @@ not predicted either, and else counts it as 0; both are equal where each class h
 Shapes: M images, C classes, B resamples.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -64,8 +65,9 @@ class Segment(Classification):
         super().check_words(spec, options)
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: SegmentOptions, given: Collection[str]) -> Defaults:
-        """Return the next size that patches, of VOLO pairs of them, divide."""
-        step = spec.divisor
+        """Return the next size that patches, of VOLO pairs of them, divide; timm names the side of its patches."""
+        named = re.search(r"_patch(\d+)", spec.arch)
+        step = int(named[1]) if named and spec.kind == "timm" else spec.divisor
         return {"size": (-(-options.size // step) * step, f"a multiple of {step} pixels, as the patches need it")}
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions) -> Defaults:

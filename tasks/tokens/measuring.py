@@ -15,7 +15,6 @@ from torch.utils.data import Subset
 
 from backbones.diagnostics.recorder import Recorder, check_hook_points, observe, spaced_places
 from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_facts, finite_mean, layer_facts
-from backbones.diagnostics.stem import stem_facts
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import frozen_backbone
@@ -44,9 +43,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     view = SplitDataset(dataset.validation, view_of(options), preload=False)
     recorder = Recorder(backbone, options.class_token)
     images = Subset(view, rows.tolist())
-    places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
-    first = view[rows[0]][0][None].to(context.device)
-    stem = stem_facts(backbone, first)
+    places, attentions, stem = observe(recorder, images, context, batch_size=options.eval_batch_size)
     context.details["layers"] = layer_facts(recorder.layers, places)
     _check_finite(places, attentions, [dataset.validation.names[index] for index in rows.tolist()])
     context.details["attention"] = attention_facts(recorder.attentions, attentions)

@@ -271,8 +271,9 @@ def test_a_users_attention(tmp_path):
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))
     with pytest.raises(UsageError, match=r"`alpha: 0\.5` has no effect"):
         make_attention(f"{mine}:linear", 8, 2, alpha=0.5)
-    with pytest.raises(UsageError, match="do not reach"):
-        make_attention(f"{mine}:Mean", 8, 2, gate="sigmoid")
+    for option in ({"gate": "sigmoid"}, {"length": "train"}):
+        with pytest.raises(UsageError, match="do not reach"):
+            make_attention(f"{mine}:Mean", 8, 2, **option)
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.gpu.ledger import LEDGER
 from tests.gpu.tensors import GPU, Gpu, on_gpu
-from transfer.engine.options import cpu_has_bf16
+from transfer.engine.device import cpu_has_bf16
 
 NAME = "Pretended H100"
 

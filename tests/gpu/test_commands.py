@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from transfer.engine.options import cpu_has_bf16
+from transfer.engine.device import cpu_has_bf16
 
 pytestmark = pytest.mark.nightly
 

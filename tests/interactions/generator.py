@@ -6,9 +6,9 @@ for those whose values are names of parts or of files.
 
 import random
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from tests.interactions.places import Places
 from tests.support import command
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import pretraining_recipe
-from transfer.core.options import Execution, Needs, Other, noted
+from transfer.core.options import Execution, Needs, Other, noted, several
 from transfer.core.settings import config_names
 from transfer.task import load_task
 
@@ -154,15 +154,17 @@ def drawn(work: str, name: str, values: dict[str, Any], rng: random.Random, plac
         name = condition.option
         if name not in hints:
             break
-        changed[name] = _meeting(condition, hints[name], values.get(name), rng, places)
+        changed[name] = meeting(condition, partial(other_value, name, hints[name], values.get(name), rng, places), rng)
     return changed
 
 
-def _meeting(condition: Needs, hint: Any, now: Any, rng: random.Random, places: Places) -> Any:
-    """A value of the other option beside which one acts."""
+def meeting(condition: Needs, other: Callable[[], Any], rng: random.Random) -> Any:
+    """A value of the other option beside which one acts; `other` gives one that it does not have now."""
     wanted = condition.wanted
     if wanted is True or isinstance(wanted, Other):
-        return other_value(condition.option, hint, now, rng, places)
+        return other()
+    if wanted is several:
+        return 1, 2
     return None if wanted is False else rng.choice(sorted(wanted)) if isinstance(wanted, tuple) else wanted
 
 

@@ -199,3 +199,4 @@ def test_small_images_have_a_smaller_size_in_whole_patches() -> None:
     assert task.defaults_for_data(resolve("tiny"), shapes(), small)["size"][0] == 64
     halved = replace(options, size=120)  # VOLO halves the grid of its patches of 8 pixels
     assert task.defaults_for_data(resolve("volo_tiny"), shapes(), halved)["size"][0] == 128
+    assert task.defaults_for_backbone(resolve("vit_small_patch14_dinov2"), halved, ())["size"][0] % 14 == 0

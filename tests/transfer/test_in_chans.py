@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests.documents import files_in
 from tests.runs import record
+from transfer.predict.__main__ import main as predict
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
@@ -45,6 +46,8 @@ def test_neighbours_are_found_by_the_last_channel(dataset: str, view: str) -> No
     assert made.scores["top1"] == 1.0  # by RGB alone: chance, 1/3
     assert made.backbone["in_chans"] == channels
     assert any(note.startswith(f"--in-chans {channels}: mean 0.449 ") for note in made.notes)
+    image = "rgba/val/red/0.png" if channels == 4 else "tiles/red_0000.npy"
+    assert predict([f"runs/{made.run_id}", image, "--maps", "maps"]) == 0
 
 
 REFUSED = [

@@ -165,8 +165,9 @@ def test_the_method_of_the_guide(folder: Path, capsys: Captured) -> None:
     """It learns, in a process of its own beside the user's folders; what it exports is what tasks load."""
     for name in ("tasks", "configs", "backbones"):
         (folder / name).mkdir()
-    run_alone(folder, "transfer.pretrain", METHOD, *SMOKE)
+    run_alone(folder, "transfer.pretrain", METHOD, *SMOKE, "--tokens-at", "-1")
     made = record(folder / "runs")
+    assert made.details["tokens_at"] == [4]
     assert made.task == "pretrain-rotation"
     assert made.scores["rotation_accuracy"] > 0.5  # chance is 0.25
     assert made.user_code["method"]["file"] == f"{folder}/{METHOD}"
@@ -175,6 +176,7 @@ def test_the_method_of_the_guide(folder: Path, capsys: Captured) -> None:
     assert verify(["runs"]) == 0
     assert main(["knn", *SMOKE, "--weights", "weights/tiny", "--out", "probes"]) == 0
     assert record(folder / "probes").weights_id == made.export
+    assert record(folder / "probes").backbone["weights"] == f"{folder}/weights/tiny", "for other working directories"
 
 
 @pytest.mark.nightly

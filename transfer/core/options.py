@@ -50,14 +50,24 @@ class Other:
         self.values = values
 
 
+def several(values: Any) -> bool:
+    """Return whether there are two or more, for a value of `Needs`."""
+    return len(as_list(values)) > 1
+
+
 class Needs:
     """The condition under which a field acts: a field of the same command or backbone, and its value or values.
 
     True and False stand for any value that is given, and for none, 0 and empty ones.
+
+    Args:
+        also: a further condition.
+        otherwise: one that suffices, too.
     """
 
-    def __init__(self, **condition: Any) -> None:
+    def __init__(self, *, also: "Needs | None" = None, otherwise: "Needs | None" = None, **condition: Any) -> None:
         ((self.option, self.wanted),) = condition.items()
+        self.also, self.otherwise = also, otherwise
 
     def holds(self, value: Any) -> bool:
         """Return whether the other field's value lets the field act."""
@@ -65,6 +75,8 @@ class Needs:
             return value not in self.wanted.values
         if isinstance(self.wanted, bool):
             return bool(value) == self.wanted
+        if self.wanted is several:
+            return several(value)
         return value in self.wanted if isinstance(self.wanted, tuple) else bool(value == self.wanted)
 
 
@@ -137,13 +149,17 @@ def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[
     An option does not act either if the one that it needs does not. Of a value that is missing nothing is concluded.
     """
 
-    def failing(name: str) -> Needs | None:
-        condition = needs.get(name)
+    def failing(condition: Needs | None) -> Needs | None:
         if condition is None or condition.option not in values:
             return None
-        return failing(condition.option) if condition.holds(values[condition.option]) else condition
+        other_idle = failing(needs.get(condition.option))
+        failed = other_idle if condition.holds(values[condition.option]) else condition
+        if failed is None or condition.otherwise is None:
+            return failed or failing(condition.also)
+        other_failed = failing(condition.otherwise)
+        return other_failed and (other_failed if other_idle else failed)
 
-    return {name: condition for name in needs if (condition := failing(name))}
+    return {name: condition for name in needs if (condition := failing(needs[name]))}
 
 
 def with_value(name: str, value: Any) -> str:

@@ -62,15 +62,11 @@ class Context:
     about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
     weights_id: str = ""  # of the weights that the run's identity names; empty: any
     head_digest: str = ""  # of the head beside them, likewise
-    observer: "Callable[[Any, int], dict[str, Any]] | None" = None
-    """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
+    observer: "Callable[[Any], Callable[[int], dict[str, Any]]] | None" = None
+    """Makes of a learner what says, after every epoch (from 0), what the history gets besides scores."""
     watch: Callable[[Any], Any] | None = None
     """Makes of a learner what measures its blocks in some steps; see `backbones.diagnostics.recorder`."""
     stop_signal: int | None = None
-
-    def observe(self, backbone: torch.nn.Module, epoch: int) -> dict[str, Any]:
-        """Return what the observer reports for the history, if there is an observer; it is not a score."""
-        return self.observer(backbone, epoch) if self.observer else {}
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return autocast to the precision of training; an empty context for fp32."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from transfer.core.errors import UsageError, UserError, first_line
 from transfer.core.machine_errors import machine_error
 from transfer.core.process import Ranks
-from transfer.engine.options import Precision, cpu_has_bf16
+from transfer.engine.options import Precision
 
 DRIVER = Path("/proc/driver/nvidia/version")
 """Exists while NVIDIA's driver is loaded, also in containers."""
@@ -84,11 +84,19 @@ def device_name(device: torch.device) -> str:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "cpu"
+    name = re.search(r"^model name\s*:(.*)", _cpu_facts(), re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or "cpu"
+
+
+def cpu_has_bf16() -> bool:
+    """Return whether the processor multiplies bf16 natively."""
+    return bool(re.search(r"\b(avx512_|amx_)?bf16\b", _cpu_facts()))
+
+
+def _cpu_facts() -> str:
+    """Return Linux's description of the processors; empty on other systems."""
+    file = Path("/proc/cpuinfo")
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

@@ -58,6 +58,11 @@ class Learner(nn.Module):
         """Return pairs: a part that does not train but averages another, and that other part, of the same structure."""
         return []
 
+    @property
+    def scored_backbone(self) -> nn.Module | None:
+        """The backbone that is evaluated and exported, where it is not the one that trains."""
+        return None
+
     def share_tokens(self, ranks: int) -> None:
         """Make each group of `ranks` ranks share the tokens of the same images.
 

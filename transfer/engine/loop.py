@@ -79,6 +79,7 @@ class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
         self.stepper = Stepper(learner, options, context)
+        self.observe = context.observer(learner) if context.observer else None
         self.monitor = OutcomeMonitor(options, learner.signs())
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
         self.unread_steps: list[tuple[_Progress, float, int, Taken]] = []
@@ -105,7 +106,7 @@ class _Run:
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
-        context.notes += state["resumed"]
+        context.notes += [note for note in state.get("notes", state["resumed"]) if note not in context.notes]
         context.details |= {"resumed": state["resumed"]} if state["resumed"] else {}
         self.history = History(self.folder, state["history_lines"])
         circumstances = _circumstances(context)
@@ -140,6 +141,7 @@ class _Run:
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
             "circumstances": _circumstances(self.context),
+            "notes": self.context.notes,  # such as of a validation that is not repeated
             "resumed": self.context.details.get("resumed", []),
         }
 
@@ -175,13 +177,16 @@ class _Run:
         self.save()
 
     def validate(self, validate: Validate | None) -> None:
-        """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
+        """Write the scores of an epoch that has just ended to the history, with what the observer says, and charge
+        their time to evaluation.
+        """
         epoch = self.progress.unscored
-        if validate is None or epoch is None:
+        if epoch is None or not (validate or self.observe):
             return
         self.stepper.share_buffers()
         try:
-            scores = validate(epoch)
+            scores = validate(epoch) if validate else {}
+            scores = self.observe(epoch) | scores if self.observe else scores
         except Stopped:
             self.stop()  # taken up with this validation
             raise

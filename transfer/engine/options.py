@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from transfer.core.errors import reject
@@ -51,7 +50,7 @@ class FitOptions(Checked):
     """Epochs added to the position of `schedule: epoch`. With 1 an epoch has the learning rate of its end."""
     warmup_epochs: Annotated[float, TRAINING, Span(), Range(0), Common()]
     """Epochs of linear warm-up. The cosine starts at the first epoch."""
-    warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
+    warmup_prefix: Annotated[bool, Needs(warmup_epochs=True, also=Needs(milestones=None))]
     """Start the cosine after the warm-up."""
     warmup_lr: Annotated[float | None, Needs(warmup_epochs=True), Range(0)]
     """Learning rate at the start of warm-up. None: warmup_lr_factor times lr."""
@@ -66,7 +65,7 @@ class FitOptions(Checked):
     """The same as a multiple of lr, used if `min_lr` is None."""
     curve: Annotated[Literal["cosine", "linear"], Needs(milestones=None), Added("cosine")] = "cosine"
     """How the learning rate falls to its end."""
-    cooldown_epochs: Annotated[float, TRAINING, Span(), Range(0)]
+    cooldown_epochs: Annotated[float, Needs(milestones=None, otherwise=Needs(weight_decay_end=True)), Span(), Range(0)]
     """Last epochs, at the final learning rate and weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
     """Epochs at which lr is multiplied by 0.1 (empty: constant; None: it follows --curve). They may be fractional."""
@@ -161,12 +160,3 @@ class FitOptions(Checked):
 
 
 Precision = Literal["bf16", "fp16", "fp32"]
-
-
-def cpu_has_bf16() -> bool:
-    """Return whether the processor multiplies bf16 natively."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags

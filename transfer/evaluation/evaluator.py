@@ -31,7 +31,15 @@ from transfer.engine.device import choose_device, choose_precisions, device_name
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs, reuse_messages
+from transfer.evaluation.planned_run import (
+    WEIGHTS_WORDS,
+    Evaluation,
+    PlannedRun,
+    RunFailed,
+    absolute_path,
+    planned_runs,
+    reuse_messages,
+)
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs, find_inputs, open_dataset
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.baselines import copy_baseline, protocol_mismatch
@@ -111,7 +119,7 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
 
 def new_record(planned: PlannedRun, context: Context, scores: Scores, started: str) -> Record:
     """Return the record of the finished run from its scores and what `context` collected."""
-    cost, dataset = context.cost, planned.dataset
+    cost, dataset, backbone = context.cost, planned.dataset, context.backbone or planned.inputs.spec.as_dict()
     hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
     facts = ("name", "version", "counts", "digest", "skipped")
     custom = {users.name: users.metric for users in planned.metrics}
@@ -123,7 +131,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         task=planned.task.name,
         task_version=planned.task.version,
         dataset={name: getattr(dataset, name) for name in facts} | {"understood": understood(dataset)},
-        backbone=context.backbone or planned.inputs.spec.as_dict(),
+        backbone=backbone | {"weights": absolute_path(backbone["weights"], WEIGHTS_WORDS)},
         weights_id=planned.inputs.weights_id,
         untrained=context.untrained,
         options=planned.options,

@@ -34,7 +34,7 @@ WEIGHTS_WORDS = ("config", "random", "live", "timm")
 """Values of `--weights` that are never paths."""
 
 
-def _absolute_path(argument: str, names: Collection[str] = ()) -> str:
+def absolute_path(argument: str, names: Collection[str] = ()) -> str:
     """Return an argument that is a path as an absolute path, and any other as it is; so are names of the suite, even
     where a folder is called the same.
     """
@@ -167,22 +167,22 @@ class PlannedRun:
         command = self.command
         options = plain(command.run) | plain(command.backbone) | plain(command.options)
         datasets, backbones = dataset_names(), {*config_names("backbones"), *ARCHS, *timm_names()}
-        options["dataset"] = [_absolute_path(name, datasets) for name in self.dataset_arguments]
-        options |= {"backbone": _absolute_path(command.run.backbone, backbones), "seeds": [self.seed]}
+        options["dataset"] = [absolute_path(name, datasets) for name in self.dataset_arguments]
+        options |= {"backbone": absolute_path(command.run.backbone, backbones), "seeds": [self.seed]}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        options["weights"] = _absolute_path(command.backbone.weights[0], WEIGHTS_WORDS)
+        options["weights"] = absolute_path(command.backbone.weights[0], WEIGHTS_WORDS)
         if (run := command.run.out / options["weights"]).is_dir() and "/" not in options["weights"]:
             options["weights"] = str(run.resolve())  # a run's id
         if "test_dataset" in options:
-            options["test_dataset"] = [_absolute_path(name, datasets) for name in options["test_dataset"]]
+            options["test_dataset"] = [absolute_path(name, datasets) for name in options["test_dataset"]]
         if self.task.file and "method" in options:
             options["method"] = self.task.file
         options["metric"] = [metric.file for metric in self.metrics]
         options |= {name: str(path.resolve()) for name, path in self._paths.items()}
         for name, value in vars(command.options).items():
             if isinstance(value, str) and value.endswith((".yaml", ".yml")):
-                options[name] = _absolute_path(value)
+                options[name] = absolute_path(value)
         options |= {"data": str(Path(options["data"]).resolve()) if options["data"] else None}
         del options["result_file"]  # of the command as a whole
         if options.get("resize", 0) is None:
@@ -204,7 +204,7 @@ class PlannedRun:
         values = self.options | {key: recipe[key] for key in ("resize",) if key in recipe}
         spec = self.inputs.spec
         if values["weights"] == "config" and spec.weights in ("random", f"weights/{spec.name}"):
-            values["weights"] = _absolute_path(spec.weights, WEIGHTS_WORDS)  # a name depends on the folder
+            values["weights"] = absolute_path(spec.weights, WEIGHTS_WORDS)  # a name depends on the folder
         left_out = {key for key, value in values.items() if value is None} - recipe.keys()
         notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
         left_out |= {key for key, note in notes.items() if not note.repeated}

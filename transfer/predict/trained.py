@@ -247,10 +247,6 @@ class Trained:
             save_maps(maps, pixels, folder, name)
 
 
-def _real_paths(files: FileSplit) -> list[str]:
-    return [os.path.realpath(files.path(index)) for index in range(len(files))]
-
-
 def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) -> Prediction:
     """Return what a run's model finds in images.
 
@@ -274,7 +270,7 @@ def predict(run: StoredRun, options: PredictOptions, *, progress: bool = False) 
     arrays, *gallery = [model.find(files, features=features) for files in lists]
     if gallery:
         cosine = cosine_similarity(arrays["features"].astype(float), gallery[0]["features"].astype(float))
-        own_files, others = map(_real_paths, lists)
+        own_files, others = ([os.path.realpath(files.path(row)) for row in range(len(files))] for files in lists)
         _, numbers = np.unique(own_files + others, return_inverse=True)
         cosine[numbers[: len(own_files), None] == numbers[len(own_files) :]] = np.nan
         arrays |= {"similarity": cosine, "gallery": np.array(list(lists[1].names))}

@@ -145,7 +145,7 @@ class DinoLearner(Learner):
             share_tokens(network.backbone.model, Shards(ranks))
 
     @property
-    def exported(self) -> Backbone:
+    def scored_backbone(self) -> Backbone:
         """The backbone that is evaluated and exported."""
         return self.teacher.backbone if self.options.export == "teacher" else self.student.backbone
 
@@ -235,10 +235,9 @@ def check(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, co
 def run(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> Result:
     """Train on the training split, score the validation split by k-NN against it, and export."""
     learner, loader = prepare_training(spec, data, options, context)
-    chosen = learner.exported
     if options.local_crops:
-        context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
-    return METHOD.train_and_score(learner, chosen, loader, knn_outcomes, data, options, context)
+        context.note_lengths("attention_lengths_local", flops(learner.scored_backbone, options.local_size))
+    return METHOD.train_and_score(learner, loader, knn_outcomes, data, options, context)
 
 
 def prepare_training(
@@ -249,9 +248,9 @@ def prepare_training(
     spec, rates = with_train_size(spec, options.size), (options.drop_path, 0.0)  # only the student has stochastic depth
     student, teacher = (create(spec, img_size=options.size, drop_path=rate) for rate in rates)
     learner = DinoLearner(student, teacher, options, METHOD.epoch_steps(data, options))
-    operations = flops(learner.exported, options.size)
+    operations = flops(learner.scored_backbone, options.size)
     micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
-    context.note_backbone(learner.exported, operations, micro_batch)
+    context.note_backbone(learner.scored_backbone, operations, micro_batch)
     return learner, train_loader(data.training, options, context)
 
 

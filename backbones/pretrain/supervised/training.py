@@ -228,8 +228,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
 def run(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> Result:
     """Train on the training split, score the validation split, and export."""
     learner, loader = prepare_training(spec, data, options, context)
-    backbone, classes = learner.scored_backbone, list(data.classes)
-    return METHOD.train_and_score(learner, backbone, loader, validate, data, options, context, classes=classes)
+    return METHOD.train_and_score(learner, loader, validate, data, options, context, classes=list(data.classes))
 
 
 def prepare_training(

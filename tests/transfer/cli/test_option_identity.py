@@ -6,7 +6,7 @@ import random
 import typing
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from backbones.spec import resolve
-from tests.interactions.generator import other_of_type
+from tests.interactions.generator import meeting, other_of_type
 from tests.support import command
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command
@@ -77,22 +77,14 @@ def other_value(name: str, options: Any) -> Any:
     return other_of_type(hint, getattr(options, name), random.Random(0))
 
 
-def meeting(condition: Needs, options: Any) -> Any:
-    """A value of the other option beside which one acts; its own, if that will do."""
-    wanted, now = condition.wanted, getattr(options, condition.option)
-    if condition.holds(now):
-        return now
-    if wanted is True or isinstance(wanted, Other):
-        return other_value(condition.option, options)
-    return () if wanted is False else wanted[0] if isinstance(wanted, tuple) else wanted
-
-
 def acting(name: str, options: Any) -> Iterator[tuple[str, Any]]:
     """The values of the other options beside which one acts."""
     needs = noted(type(options), Needs)
     while name in needs:
-        yield needs[name].option, meeting(needs[name], options)
-        name = needs[name].option
+        condition, name = needs[name], needs[name].option
+        now = getattr(options, name)
+        other = partial(other_value, name, options)
+        yield name, now if condition.holds(now) else meeting(condition, other, random.Random(0))
 
 
 def failing(condition: Needs, hint: Any) -> Any:
@@ -112,9 +104,11 @@ def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> No
         changed = {name: other_value(name, options)}
         found, aside = same(made(work, **beside), made(work, **beside, **changed)), name in execution
         assert found == (aside, aside or (work, name) == ("linear", "sync_bn")), f"{work}: {name}"
-        if name in needs and needs[name].option != "epochs":
-            beside = {needs[name].option: failing(needs[name], hints[needs[name].option])}
-            assert same(made(work, **beside), made(work, **beside, **changed))[1], f"{work}: {name}"
+        beside, condition = {}, needs.get(name)
+        while condition and condition.option != "epochs":
+            beside[condition.option] = failing(condition, hints[condition.option])
+            condition = condition.otherwise
+        assert not beside or same(made(work, **beside), made(work, **beside, **changed))[1], f"{work}: {name}"
 
 
 @pytest.mark.parametrize("given", [{}, {"epochs": 0}])
@@ -170,7 +164,9 @@ REFUSED = {
     "reid": ["--length train", "--alpha 0.5", "--rerank-k1 5", "--triplet-weight 0 --margin 1",
              "--warmup-epochs 0 --schedule step --warmup-prefix", "--optimizer adamw --momentum 0.5",
              "--epochs 0 --lr 0.1", "--nodes 2", "--weights random --load partial"],
-    "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1"],
+    "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1",
+                 "--milestones 1 --cooldown-epochs 0.5", "--milestones 1 --warmup-epochs 1 --warmup-prefix"],
+    "fewshot": ["--val-shots 3", "--probe knn --val-shots 3"],
     "detect": ["--window 0 --global-blocks 1"],
 }  # fmt: skip
 
@@ -186,6 +182,8 @@ def test_flags_that_do_not_act_are_refused(task: str) -> None:
         with pytest.raises(UsageError, match=f"^{flag} has no effect (with|without) --"):
             checked(*line.split())
     checked("--stem", "conv", "--attention", "relu", "--alpha", "0.5")
+    if task == "fewshot":
+        checked("--probe", "knn", "--k", "5", "9", "--val-shots", "3")
 
 
 def test_values_of_a_layer_are_not_refused(tmp_path: Path) -> None:

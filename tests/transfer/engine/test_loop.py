@@ -193,6 +193,16 @@ def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) ->
     assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
 
 
+def test_an_observer_sees_each_epoch_and_its_notes_before_an_interruption_are_kept_once(tmp_path: Path) -> None:
+    for at in (5, 0):
+        here = context(tmp_path, notes=["of the setup"])
+        here.observer = lambda learner, here=here: lambda epoch: here.note(f"epoch {epoch}") or {"seen": epoch}
+        with here.signals(), pytest.raises(Stopped) if at else nullcontext():
+            fit(Interrupted(at), loader(), fit_options(), here)
+    assert here.notes == ["of the setup", "epoch 0", "epoch 1", "epoch 2"]
+    assert [line["seen"] for line in history(tmp_path, "seen")] == [0, 1, 2]
+
+
 def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     theirs, ours = ({"options": {"lr": lr, "epochs": 3}} for lr in (0.1, 0.2))
     fit(Classifier(), loader(), fit_options(), context(tmp_path, run_key="other", about=theirs))
