@@ -292,7 +292,8 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
         kept = (gallery - own[2].sum(1)).cpu().numpy()
         scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
         if keep:
-            of_places = source.of_places(rows, np.maximum(nearest := ranks[3], 0))
+            nearest = ranks[3]
+            of_places = source.of_places(rows, np.maximum(nearest, 0))
             scores |= {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
         scored_blocks.append(scores)
     return Ranking(
