@@ -190,8 +190,10 @@ def decide(rows: Sequence[ComparedScore], exports: Exports, margin: float | None
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
     nearness = [nearness_to_pretraining(row.matched.records, exports) for row in rows]
+    nearest = min(nearness, default=0)
     for row, near in zip(rows, nearness, strict=True):
-        row.family = row.family if near == min(nearness) else Family.NOT_COUNTED
+        if near > nearest:
+            row.family = Family.NOT_COUNTED
     for family in Family:
         members = [row for row in rows if row.family is family]
         tests = [(row, row.estimate) for row in members if row.estimate is not None]

@@ -147,12 +147,14 @@ def _machine() -> Iterator[CheckResult]:
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield CheckResult("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu":
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            size = torch.cuda.get_device_properties(number).total_memory / 2**30
+            yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
+        device = torch.device("cuda")
+    else:
         yield CheckResult("absent", "GPU", why_no_gpu())
-    for number in range(torch.cuda.device_count() if device.type == "cuda" else 0):
-        size = torch.cuda.get_device_properties(number).total_memory / 2**30
-        yield CheckResult("ok", f"GPU {number}: {torch.cuda.get_device_name(number)}, {size:.0f} GiB")
+        device = torch.device("cpu")
     precision = choose_precision("auto", device)
     speed = "" if precision == "bf16" else " (no native bf16: training takes about three times as long)"
     yield CheckResult("ok", f"precision auto is {precision} on {device.type}{speed}")
