@@ -88,42 +88,30 @@ COLORS = {
     "3-Augment": {"auto_augment": "3a", "color_jitter": 0.3},
     "jitter": {"color_jitter": 0.4},
 }
+CROPS = dino_options(size=56, resize=None, local_size=24, local_crops=8)
 
 
-@pytest.mark.parametrize("colors", COLORS)
-def test_draws_and_views_are_those_of_pil(colors):
+@pytest.mark.parametrize("kind", [*COLORS, "multicrop"])
+def test_draws_and_views_are_those_of_pil(kind):
     """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
-    what moves pixels by parts of one interpolates a little differently.
+    what moves pixels by parts of one interpolates a little differently. Ten crops are of pixels decoded once.
     """
-    image, means = SMOOTH, []
-    for key in range(30):
-        views, states = [], []
-        for ops, source in (("pil", image), ("fast", to_pixels(image))):
-            with seeded(key):
-                view = train_transform(48, options(image_ops=ops, **COLORS[colors]), MEAN, STD)(source)
-                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
-            views.append(view.int())
-        assert states[0] == states[1]
-        means.append(float((views[0] - views[1]).abs().float().mean()))
-    assert np.median(means) < 0.5
-    assert np.max(means) < 10
-
-
-def test_multicrop_has_the_crops_of_pil():
-    """Ten crops of pixels decoded once: the same boxes, colors and blurs as PIL's."""
-    image, recipe = SMOOTH, dino_options(size=56, resize=None, local_size=24, local_crops=8)
+    keys, median, most = (10, 0.7, 2) if kind == "multicrop" else (30, 0.5, 10)
     differences = []
-    for key in range(10):
-        with seeded(key):
-            expected = MultiCrop(recipe)(image)
-            after = random.random(), float(torch.rand(1))
-        with seeded(key):
-            got = MultiCrop(replace(recipe, image_ops="fast"))(to_pixels(image))
-            assert (random.random(), float(torch.rand(1))) == after
-        assert [view.shape for view in got] == [view.shape for view in expected]
-        differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(got, expected, strict=True)]
-    assert np.median(differences) < 0.7
-    assert np.max(differences) < 2
+    for key in range(keys):
+        views, states = [], []
+        for ops, source in (("pil", SMOOTH), ("fast", to_pixels(SMOOTH))):
+            with seeded(key):
+                if kind == "multicrop":
+                    views.append(MultiCrop(replace(CROPS, image_ops=ops))(source))
+                else:
+                    views.append([train_transform(48, options(image_ops=ops, **COLORS[kind]), MEAN, STD)(source)])
+                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
+        assert states[0] == states[1]
+        assert [view.shape for view in views[0]] == [view.shape for view in views[1]]
+        differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(*views)]
+    assert np.median(differences) < median
+    assert np.max(differences) < most
 
 
 MOVING = ("Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel")
