@@ -89,13 +89,6 @@ def test_a_class_that_is_scored_without_being_trained_on_is_noted(tmp_path):
     assert opened(root, trained=False).notes == ()
 
 
-def test_a_polygon_as_a_list_of_its_points_is_refused(tmp_path):
-    given = content("train")
-    given["annotations"][0]["segmentation"] = [[1, 1], [6, 1], [6, 6], [1, 6]]
-    with pytest.raises(UserError, match=r"`segmentation`.*a list of polygons \[x, y, x, y, \.\.\.\]"):
-        opened(written(tmp_path, train=given))
-
-
 CROWDS = {name: [one | {"iscrowd": 1} for one in content(name)["annotations"]] for name in ("train", "val")}
 
 
