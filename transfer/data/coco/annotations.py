@@ -109,7 +109,7 @@ def _parse(file: Path, content: bytes) -> Index:
         columns[name] = [entry.get(name, OPTIONAL.get(name)) for entry in objects]
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
-    short_polygons, emptied_objects = _remove_short(columns["segmentation"])
+    counts = _remove_short(columns["segmentation"])
     segmentations = Segmentations.collect(columns["segmentation"])
     ids = np.array(columns["id"], dtype=np.int64)
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
@@ -127,15 +127,11 @@ def _parse(file: Path, content: bytes) -> Index:
     object_columns |= {"ignored": ignored, "extents": _extents(columns["segmentation"], crowd)}
     names = PackedNames.of(entry["file_name"].replace("\\", "/") for entry in image_entries)
     arrays = {name: column[order] for name, column in object_columns.items()} | vars(segmentations.select(order))
-    arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names.block}
-    arrays["image_ends"] = names.ends
-    counts = {
-        "short_polygons": short_polygons,
-        "left_without_polygon": emptied_objects,
-        "computed_area": len(computed_rows),
-    }
+    arrays |= {"image_names": names.block, "image_ends": names.ends}
+    arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_sizes": sizes}
+    counts["computed_area"] = len(computed_rows)
     facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}
-    return Index(arrays | {"image_sizes": sizes}, facts)
+    return Index(arrays, facts)
 
 
 def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
@@ -255,17 +251,17 @@ def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
                 raise UserError(f"{file}: {where}: `{name}` {fault}; it must be {requirement}; {HINT}")
 
 
-def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
-    """Remove polygons with fewer than three points in place; return their number, and that of objects left without,
-    whose segmentation becomes None."""
-    short_polygons = emptied_objects = 0
+def _remove_short(segmentations: list[Any]) -> dict[str, int]:
+    """Remove polygons with fewer than three points in place; count them, and the objects left without, whose
+    segmentation becomes None."""
+    counts = {"short_polygons": 0, "left_without_polygon": 0}
     for row, segmentation in enumerate(segmentations):
         if isinstance(segmentation, list):
             polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POLYGON_POINTS]
-            short_polygons += len(segmentation) - len(polygons)
-            emptied_objects += bool(segmentation) and not polygons
+            counts["short_polygons"] += len(segmentation) - len(polygons)
+            counts["left_without_polygon"] += bool(segmentation) and not polygons
             segmentations[row] = polygons or None
-    return short_polygons, emptied_objects
+    return counts
 
 
 def _places(file: Path, references: Sequence[int], table_ids: list[int], name: str, table: str) -> NDArray[Any]:

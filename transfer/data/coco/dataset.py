@@ -168,7 +168,6 @@ def open_coco(
     changing = [*REGIONS] if regions else []
     if boxes == "from_polygons":
         changing.append("boxes")
-    sizes = np.concatenate([split.sizes().astype(int) for split in splits.values()])
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     opened = CocoData(
         name=spec.name,
@@ -185,7 +184,7 @@ def open_coco(
         digest=_digest(splits, manifests, [f"{key} {spec.options.get(key)}" for key in changing]),
         skipped=skipped,
         manifests=manifests,
-        pictures=pictures_of([[1, *size] for size in sizes.tolist()]),
+        pictures=pictures_of([[1, image.width, image.height] for split in splits.values() for image in split.images]),
     )
     shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
     return replace(opened, notes=(*remarks, *notes, *shared))
