@@ -78,9 +78,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, folder in folders.items():
         layout = layout.with_split(*_checked_split(split, folder, classes))
     if flat is not None:
-        val, others, notes = _flat_split(flat, classes)
-        layout = layout.with_split(val, others)
-        layout = replace(layout, notes=[*layout.notes, *notes])
+        layout = _with_flat_split(layout, flat)
     if (file := text_option(spec, "labels")) and isinstance(layout.val, FileSplit):
         val, note = _relabelled(layout.val, root / file, len(classes))
         layout = replace(layout, train=None, val=val, notes=[*layout.notes, note])
@@ -160,20 +158,23 @@ def _checked_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[Fil
     return read_split(name, folder, classes, present=names)
 
 
-def _flat_split(folder: Path, classes: Sequence[str]) -> tuple[FileSplit, list[str], list[str]]:
-    """Return the images, the other files, and a note on images of other classes, which a subset leaves out."""
+def _with_flat_split(layout: FoundLayout, folder: Path) -> FoundLayout:
+    """Return the layout with the images of a flat `val/`, and a note on those of other classes, which a subset leaves
+    out.
+    """
     names, others, _ = scan_images(folder)
     truth, source = ground_truth(folder)
-    label_of = {wnid: label for label, wnid in enumerate(classes)}
-    other_classes = {*wnids("imagenet1k")}.difference(classes)
+    label_of = {wnid: label for label, wnid in enumerate(layout.classes)}
+    other_classes = {*wnids("imagenet1k")}.difference(label_of)
     labels = dict[str, int]()
     for image in names:
         wnid = truth.get(image.partition(".")[0])
         if wnid in label_of:
             labels[image] = label_of[wnid]
         elif wnid not in other_classes:
-            reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
+            reason = f"class {wnid}, which is not one of the {len(label_of)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
+    found = layout.with_split(FileSplit.of("val", folder, [*labels], [*labels.values()]), others)
     left = len(names) - len(labels)
     notes = [f"val: {left} of {len(names)} images of other classes left out"] if left else []
-    return FileSplit.of("val", folder, [*labels], [*labels.values()]), others, notes
+    return replace(found, notes=[*found.notes, *notes])
