@@ -37,11 +37,9 @@ class Source:
 
     def place(self, row: int) -> str:
         """Return "FILE, row N" with N counted from 0 in that file."""
-        for file, rows in zip(self.files, self.rows, strict=True):
-            if row < rows:
-                return f"{file}, row {row}"
-            row -= rows
-        raise IndexError(row)
+        ends = np.cumsum(self.rows)
+        at = int(np.searchsorted(ends, row, side="right"))
+        return f"{self.files[at]}, row {row - ends[at] + self.rows[at]}"
 
 
 @dataclass(eq=False)
