@@ -3,7 +3,6 @@
 `--subset N` takes a small part of a real dataset, chosen by content, so that it is the same part on every machine.
 """
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from transfer.core.errors import UsageError, UserError
+from transfer.core.files import file_sha256
 from transfer.data.layouts import Trees
 from transfer.data.listing import beside, passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
@@ -204,7 +204,7 @@ def choose_identities(parts: dict[str, list[Sample]], n: int) -> dict[str, list[
         raise UserError(f"subset {n}: the dataset has {trainable} training and {len(people)} test identities")
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
-    ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))
+    ranked = sorted(others, key=lambda sample: (file_sha256(Path(sample.path)), sample.path))
     retained = {*ranked[: round(len(others) * n / len(people))]}
     retained.update(sample for sample in gallery if sample.identity in tested)
     gallery = [sample for sample in gallery if sample in retained]
@@ -222,8 +222,4 @@ def matched_queries(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[
 
 def _first_by_content(samples: list[Sample], n: int) -> set[int]:
     first = {sample.identity: sample for sample in reversed(samples)}
-    return set(sorted(first, key=lambda identity: (_content(first[identity]), identity))[:n])
-
-
-def _content(sample: Sample) -> bytes:
-    return hashlib.sha256(Path(sample.path).read_bytes()).digest()
+    return set(sorted(first, key=lambda identity: (file_sha256(Path(first[identity].path)), identity))[:n])
