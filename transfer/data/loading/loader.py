@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, tee
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
@@ -105,7 +105,6 @@ def repeated_batches(n: int, batch: int, epoch: int, *, repeats: int, seed: int)
     return batches
 
 
-T = TypeVar("T")
 SampleKey = tuple[int, int, int]
 
 
