@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from transfer.data.layouts import TISSUES
+from transfer.data.layouts import CUB_LISTS, TISSUES
 
 DIGIT_SIDE = 32
 VALIDATION_INTERVAL = 5
@@ -115,26 +115,28 @@ def _write_lines(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def _mixed(images: list[ToyImage]) -> list[ToyImage]:
+    """Return images in an order in which classes are mixed."""
+    return [images[place] for place in np.random.default_rng(1).permutation(len(images))]
+
+
 def _write_cub200(root: Path) -> None:
     folders = [f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(DIGIT_NAMES)]
-    lists: dict[str, list[Any]] = {"images": [], "image_class_labels": [], "train_test_split": [], "classes": folders}
+    rows = list[tuple[str, int, int]]()
     for number, image in enumerate(toy_images("cub200"), start=1):
         path = f"{folders[image.digit]}/{DIGIT_NAMES[image.digit].capitalize()}_{image.number + 1:04d}_{number}.jpg"
         save(image.image, root / "images" / path)
-        for title, value in zip(lists, (path, image.digit + 1, int(image.for_training))):
-            lists[title].append(value)
-    for title, values in lists.items():
-        _write_lines(root / f"{title}.txt", [f"{number} {value}" for number, value in enumerate(values, start=1)])
+        rows.append((path, image.digit + 1, int(image.for_training)))
+    for title, values in zip(CUB_LISTS, (*zip(*rows), folders)):
+        _write_lines(root / title, [f"{number} {value}" for number, value in enumerate(values, start=1)])
 
 
 def _write_cars(root: Path) -> None:
     """Write images numbered from 1 in each folder, classes mixed."""
     from scipy.io import savemat
 
-    everything = list(toy_images("cars"))
-    order = np.random.default_rng(1).permutation(len(everything))
     listed: dict[str, list[tuple[int, str]]] = {"train": [], "test": []}
-    for image in (everything[place] for place in order):
+    for image in _mixed(list(toy_images("cars"))):
         part = "train" if image.for_training else "test"
         name = f"{len(listed[part]) + 1:05d}.jpg"
         listed[part].append((image.digit + 1, name))
@@ -150,8 +152,7 @@ def _write_cifar100(root: Path) -> None:
     """Write the pickles, without coarse classes."""
     everything = list(toy_images("cifar100"))
     for file, trained in (("train", True), ("test", False)):
-        part = [image for image in everything if image.for_training is trained]
-        part = [part[place] for place in np.random.default_rng(1).permutation(len(part))]
+        part = _mixed([image for image in everything if image.for_training is trained])
         content: dict[str, Any] = {
             "fine_labels": [image.digit for image in part],
             "data": np.stack([np.asarray(image.image).transpose(2, 0, 1).reshape(-1) for image in part]),
