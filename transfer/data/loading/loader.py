@@ -98,10 +98,9 @@ def repeated_batches(n: int, batch: int, epoch: int, *, repeats: int, seed: int)
         raise UserError(f"a batch takes {batch} images, but an epoch has {selected}: lower the batch size")
     order = np.random.default_rng([seed, epoch]).permutation(n)
     copies = np.repeat(order, repeats)[:selected]
-    batches = []
-    for start in range(0, selected - batch + 1, batch):
-        places = np.arange(start, start + batch)
-        batches.append(copies[places[np.argsort(places % repeats, kind="stable")]].tolist())
+    places = np.arange(selected // batch * batch).reshape(-1, batch)
+    by_copy = np.argsort(places % repeats, axis=1, kind="stable")
+    batches: list[list[int]] = copies[np.take_along_axis(places, by_copy, axis=1)].tolist()
     return batches
 
 
