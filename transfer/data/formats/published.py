@@ -25,7 +25,7 @@ from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
 from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec, find_root
-from transfer.data.splits.manifest import CONTENT_BYTES
+from transfer.data.splits.manifest import stacked
 from transfer.data.splits.split import pixel_digest
 
 LABELLED = "cars_test_annos_withlabels.mat"
@@ -132,8 +132,7 @@ class PixelSplit(SourceSplit):
 
     def contents(self, what: str) -> NDArray[Any]:
         """Return the digests of the pixels, which are in memory."""
-        digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
-        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return stacked(hashlib.sha256(image.tobytes()).digest() for image in self.images)
 
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:

@@ -18,7 +18,7 @@ from transfer.data.formats import folders
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.spec import DatasetSpec, text_option
 from transfer.data.splits.integrity import check_present, read_once
-from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
+from transfer.data.splits.manifest import PackedNames, stacked
 from transfer.data.splits.split import FileSplit, Split
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class RowSplit(SourceSplit):
         """Return the digests of the rows' bytes, kept under the stamps: each state of the files is read once."""
         listing = ["contents", *self.stamps(range(len(self)))]
         digests = read_once(lambda index: hashlib.sha256(self.encoded(index)).hexdigest(), listing, f"reading {what}")
-        return np.frombuffer(bytes.fromhex("".join(digests)), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return stacked(map(bytes.fromhex, digests))
 
     def published_names(self) -> Sequence[str | None]:
         """Return the `path` that each row keeps beside its image."""

@@ -78,6 +78,11 @@ STAMP = len(get_args(Stamp))
 CONTENTS_VERSION = "contents 1"
 
 
+def stacked(digests: Iterable[bytes]) -> NDArray[Any]:
+    """Return M digests as uint8 [M, 32]."""
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+
+
 def in_threads(compute: Callable[[S], T], items: Sequence[S], title: str, *, unit: str = "it") -> Iterator[T]:
     """Yield what a function returns for each item, in their order, from threads; a bar shows what takes longer."""
     with ThreadPoolExecutor(min(16, usable_cores())) as pool:
@@ -117,9 +122,7 @@ class Manifest:
         if not known.all():
             missing = np.flatnonzero(~known)
             paths = [f"{folder}/{names[row]}" for row in missing]
-            digests = in_threads(_digest, paths, f"reading {what}", unit=" files")
-            for row, digest in zip(missing, digests):
-                contents[row] = np.frombuffer(digest, dtype=np.uint8)
+            contents[missing] = stacked(in_threads(_digest, paths, f"reading {what}", unit=" files"))
             _keep(earlier, files)
         return files
 

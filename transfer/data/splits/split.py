@@ -18,7 +18,7 @@ from PIL import Image
 from transfer.core.cache import file_stamp
 from transfer.core.errors import UserError
 from transfer.data.loading.read_image import OF_PIL, STORED, mode_of, orientation, read_image
-from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, in_threads
+from transfer.data.splits.manifest import Manifest, PackedNames, in_threads, stacked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,8 +197,7 @@ class Split(ABC):
         Raises:
             UserError: an image cannot be read.
         """
-        digests = [hashlib.sha256(self.encoded(index)).digest() for index in range(len(self))]
-        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return stacked(hashlib.sha256(self.encoded(index)).digest() for index in range(len(self)))
 
     def check_unchanged(self, indices: Iterable[int] | None = None) -> None:
         """Raise Replaced for an image, of these or of all, whose file has changed since `contents`."""
