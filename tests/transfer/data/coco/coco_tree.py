@@ -17,15 +17,13 @@ def outline(x, y, width, height):
     return [[x, y, x + width, y, x + width, y + height, x, y + height]]
 
 
-def objects(*given, start=1):
+def objects(*given):
     """Annotations; each is given as (image id, category id, box) and what else is to be set."""
-    common = {"area": 50.5, "iscrowd": 0}
-    plain = [
-        {"image_id": image, "category_id": category, "bbox": box, "segmentation": outline(*box), **common}
-        for image, category, box, *_ in given
-    ]
-    more = [one[3] if len(one) > 3 else {} for one in given]
-    return [{"id": number, **one, **extra} for number, (one, extra) in enumerate(zip(plain, more), start=start)]
+    made = []
+    for number, (image, category, box, *more) in enumerate(given, start=1):
+        own = {"image_id": image, "category_id": category, "bbox": box, "segmentation": outline(*box)}
+        made.append({"id": number, "area": 50.5, "iscrowd": 0, **own, **dict(*more)})
+    return made
 
 
 def content(split):
