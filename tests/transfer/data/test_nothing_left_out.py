@@ -81,9 +81,8 @@ def masked(draw: st.DrawFn) -> Tree:
         stems = {file[:-4]: file for file in draw(FILES)}
         for stem, file in stems.items():
             values = b"\0\1" + draw(st.sampled_from((b"\0\1", b"\0\xff", b"\xff\xff")))
-            mask = Image.frombytes("L", (2, 2), values).convert(
-                "L" if ending == ".jpg" else draw(st.sampled_from("LLP"))
-            )
+            mode = "L" if ending == ".jpg" else draw(st.sampled_from("LLP"))
+            mask = Image.frombytes("L", (2, 2), values).convert(mode)
             place = "" if listed or len(splits) == 1 else f"{split}/"
             tree |= {f"images/{place}{file}": b"", f"masks/{place}{stem}{ending}": saved(mask, KINDS[ending.lower()])}
         if listed:
