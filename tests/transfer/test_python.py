@@ -178,7 +178,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path) -> None:
+def test_the_frame_and_its_file_have_every_score_and_a_row_for_a_failed_training(folder: Path, tmp_path: Path) -> None:
     runs = transfer.load(folder)
     frame = runs.to_frame()
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == FRAME_COLUMNS
@@ -190,6 +190,8 @@ def test_the_frame_has_every_score_and_a_row_for_a_failed_training(folder: Path)
     assert failed.metric.tolist() == ["mAP"]
     assert failed.value.isna().all()
     assert frame.groupby("run_id").primary.sum().eq(1).all()
+    runs.to_parquet(tmp_path / "runs.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "runs.parquet"), frame, check_dtype=False)
 
 
 def test_the_guide_names_every_column() -> None:
@@ -207,12 +209,6 @@ def test_filter_takes_fields_and_lists_of_values(folder: Path, tmp_path: Path) -
     assert len(runs.filter(task="reid", stem=["conv", "patchify"], seed=0)) == 3
     with pytest.raises(transfer.UsageError, match="unknown field 'steem'; did you mean 'stem'"):
         runs.filter(steem="conv")
-
-
-def test_files_hold_what_the_frame_holds(folder: Path, tmp_path: Path) -> None:
-    runs = transfer.load(folder)
-    runs.to_parquet(tmp_path / "runs.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "runs.parquet"), runs.to_frame(), check_dtype=False)
 
 
 STUDY = files_in("docs/guide/python.md")["study.py"]

@@ -105,6 +105,10 @@ class _Candidate:
         """Return the fields that act, None for one that the run does not have."""
         return {name: value for name in names if (value := self.content.get(name)) != NO_EFFECT}
 
+    def shown(self, name: str) -> Any:
+        """Return the value of a field for readers, which for a file is shorter than the form that it is compared by."""
+        return fields.short_value(self.run.record, name, self.content.get(name))
+
 
 _Candidates = Sequence[Sequence[_Candidate]]
 """Candidates of each variant."""
@@ -140,9 +144,9 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
         groups.sort(key=lambda group: [fields.order(group[0].get(name)) for name in setting_names])
         for content, group in groups:
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
-            matched.setting = {
-                name: _value_for_readers(group, name, content[name]) for name in setting_names if name in content
-            }
+            for name in (name for name in setting_names if name in content):
+                example = next(one for one in chain.from_iterable(group) if one.content.get(name) == content[name])
+                matched.setting[name] = fields.short_value(example.run.record, name, content[name])
             if exclusion := _describe_differences(matched, group, variants, unshared, exports):
                 matching.exclusions.append(exclusion)
             else:
@@ -253,19 +257,8 @@ def _groups_acting_alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Col
 def _clashing_fields(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the fields that act in both runs and differ, with both values."""
     acting_a, acting_b = a.acting(names), b.acting(names)
-    clash = dict[str, tuple[Any, ...]]()
-    for name in acting_a:
-        if name in acting_b and acting_a[name] != acting_b[name]:
-            value_a = fields.short_value(a.run.record, name, acting_a[name])
-            clash[name] = value_a, fields.short_value(b.run.record, name, acting_b[name])
-    return clash
-
-
-def _value_for_readers(group: _Candidates, name: str, value: Any) -> Any:
-    """Return the value of a field for readers, which for a file is shorter than the form that it is compared by."""
-    candidates = chain.from_iterable(group)
-    example = next(candidate for candidate in candidates if candidate.content.get(name) == value)
-    return fields.short_value(example.run.record, name, value)
+    clash = [name for name in acting_a if name in acting_b and acting_a[name] != acting_b[name]]
+    return {name: (a.shown(name), b.shown(name)) for name in clash}
 
 
 def _describe_differences(
@@ -287,8 +280,7 @@ def _describe_differences(
             mixed = fields.values_label(values_by_field, after="; ")
             fault = f"not compared: runs of '{variant.text}' differ in {mixed}"
             return Exclusion(matched.label, f"{fault}; choose one value, as {choice}")
-        acting_fields = arm[0].acting(unshared)
-        matched.unshared.append({name: _value_for_readers([arm], name, value) for name, value in acting_fields.items()})
+        matched.unshared.append({name: arm[0].shown(name) for name in arm[0].acting(unshared)})
     selected_fields = sorted(set(chain.from_iterable(variant.fields for variant in variants)))
     rows = [{name: fields.value_of(record, name, exports) for name in selected_fields} for record in matched.records]
     matched.differing = list(dict.fromkeys([*fields.differing(rows), *unshared]))

@@ -1,14 +1,15 @@
 """Finished runs of other folders that stand for runs of a command, `--baselines`. Imports no torch."""
 
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import MissingInput, shortened
 from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic, writing
+from transfer.core.grouped import grouped_by
 from transfer.core.options import differences
 from transfer.core.user_code import VARIED_PARTS, is_user_part
 from transfer.records.record import RunKey
@@ -46,8 +47,7 @@ def find_baseline(folders: Sequence[Path], run_id: str, run_key: RunKey, *, weig
     """
     for folder in folders:
         store = store_in(folder)
-        record = store.find(run_id, run_key)
-        if record is None:
+        if (record := store.find(run_id, run_key)) is None:
             continue
         lacks_weights = record.saved_no_weights or (record.export and not (store.folder(run_id) / EXPORT).is_dir())
         if not (weights and lacks_weights):
@@ -75,14 +75,9 @@ def baseline_variants(folders: Sequence[Path], parts: Sequence[str]) -> list[str
 
     Of backbones with several names those with the most runs count.
     """
-    backbones = [run.record.backbone for run in runs_in(folders)[0]]
-    names = Counter(backbone["name"] for backbone in backbones)
-    commonest = max(names, key=names.__getitem__, default=None)
-    variants = [
-        ",".join(f"{part}={backbone.get(part)}" for part in parts)
-        for backbone in backbones
-        if backbone["name"] == commonest
-    ]
+    backbones = (run.record.backbone for run in runs_in(folders)[0])
+    commonest = max(grouped_by(backbones, itemgetter("name")).values(), key=len, default=[])
+    variants = [",".join(f"{part}={backbone.get(part)}" for part in parts) for backbone in commonest]
     return [text for text in dict.fromkeys(variants) if not is_user_part(text)]
 
 

@@ -13,16 +13,7 @@ from typing import Any
 from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import count
 from transfer.core.grouped import grouped_by, values_by_key
-from transfer.records import protocol
-from transfer.records.fields import (
-    NAMED_BY_VALUE,
-    content_label,
-    differing,
-    fields_of_weights,
-    parts_label,
-    short_value,
-    shown_values,
-)
+from transfer.records import fields, protocol
 from transfer.records.record import Record
 
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
@@ -227,7 +218,7 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
     for namesakes in grouped_by(groups, lambda group: group.backbone).values():
         chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
         for group, values in zip(namesakes, differing_parts(namesakes, without, chosen), strict=True):
-            group.backbone = ", ".join(filter(None, (group.backbone, parts_label(values))))
+            group.backbone = ", ".join(filter(None, (group.backbone, fields.parts_label(values))))
 
 
 def differing_parts(
@@ -240,13 +231,13 @@ def differing_parts(
     """
     contents = [(group.first.task, protocol.backbone_of(group.first)) for group in groups]
     hidden_names = {"name", "drop_path", *without}
-    shown_names = {*chosen, *{*NAMED_BY_VALUE}.intersection(differing(content for _, content in contents))}
+    shown_names = {*chosen} | {*fields.NAMED_BY_VALUE} & fields.differing(content for _, content in contents).keys()
     for same_task in values_by_key(contents).values():
-        shown_names |= differing(same_task).keys()
+        shown_names |= fields.differing(same_task).keys()
     names = [name for name in protocol.backbone_of(groups[0].first) if name in shown_names - hidden_names]
     rows = [dict[str, Any]() for _ in groups]
     for name in names:
-        values = shown_values([content.get(name, protocol.NOT_RECORDED) for _, content in contents])
+        values = fields.shown_values([content.get(name, protocol.NOT_RECORDED) for _, content in contents])
         for row, value in zip(rows, values, strict=True):
             row[name] = value
     return rows
@@ -259,12 +250,13 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
     """
     pretrained_groups = [group for group in groups if protocol.pretraining(group.first, exports)]
     for namesakes in grouped_by(pretrained_groups, lambda group: group.pretraining).values():
-        contents = [fields_of_weights(group.first, without, exports) for group in namesakes]
-        names = differing(contents)
+        contents = [fields.fields_of_weights(group.first, without, exports) for group in namesakes]
+        names = fields.differing(contents)
         for group, content in zip(namesakes, contents, strict=True) if names else ():
-            values = {name: content.get(name, protocol.NOT_RECORDED) for name in names}
-            value_by_short_name = {name.removeprefix(protocol.PRETRAINING): value for name, value in values.items()}
-            group.pretraining += f", {content_label(value_by_short_name)}"
+            values = {
+                name.removeprefix(protocol.PRETRAINING): content.get(name, protocol.NOT_RECORDED) for name in names
+            }
+            group.pretraining += f", {fields.content_label(values)}"
     labels = {group.pretraining for group in groups}
     if not pretrained_groups and len(labels) == 1 and NO_PRETRAINING not in labels:
         for group in groups:
@@ -280,11 +272,11 @@ def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> 
     data_fields = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
     datasets = grouped_by(contents, lambda content: (content.get("dataset"), content.get("dataset_version")))
     for namesakes in datasets.values():
-        equal_fields = data_fields - differing(namesakes).keys()
+        equal_fields = data_fields - fields.differing(namesakes).keys()
         for content in namesakes:
             content |= dict.fromkeys(equal_fields, "the same")
-    names = sorted(differing(contents).keys() - {*_SHOWN})
+    names = sorted(fields.differing(contents).keys() - {*_SHOWN})
     for group, content in zip(groups, contents, strict=True) if names else ():
-        values = [short_value(group.first, name, content.get(name, protocol.NOT_RECORDED)) for name in names]
+        values = [fields.short_value(group.first, name, content.get(name, protocol.NOT_RECORDED)) for name in names]
         hashable_values = (tuple(value) if isinstance(value, list) else value for value in values)
         group.protocol = Comparability(tuple(zip(names, hashable_values, strict=True)))

@@ -53,7 +53,9 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """Return `protocol` for readers, in which what has no effect has the value `NO_EFFECT`."""
-    counted, left_out = _without_fields(record, without), _left_out(record.task)
+    counted = _without_fields(record, without)
+    # these change no score, or other entries of a record describe them
+    left_out = not_of_task(record.task).union(RESOLVED, BACKBONE_OPTIONS)
     options = _without(record.options, left_out)
     ineffective = left_out.union(idle(counted))
     acting = _without(record.run_key_content.get("options", record.options), ineffective)
@@ -98,11 +100,6 @@ def _options_of(task: str) -> type[Any]:
 def not_of_task(task: str) -> frozenset[str]:
     """Return the recorded options that are not a task's own: those of every command, and those of execution."""
     return frozenset((*(item.name for item in fields(PretrainRunOptions)), *noted(_options_of(task), Execution)))
-
-
-def _left_out(task: str) -> frozenset[str]:
-    """Return the options that change no score, or that other entries of a record describe."""
-    return not_of_task(task).union(RESOLVED, BACKBONE_OPTIONS)
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Runs with the facts that every part of a report needs, computed once: lineage, marks, configurations. No torch."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -86,17 +86,8 @@ class StoredRuns:
     @cached_property
     def groups(self) -> list[Group]:
         """The configurations of the runs, the baseline first; runs of one configuration differ only in seeds."""
-        groups = self.groups_of(self.records)
+        groups = grouped(self.records, self.exports)
         return sorted(groups, key=lambda group: (group.dataset, not is_baseline(group.first), group.backbone))
-
-    def groups_of(self, records: Sequence[Record], without: Collection[str] = ()) -> list[Group]:
-        """Return the configurations among some of the records.
-
-        Args:
-            records: the records.
-            without: options or fields of the backbone that do not separate rows, such as the axes of a map.
-        """
-        return grouped(records, self.exports, without)
 
 
 _SAME = ("run_id", "task", "weights_id", "seed", "smoke", "subset", "dirty", "config_digest")

@@ -143,7 +143,7 @@ def sample_sections(comparison: Comparison, runs: StoredRuns) -> Iterator[Sectio
     """
     rows, columns = list[Row](), list[Column]()
     for row in comparison.rows:
-        if row.primary and row.effect is None and (samples := differing_samples(row)):
+        if row.primary and (samples := differing_samples(row)):
             rows += [{"score": row_name(row), **cells} for cells in samples]
             digits = None if row.percent else SIGNIFICANT
             columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]

@@ -14,21 +14,21 @@ VERDICTS = (SUPPORT, NO_EFFECT, CONTRADICTION, UNDECIDED)
 
 
 class Kind(Enum):
-    """Every verdict that there is; `a` and `b` are the variants of the comparison."""
+    """Every verdict that there is, in the order in which they are told; `a` and `b` are the variants."""
 
     A_BETTER = "a better"
     B_BETTER = "b better"
     ABOVE = "above 0"
     """The verdict on an effect, which has no variants."""
     BELOW = "below 0"
-    EQUIVALENT = "equivalent"
-    """Two one-sided tests show a difference smaller than the margin either way."""
-    INCONCLUSIVE = "inconclusive"
-    AT_CHANCE = "not above chance"
-    """No variant scores above chance on these test samples, so that their difference means nothing."""
     A_FAILED = "a failed"
     B_FAILED = "b failed"
     BOTH_FAILED = "both failed"
+    AT_CHANCE = "not above chance"
+    """No variant scores above chance on these test samples, so that their difference means nothing."""
+    EQUIVALENT = "equivalent"
+    """Two one-sided tests show a difference smaller than the margin either way."""
+    INCONCLUSIVE = "inconclusive"
     NO_INTERVAL = "no interval"
     """Per-sample outcomes are missing, damaged or of other samples, or do not add up to the score."""
 

@@ -2,7 +2,7 @@
 
 import json
 import pickle
-import subprocess
+import runpy
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -226,7 +226,9 @@ def written(out: Path, task: str, stem: str, seed: int, outcomes: Outcomes) -> N
     scored(out, task, outcomes, f"{task}-{stem}-{seed}", **about)
 
 
-def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:
+def test_the_script_finds_the_intervals_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, rng = tmp_path / "runs", np.random.default_rng(0)
     for place, stem in enumerate(("conv", "patchify")):
         for seed in range(3):
@@ -243,13 +245,16 @@ def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:
         written(out, "linear", stem, 0, images(rank=equal, ties=0 * equal, best_rank=equal, best_ties=0 * equal))
     rows = tmp_path / "rows.csv"
     assert not main([str(out), "--compare", "stem=conv", "stem=patchify", "--format", "csv", "--output", str(rows)])
-    command = [sys.executable, str(SCRIPT), str(out), str(rows)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
-    told = [line.split(":")[0] for line in found.stdout.splitlines()]
-    assert {"reid mAP", "reid rank1", "detect box_AP", "detect mask_AP", "classify top1", "linear top1"} <= {*told}
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(out), str(rows)])
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(str(SCRIPT))
+    told = capsys.readouterr().out.splitlines()
+    scores = {"reid mAP", "reid rank1", "detect box_AP", "detect mask_AP", "classify top1", "linear top1"}
+    assert scores <= {line.split(":")[0] for line in told}
     # and it would tell: one value changed by a hundredth of its interval's width is found
     text = rows.read_text()
-    low = next(line.split("[")[1].split(",")[0] for line in found.stdout.splitlines() if line.startswith("reid mAP"))
+    low = next(line.split("[")[1].split(",")[0] for line in told if line.startswith("reid mAP"))
     rows.write_text(text.replace(low, json.dumps(float(low) - 1)))
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    with pytest.raises(SystemExit, match=r"^1$"):
+        runpy.run_path(str(SCRIPT))

@@ -29,12 +29,7 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     Args:
         idle: options that have no effect, and so are no part of the identity.
     """
-    options = {
-        **OPTIONS,
-        **IDLE,
-        **ASIDE,
-        **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}},
-    }
+    options = OPTIONS | IDLE | ASIDE | {name: given.pop(name) for name in [*given] if name in OPTIONS | IDLE}
     if task in ("knn", "fewshot", "classify", "tokens"):  # which train nothing
         del options["epochs"], options["precision"]
     spec = {**SPEC, **{name: given.pop(name) for name in list(given) if name in SPEC}, **given.pop("backbone", {})}
@@ -48,19 +43,16 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     content |= {"dataset": data, "precision": "bf16", **values.pop("run_key_content", {})}
     content["options"] = {name: value for name, value in options.items() if name not in {*idle, *ASIDE}}
     run_key = RunKey(content)
-    return record(
-        run_key,
-        **{
-            "run_id": run_key.run_id(task, str(data["name"]), str(spec["name"])),
-            "task": task,
-            "dataset": data,
-            "backbone": {**spec, "weights": "random", "files": spec.get("files", {})},
-            "options": options | {"seeds": [values["seed"]]},
-            "run_key_content": content,
-            "environment": {"precision": "bf16", "dirty": False, "device": "cpu", "threads": 2, "workers": 1},
-            **values,
-        },
-    )
+    usual: dict[str, Any] = {
+        "run_id": run_key.run_id(task, str(data["name"]), str(spec["name"])),
+        "task": task,
+        "dataset": data,
+        "backbone": {**spec, "weights": "random", "files": spec.get("files", {})},
+        "options": options | {"seeds": [values["seed"]]},
+        "run_key_content": content,
+        "environment": {"precision": "bf16", "dirty": False, "device": "cpu", "threads": 2, "workers": 1},
+    }
+    return record(run_key, **usual | values)
 
 
 def trained(export: str, **given: Any) -> Record:

@@ -36,11 +36,6 @@ def test_every_field_of_the_protocol_counts(given: dict[str, Any], field: str | 
     assert field is None or list(differing([made(), made(**given)])) == [field]
 
 
-def test_backbone_weights_and_seed_do_not_count() -> None:
-    for given in ({"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}):
-        assert protocol(made(**given)) == protocol(made())
-
-
 def test_files_that_options_name_count_by_content() -> None:
     one, same, other = (made(run_key_content={"content": {"detector": {"fpn": width}}}) for width in (64, 64, 256))
     for record, path in ((one, "/a/fpn.yaml"), (same, "/b/copy.yaml"), (other, "/a/fpn.yaml")):

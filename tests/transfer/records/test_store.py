@@ -55,7 +55,7 @@ def test_the_identity_does_not_depend_on_order() -> None:
     assert RunKey(dict(reversed(CONTENT.items()))).digest == RunKey(CONTENT).digest
 
 
-def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
+def test_a_written_record_reads_back_whole_and_stands_for_no_other_run(tmp_path: Path) -> None:
     store, run_key = Store(tmp_path), RunKey(CONTENT)
     mine = record(run_key, options={"lr": 0.05, "data": "donn\udce9es"})  # as Python names bytes that are not UTF-8
     with store.lock(mine.run_id, waiting=lambda: None) as folder:
@@ -63,6 +63,8 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
         written = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     assert replace(written, files={}) == mine
     assert store.find(mine.run_id, run_key) == written
+    with pytest.raises(UserError, match="belongs to another run"):
+        store.find(mine.run_id, RunKey(CONTENT | {"seed": 1}))
     assert sorted(path.name for path in folder.iterdir()) == ["options.yaml", "outcomes.npz", "record.json"]
     with np.load(folder / "outcomes.npz") as outcomes:
         assert outcomes["ap"].tolist() == [0.1, 0.2]
@@ -76,12 +78,6 @@ def written(root: Path, name: str = "", **given: Any) -> StoredRun:
     whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     folder = store.folder(mine.run_id)
     return StoredRun(folder.rename(root / name) if name else folder, whole)
-
-
-def test_a_record_does_not_stand_for_another_run(tmp_path: Path) -> None:
-    run = written(tmp_path)
-    with pytest.raises(UserError, match="belongs to another run"):
-        Store(tmp_path).find(run.record.run_id, RunKey(CONTENT | {"seed": 1}))
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:

@@ -191,11 +191,9 @@ def _brief(text: str) -> str:
 
 def _verdicts(table: Table, results: Sequence[ClaimResult], shown: Sequence[ClaimResult]) -> str:
     """Return those of the claims shown that were evaluated, ordered by their verdicts, with links to their sections."""
-    places = sorted(range(len(results)), key=lambda place: BEST_FIRST.index(results[place].verdict))
-    evaluated = [place for place in places if results[place].is_evaluated]
-    places = [place for place in evaluated if results[place] in shown]
-    rows = []
-    for place, row in zip(places, table.take(places).rows, strict=True):
+    rows, chosen = [], [place for place, result in enumerate(results) if result.is_evaluated and result in shown]
+    for place in sorted(chosen, key=lambda place: BEST_FIRST.index(results[place].verdict)):
+        row = table.rows[place]
         changed = "".join(f", {change_text(change)}" for change in results[place].claim.changed)
         anchor = re.sub(r"[^\w-]", "", row["id"].lower().replace(" ", "-"))  # as Markdown makes that of a heading
         rows.append(row | {"id": f"[{row['id']}](#{anchor})", "verdict": row["verdict"] + changed})
@@ -226,8 +224,7 @@ def claim_plot(result: ClaimResult) -> svg.Plot | None:
     with svg.canvas(8.6, (ROW_INCHES * lines + 0.75) * len(draw), len(draw)) as (figure, all_axes):
         for draw_on, axes in zip(draw, all_axes, strict=True):
             draw_on(axes, result, points)
-        svg.finish_figure(figure, all_axes)
-        return svg.plot_of(figure, csv_text([[*Point._fields], *rows]) + "\n")
+        return svg.finished_plot(figure, all_axes, csv_text([[*Point._fields], *rows]) + "\n")
 
 
 def _scatter(axes: Any, result: ClaimResult, points: Sequence[Point]) -> None:

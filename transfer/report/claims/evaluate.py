@@ -24,20 +24,8 @@ from transfer.records.grouping import weights_marks
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
+from transfer.report.claims import variants
 from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
-from transfer.report.claims.variants import (
-    Grid,
-    choose_value,
-    equal_grids,
-    grid_of,
-    measure,
-    metric_by_seed,
-    metric_values,
-    only_match,
-    scale_of,
-    select_variants,
-    shared_seeds,
-)
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
@@ -107,19 +95,19 @@ def _contrast(
 
     It is over seeds and test samples where these give the metric, else over seeds alone.
     """
-    matched_runs, notes = only_match(claim, texts, runs), list[str]()
+    matched_runs, notes = variants.only_match(claim, texts, runs), list[str]()
     if claim.choose:
-        matched_runs, notes = choose_value(claim, matched_runs, texts, runs)
+        matched_runs, notes = variants.choose_value(claim, matched_runs, texts, runs)
     compared = compared_arms(matched_runs, runs.evidence, texts, {name: scale})
     for arm, text in zip(compared.units, texts, strict=True):
         if not arm.runs:
             raise UserError(f"all trainings of '{text}' failed")
         if arm.variant.absent:
             notes.append(f"completed runs only: {len(arm.variant.absent)} trainings of '{text}' failed")
-    if any(row.at_chance for row in compared.rows if row.score == measure(claim.metric)):
+    if any(row.at_chance for row in compared.rows if row.score == variants.measure(claim.metric)):
         raise UserError("no variant scores above chance")
     row = next((row for row in compared.rows if row.score == claim.metric), None)
-    unit = scale_of(compared.units[0].runs[0].record, claim.metric)
+    unit = variants.scale_of(compared.units[0].runs[0].record, claim.metric)
     if row and row.estimate:
         estimate, means = row.estimate, row.means
         alone = replace(compared, rows=[row])  # without what holds for other scores
@@ -129,18 +117,18 @@ def _contrast(
         estimate, means = _over_seeds(claim.metric, compared.units, scale, unit)
         notes += [f"over seeds alone: {why}" for why in reasons]
     effect, low, high = (unit * end for end in (estimate.estimate, estimate.low, estimate.high))
-    shared = shared_seeds(arm.seeds for arm in compared.units)
+    shared = variants.shared_seeds(arm.seeds for arm in compared.units)
     seeds = min([*estimate.seeds, *([] if shared is None else [len(shared)])])
     smallest = unit * estimate.smallest_difference()
     points = list[Point]()
     for arm, text in zip(compared.units, texts, strict=True):
-        values = zip(arm.runs, metric_values(arm.runs, claim.metric), strict=True)
+        values = zip(arm.runs, variants.metric_values(arm.runs, claim.metric), strict=True)
         points += [Point(text, f"seed {run.record.seed}", value) for run, value in values]
     verdict = conclusion(claim.expect, low, high, claim.margin, enough=not estimate.few)
     return Finding(
         means=[unit * mean for mean in means],
         effect=MeanInterval(effect, low, high, digits=".2f"),
-        unit=PERCENTAGE_POINTS if unit > 1 else measure(claim.metric),
+        unit=PERCENTAGE_POINTS if unit > 1 else variants.measure(claim.metric),
         n=f"{seeds} in pairs" if estimate.paired else ", ".join(map(str, dict.fromkeys(estimate.seeds))),
         seeds=seeds,
         notes=notes,
@@ -157,7 +145,7 @@ def _over_seeds(
     """Return a contrast of a metric, and the means of the variants, over seeds alone, before the factor to its unit."""
     scores = []
     for arm in units:
-        by_seed = values_by_key(zip(arm.labels, metric_values(arm.runs, metric), strict=True))
+        by_seed = values_by_key(zip(arm.labels, variants.metric_values(arm.runs, metric), strict=True))
         means = [np.mean(values) for values in by_seed.values()]
         scores.append(Scores.of_seeds(np.array(means) / unit))
         if len(means) < 2:
@@ -171,11 +159,11 @@ def _over_seeds(
 
 def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two variants' shares of failed seeds, in points."""
-    matched_runs = only_match(claim, arms, runs)
+    matched_runs = variants.only_match(claim, arms, runs)
     if claim.over:
-        grids = equal_grids(claim, matched_runs, arms, runs)
+        grids = variants.equal_grids(claim, matched_runs, arms, runs)
     else:
-        grids = [grid_of(variant, "", runs) for variant in matched_runs.variants]
+        grids = [variants.grid_of(variant, "", runs) for variant in matched_runs.variants]
     endings = [Counter(chain.from_iterable(cell.endings.values() for cell in grid.values())) for grid in grids]
     if unjudged := sum(of_variant["not_judged"] for of_variant in endings):
         raise UserError(f"{unjudged} runs were not checked for failure")
@@ -197,8 +185,8 @@ def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
 
 def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the ratio of two variants' half-score rates in doublings, with a verdict only where both lines agree."""
-    matched_runs = only_match(claim, arms, runs)
-    grids = equal_grids(claim, matched_runs, arms, runs)
+    matched_runs = variants.only_match(claim, arms, runs)
+    grids = variants.equal_grids(claim, matched_runs, arms, runs)
     chance = _chance(claim, matched_runs.records[0])
     curves = [_curves(claim, grid, chance, runs) for grid in grids]
     if len(seeds := [*curves[0]]) < 2 or curves[1].keys() != curves[0].keys():
@@ -237,31 +225,32 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     )
 
 
-def _curves(claim: Claim, grid: Grid, chance: float, runs: StoredRuns) -> dict[Any, list[tuple[float, float]]]:
+def _curves(claim: Claim, grid: variants.Grid, chance: float, runs: StoredRuns) -> dict[Any, list[tuple[float, float]]]:
     """Return the score of each seed over the rates of a grid; of runs that failed that of chance."""
-    scores = ((float(rate), metric_by_seed(arm, claim.metric, runs, [chance])) for rate, arm in grid.items())
+    scores = ((float(rate), variants.metric_by_seed(arm, claim.metric, runs, [chance])) for rate, arm in grid.items())
     return values_by_key((seed, (rate, score)) for rate, of_rate in scores for (_, seed), score in of_rate.items())
 
 
 def _chance(claim: Claim, record: Record) -> float:
-    level = chance_of(record, measure(claim.metric))
+    level = chance_of(record, variants.measure(claim.metric))
     if level is None:
         raise UserError(f"{claim.metric} has no chance level, so that no score is half-way to it")
-    return scale_of(record, claim.metric) * level
+    return variants.scale_of(record, claim.metric) * level
 
 
 def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the rank correlation of two metrics over the seeds of several variants together."""
     points, pairs, seeds = list[Point](), list[tuple[float, float]](), list[int]()
-    used, variants = list[StoredRun](), only_match(claim, claim.a, runs).variants
-    for text, variant in zip(claim.a, variants, strict=True):
+    used, of_variants = list[StoredRun](), variants.only_match(claim, claim.a, runs).variants
+    for text, variant in zip(claim.a, of_variants, strict=True):
         units = Units.of(variant, runs.evidence)
         for of_seed in values_by_key(zip(units.labels, units.runs, strict=True)).values():
-            pairs.append((fmean(metric_values(of_seed, claim.metric)), fmean(metric_values(of_seed, claim.against))))
-            points.append(Point(text, " ".join(run.record.run_id for run in of_seed), *pairs[-1]))
+            x, y = (fmean(variants.metric_values(of_seed, name)) for name in (claim.metric, claim.against))
+            pairs.append((x, y))
+            points.append(Point(text, " ".join(run.record.run_id for run in of_seed), x, y))
         seeds.append(len(units.seeds))
         used += units.runs
-    failed = sum(map(len, variants)) - len(used)
+    failed = sum(map(len, of_variants)) - len(used)
     rho, low, high = rank_correlation([x for x, _ in pairs], [y for _, y in pairs])
     return Finding(
         effect=MeanInterval(rho, low, high, digits=".3g"),
@@ -277,8 +266,8 @@ def _correlation(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding
 
 def _count(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     """Return the difference of two numbers that no seed varies, of runs or of attentions."""
-    variants = [] if claim.metric == COLLECTIVES else select_variants(claim, arms, runs)
-    values = [{*metric_values(variant.runs, claim.metric)} for variant in variants]
+    selections = [] if claim.metric == COLLECTIVES else variants.select_variants(claim, arms, runs)
+    values = [{*variants.metric_values(selection.runs, claim.metric)} for selection in selections]
     values = values or [{_collectives(text)} for text in arms]
     if max(map(len, values)) > 1:
         raise UserError(f"{claim.metric} differs between the runs of a variant; a count does not")
@@ -287,10 +276,10 @@ def _count(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
     return Finding(
         means=[a, b],
         effect=MeanInterval(a - b, digits=".3g"),
-        unit=measure(claim.metric),
+        unit=variants.measure(claim.metric),
         n="counted",
         verdict=SUPPORT if holds else CONTRADICTION,
-        records=[run.record for run in chain.from_iterable(variant.runs for variant in variants)],
+        records=[run.record for run in chain.from_iterable(selection.runs for selection in selections)],
     )
 
 

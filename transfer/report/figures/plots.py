@@ -45,8 +45,7 @@ def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, st
         runs: among which they were compared.
         names: the variant of each run of the report, by its id, for the colors.
     """
-    primary = [row for row in comparison.rows if row.primary]
-    drawn = [row for row in primary if any((row.estimate, row.breakdowns))]
+    drawn = [row for row in comparison.rows if row.primary]
     if not any(row.estimate is not None for row in drawn):
         return None
     in_percent, in_units = ([row for row in drawn if row.percent == percent] for percent in (True, False))
@@ -69,7 +68,7 @@ def forest_plot(comparison: Comparison, runs: StoredRuns, names: Mapping[str, st
         figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
         figure.set_figheight(max(figure.get_figheight(), height + LINE_INCHES * (lines_of.count("\n") - 1)))
         table = comparison_table(comparison, runs)
-        cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row in drawn]
+        cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row.primary]
         return svg.plot_of(figure, csv(replace(table, rows=cells, notes=[])))
 
 
@@ -124,8 +123,7 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
         rows: the table.
         names: the variant of each run of the report, by its id.
     """
-    scored = [row for row in rows.rows if not is_missing(row["score"])]
-    points = [row for row in scored if (row[COST] or 0.0) > 0]
+    points = [row for row in rows.rows if not is_missing(row["score"]) and (row[COST] or 0.0) > 0]
     shown = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
     panels = grouped_by(shown.rows, itemgetter(*COST_PANEL))
     # cells are sorted by cost
@@ -140,8 +138,7 @@ def cost_plot(rows: Table, names: Mapping[str, str]) -> svg.Plot | None:
             axes.set_xlabel("GFLOP per image (forward pass)")
             axes.set_ylabel(svg.label_text(key[2], 24))
             svg.logarithmic(axes.xaxis, [row[COST] for row in of_panel])
-        svg.finish_figure(figure, all_axes)
-        return svg.plot_of(figure, csv(shown))
+        return svg.finished_plot(figure, all_axes, csv(shown))
 
 
 def _draw_points(axes: Any, points: Sequence[Row], names: Mapping[str, str]) -> None:
@@ -198,15 +195,13 @@ def training_curves(runs: StoredRuns, names: Mapping[str, str]) -> svg.Plot:
             svg.logarithmic(axes.yaxis, values)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
-        svg.finish_figure(figure, [axes])
-        return svg.plot_of(figure, csv(Table.from_rows(rows)))
+        return svg.finished_plot(figure, [axes], csv(Table.from_rows(rows)))
 
 
 def _losses(folder: Path) -> list[tuple[int, float]]:
     """Return at most `CURVE_POINTS` finite (step, loss) pairs of a run, including the first and the last."""
-    entries = [(entry.get("step"), entry.get("loss")) for entry in history(folder)]
-    with_loss = [(step, float(loss)) for step, loss in entries if loss is not None]
-    pairs = [(step, loss) for step, loss in with_loss if step is not None]
+    entries = [(entry.get("step"), entry["loss"]) for entry in history(folder, "loss")]
+    pairs = [(step, float(loss)) for step, loss in entries if None not in (step, loss)]
     return [pairs[round(place)] for place in np.linspace(0, len(pairs) - 1, min(len(pairs), CURVE_POINTS))]
 
 
@@ -232,8 +227,7 @@ def similarity_plot(table: Table, names: Mapping[str, str]) -> svg.Plot:
         names_of = [svg.label_text(place, 12 if svg.is_narrow() else 24) for place in places]
         axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
-        svg.finish_figure(figure, [axes])
-        return svg.plot_of(figure, csv(replace(table, notes=[])))
+        return svg.finished_plot(figure, [axes], csv(replace(table, notes=[])))
 
 
 ENDINGS = {

@@ -241,8 +241,8 @@ def logarithmic(axis: Any, values: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def finish_figure(figure: "Figure", all_axes: Sequence[Any]) -> None:
-    """Draw a faint grid, and one legend for all axes below them."""
+def finished_plot(figure: "Figure", all_axes: Sequence[Any], csv: str) -> Plot:
+    """Return a figure as `plot_of` does, with a faint grid, and one legend for all axes below them."""
     shown: dict[str, Any] = {}
     for axes in all_axes:
         axes.grid(True, color=INK, alpha=0.14, linewidth=0.7)
@@ -250,6 +250,7 @@ def finish_figure(figure: "Figure", all_axes: Sequence[Any]) -> None:
         handles, labels = axes.get_legend_handles_labels()
         shown |= dict(zip(labels, handles))
     draw_legend(figure, shown)
+    return plot_of(figure, csv)
 
 
 def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:

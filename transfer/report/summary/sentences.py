@@ -44,13 +44,8 @@ VERDICT_WORDS = {
     Kind.B_BETTER: "worse",
     Kind.A_FAILED: "{a} failed",
     Kind.B_FAILED: "{b} failed",
-    Kind.BOTH_FAILED: "both failed",
-    Kind.AT_CHANCE: "not above chance",
-    Kind.EQUIVALENT: "equivalent",
-    Kind.INCONCLUSIVE: "inconclusive",
-    Kind.NO_INTERVAL: "no interval",
 }
-"""What is said of the first variant, in the order in which it is told."""
+"""What is said of the first variant in other words than those of the kind."""
 MARK_SENTENCES = {
     "pretraining smoke": "Pretrained by a smoke test, not a valid result.",
     "dirty": "Made with changed files of the suite.",
@@ -82,8 +77,8 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     if not rows:
         return [f"{a} vs. {b}: not compared.", *exclusion_lines]
     by_word: dict[str, list[ComparedScore]] = {}
-    for row in sorted(rows, key=lambda row: [*VERDICT_WORDS].index(row.verdict.kind)):
-        word = VERDICT_WORDS[row.verdict.kind].format(a=a, b=b)
+    for row in sorted(rows, key=lambda row: [*Kind].index(row.verdict.kind)):
+        word = VERDICT_WORDS.get(row.verdict.kind, row.verdict.kind.value).format(a=a, b=b)
         word += " (completed runs only)" if row.verdict.breakdowns else ""
         by_word.setdefault(word, []).append(row)
     records = list(chain.from_iterable(row.matched.records for row in rows))

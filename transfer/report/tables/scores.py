@@ -16,7 +16,7 @@ from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import count, shortened
 from transfer.core.grouped import values_by_key
 from transfer.records.evidence import Arm, Unit, informative, is_seeded
-from transfer.records.grouping import Group, dataset_label, marks
+from transfer.records.grouping import Group, dataset_label, grouped, marks
 from transfer.records.per_sample import RESAMPLED, scoring
 from transfer.records.protocol import OF_DATA, backbone_of, known_task, protocol
 from transfer.records.record import Record, digest_of
@@ -199,7 +199,7 @@ def over_datasets(runs: StoredRuns) -> Table:
     for (key, _), datasets in several.items():
         common[key] = common.get(key, {*datasets}) & datasets.keys()
     firsts = [next(iter(datasets.values())) for datasets in several.values()]
-    group_of = {id(record): group for group in runs.groups_of(firsts) for record in group.records}
+    group_of = {id(record): group for group in grouped(firsts, runs.exports) for record in group.records}
     rows = []
     for ((key, _), datasets), first in zip(several.items(), firsts, strict=True):
         averaged = {name: datasets[name] for name in sorted(common[key])}

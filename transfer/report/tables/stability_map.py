@@ -16,6 +16,7 @@ from transfer.core.grouped import grouped_by
 from transfer.engine.checkpoint import history
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Cell, Unit, chance, commonest, ending
 from transfer.records.fields import check_fields, order, shown_values, value_of, with_contents
+from transfer.records.grouping import grouped
 from transfer.records.run_set import StoredRuns
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
@@ -99,7 +100,7 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
     hidden = with_contents(("name" if name == "backbone" else name for name in names), placed, runs.exports)
-    groups = runs.groups_of(placed, hidden)
+    groups = grouped(placed, runs.exports, hidden)
     rows: list[Row] = []
     scores: dict[tuple[str, ...], dict[Unit, float]] = {}
     cells = [(group, cell) for group in groups for cell in runs.evidence.cells(group.records, [*by, x, y])]

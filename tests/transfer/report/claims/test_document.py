@@ -41,7 +41,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "runs"), str(write(folder, *ROWS, **TOP))
 
 
-def test_the_document_is_the_same_each_time_and_links_lead_somewhere(study: tuple[str, str], tmp_path: Path) -> None:
+def test_the_document_is_the_same_each_time_with_rules_numbers_commands_and_links(
+    study: tuple[str, str], tmp_path: Path
+) -> None:
     texts = []
     for name in ("one", "two"):
         assert main(["claims", *study, "--document", str(tmp_path / name / "study.md")]) == 0
@@ -54,11 +56,6 @@ def test_the_document_is_the_same_each_time_and_links_lead_somewhere(study: tupl
     assert {*re.findall(r"\]\((study/[^)]+)\)", text)} <= {*texts[0]}
     titles = re.findall(r"^##+ (.+)$", text, re.MULTILINE)
     assert {*re.findall(r"\]\(#([^)]+)\)", text)} <= {title.lower().replace(" ", "-") for title in titles}
-
-
-def test_the_document_says_rule_numbers_command_limits_and_reading(study: tuple[str, str], tmp_path: Path) -> None:
-    assert main(["claims", *study, "--document", str(tmp_path / "study.md")]) == 0
-    text = (tmp_path / "study.md").read_text()
     assert text.startswith("# A study\n\nWhat is tested & why &lt;b>.\n\nOf 6 rows that state what a paper states, 4")
     assert "Besides, 1 of the suite's own, which decide no claim of a paper." in text
     own = text[text.index("The suite's own rows:") : text.index("Effects are a less b")]

@@ -45,15 +45,12 @@ def rows(plot: Plot) -> pd.DataFrame:
 
 def cells(plot: Plot) -> dict[str, tuple[str, str]]:
     """Color and hatch of every cell of a map by its panel, column and row."""
-    return {
-        f"{panel}-{round(cell.get_x() + 0.47)}-{round(cell.get_y() + 0.46)}": (
-            to_hex(cell.get_facecolor()),
-            cell.get_hatch() or "",
-        )
-        for panel, axes in enumerate(plot.figure.axes)
-        for cell in axes.patches
-        if isinstance(cell, Rectangle)
-    }
+    looks = {}
+    for panel, axes in enumerate(plot.figure.axes):
+        for cell in (patch for patch in axes.patches if isinstance(patch, Rectangle)):
+            place = f"{panel}-{round(cell.get_x() + 0.47)}-{round(cell.get_y() + 0.46)}"
+            looks[place] = to_hex(cell.get_facecolor()), cell.get_hatch() or ""
+    return looks
 
 
 def cost_rows() -> Table:

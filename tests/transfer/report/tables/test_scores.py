@@ -79,30 +79,16 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
     assert "x \\| y z" in hostile
 
 
-def probes(*scores: float) -> list[Record]:
-    """Few-shot records of several datasets."""
-    given: dict[str, Any] = {"primary": "accuracy_10shot", "metrics": {"accuracy_10shot": {"averaged": True}}}
+def test_the_mean_over_data_sets_is_unweighted_in_the_unit_of_its_metric_with_its_own_error() -> None:
+    metrics = {"accuracy_10shot": {"averaged": True}, "error": {"unit": "px", "direction": "lower"}}
+    given: dict[str, Any] = {"primary": "accuracy_10shot", "metrics": metrics}
     given["details"] = {"accuracy_10shot": {"standard_error": 0.03}}
-    shots = [{"accuracy_10shot": score, "accuracy_1shot": score / 2} for score in scores]
-    return [made("fewshot", dataset={"name": f"set{n}"}, scores=ones, **given) for n, ones in enumerate(shots)]
-
-
-def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
-    (row,) = over_datasets(run_set(probes(0.2, 0.4, 0.9))).rows
+    scores = [{"accuracy_10shot": score, "error": 10 * score} for score in (0.2, 0.4, 0.9)]
+    records = [made("fewshot", dataset={"name": f"set{n}"}, scores=ones, **given) for n, ones in enumerate(scores)]
+    (row,) = over_datasets(run_set(records)).rows
     assert row["datasets"] == "set0, set1, set2"
-    assert row["accuracy_10shot"] == pytest.approx(50.0)
-    assert row["accuracy_1shot"] == pytest.approx(25.0)
+    assert (row["accuracy_10shot"], row["error"]) == pytest.approx((50.0, 5.0))
     assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
-
-
-def test_a_mean_over_data_sets_is_in_the_unit_of_its_metric() -> None:
-    metrics = {"accuracy_5shot": {"averaged": True}, "error": {"unit": "px", "direction": "lower"}}
-    both = [
-        made("fewshot", dataset={"name": name}, scores={"accuracy_5shot": 0.5, "error": error}, metrics=metrics)
-        for name, error in (("toy_pets", 3.0), ("toy_dtd", 5.0))
-    ]
-    (row,) = over_datasets(run_set(both)).rows
-    assert (row["accuracy_5shot"], row["error"]) == (50.0, 4.0)
 
 
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
@@ -151,7 +137,7 @@ def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
 NAMES = {"1": "ant", "3": "bee", "7": "cow", "18": "dog"}
 
 
-def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
+def test_every_class_has_its_score_with_an_interval_or_that_asked_for_by_name(tmp_path: Path) -> None:
     run = coco_run(tmp_path / "a", 0)
     run.record.details["classes"] = NAMES
     (section,) = sections(StoredRuns.of([run]), ReportRequest(per_class=True))
@@ -164,6 +150,10 @@ def test_every_class_has_its_score_with_an_interval(tmp_path: Path) -> None:
         for value, low, high in zip(table[score], table[f"{score} low"], table[f"{score} high"], strict=True):
             assert 0 <= low < value < high < 100
     assert note_texts(table.notes) == ["toy_market: not in the test images, so no score: dog"]
+    (section,) = sections(StoredRuns.of([run]), ReportRequest(per_class=True, scores=("box_AP50",)))
+    assert ("box_AP50" in section.table, "box_AP" in section.table) == (True, False)
+    with pytest.raises(UserError, match="--per-class: no run has this score by class"):
+        sections(StoredRuns.of([run]), ReportRequest(per_class=True, scores=("top1",)))
 
 
 def test_a_seed_that_failed_hides_no_class_of_the_others(tmp_path: Path) -> None:
@@ -186,14 +176,6 @@ def test_an_interval_of_a_class_is_over_the_images_in_which_it_occurs(tmp_path: 
     rows = [[row.get(name) for name in ("class", "mIoU low", "mIoU high")] for row in section.table.rows]
     assert rows[0][2] - rows[0][1] < 10
     assert rows[1:] == [["1", None, None], ["2", 0.0, pytest.approx(100 * (1 - 0.05 ** (1 / 5)))]]
-
-
-def test_other_scores_are_asked_for_by_name(tmp_path: Path) -> None:
-    runs = [coco_run(tmp_path / "a", 0)]
-    (section,) = sections(StoredRuns.of(runs), ReportRequest(per_class=True, scores=("box_AP50",)))
-    assert (section.table["class"], "box_AP" in section.table) == (["1", "3", "7"], False)
-    with pytest.raises(UserError, match="--per-class: no run has this score by class"):
-        sections(StoredRuns.of(runs), ReportRequest(per_class=True, scores=("top1",)))
 
 
 def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Record:
