@@ -12,12 +12,12 @@ from transfer.cli.layers import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import Stopped, UsageError, UserError
 from transfer.core.lazy import lazy_names
 from transfer.core.machine_errors import missing_packages_named
 from transfer.records.store import Store, StoredRun
 from transfer.runs import RunSet
-from transfer.task import Metric, Task
+from transfer.task import Metric, Task, load_task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -97,8 +97,6 @@ def evaluate(
         RunsFailed: a run ended without a record; `runs` of the error has the others.
         KeyboardInterrupt: the state of the run is saved, and the same call resumes from it.
     """
-    from transfer.task import load_task
-
     recipe = task_recipe(task)
     loaded = load_task(recipe.name)
     command = _command("evaluate", recipe, loaded, _with_backbone(backbone, name, options), RunOptions)
@@ -122,7 +120,6 @@ def pretrain(
     """
     from transfer.core.process import ranks_from_environment
     from transfer.evaluation.weights_export import pretraining_task, publish_export
-    from transfer.task import load_task
 
     read = pretraining_recipe(str(recipe))
     method = load_task(method_of(read))
@@ -149,7 +146,6 @@ def _command(function: str, recipe: Recipe, task: Task, options: dict[str, Any],
 
 
 def _execute(command: Command, task: Task, progress: bool) -> RunSet:
-    from transfer.core.errors import Stopped
     from transfer.evaluation.evaluator import evaluate_each
     from transfer.run import commands_with_inputs
 

@@ -183,8 +183,7 @@ class Task:
         Raises:
             NotFinite, NotVaried: the features allow no score; every rank raises it.
         """
-        result: Result = self.call("run", spec, dataset, options, context)
-        return result
+        return self.call("run", spec, dataset, options, context)
 
     def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> Result:
         """Call `run`; that its features allow no score becomes the run's outcome, without scores.
@@ -210,8 +209,7 @@ class Task:
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
-        scores: Scores = self.call("rescore", outcomes)
-        return scores
+        return self.call("rescore", outcomes)
 
     def per_sample(self, name: str, outcomes: Outcomes) -> Array | None:
         """Return values [M] in float64 whose mean over the M samples is the score of this name; nan if a sample does
@@ -271,8 +269,7 @@ def share_among(k: int, rank: str, outcomes: Outcomes) -> Array:
         rank: the name of the outcome with the places of the true classes, such as `best_rank`, beside `best_ties`.
     """
     places = outcomes.get(rank.replace("rank", "ties"), 0) + 1
-    share: Array = np.clip((k - outcomes[rank]) / places, 0.0, 1.0)
-    return share
+    return np.clip((k - outcomes[rank]) / places, 0.0, 1.0)
 
 
 def batch_for(images: int, options: Any) -> Defaults:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +24,6 @@ from transfer.run import main
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}
 SHORT: dict[str, Any] = {**SMOKE, "epochs": 1, "warmup_epochs": 0}
-
-
-def test_importing_it_loads_neither_torch_nor_pandas() -> None:
-    code = "import sys, transfer; transfer.load, transfer.UsageError, transfer.testing.CheckFailed; "
-    code += "print({'torch', 'timm', 'pandas'} & {*sys.modules})"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "set()"
 
 
 def test_records_are_those_of_the_command_line(tmp_path: Path) -> None:

@@ -72,18 +72,6 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: Cap
     assert "(smoke" in capsys.readouterr().out
 
 
-def test_a_breakdown_is_recorded_and_exits_with_3(tmp_path: Path, capsys: Captured) -> None:
-    words = [*TINY, "--optimizer", "sgd", "--lr", "1e6", "--epochs", "20", "--warmup-epochs", "2"]
-    words += ["--out", str(tmp_path)]
-    for _ in range(2):
-        assert main(words) == 3
-        out = capsys.readouterr().out
-        found = record(tmp_path)
-        assert found.outcome["status"] in ("nonfinite", "diverged", "collapsed")
-        assert found.outcome["status"] in out
-        assert found.scores == {}
-
-
 @pytest.mark.nightly
 def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "here").mkdir()
@@ -98,18 +86,7 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
     assert len(list((tmp_path / "there" / "runs").iterdir())) == 1
 
 
-def test_weights_found_by_name_are_those_of_the_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
-    words = ["--out", str(tmp_path / "runs"), "--threads", "1", "--workers", "0"]
-    (tmp_path / "there").mkdir()
-    monkeypatch.chdir(tmp_path)
-    export(create("vit_tiny", weights="random", img_size=32), tmp_path / "weights" / "vit_tiny")
-    assert main(["knn", "--backbone", "vit_tiny", "--dataset", "toy_digits", "--subset", "4", *words]) == 0
-    monkeypatch.chdir(tmp_path / "there")
-    assert main(["knn", "--config", str(next(tmp_path.glob("runs/*/options.yaml"))), *words]) == 0
-    assert record(tmp_path / "runs").weights_id.startswith("sha256:")
-
-
-def test_folders_named_without_a_slash_are_those_of_the_options_in_another_place(
+def test_folders_and_weights_of_a_name_are_those_of_the_options_in_another_place(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     words = ["--out", str(tmp_path / "runs"), "--threads", "1", "--workers", "0"]
@@ -117,15 +94,17 @@ def test_folders_named_without_a_slash_are_those_of_the_options_in_another_place
         (tmp_path / "photos" / place).mkdir(parents=True)
         pixels = np.random.default_rng(number).integers(256, size=(32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "photos" / place / f"{number}.png")
-    export(create("vit_tiny", weights="random", img_size=32), tmp_path / "mine")
+    for folder in ("mine", "weights/vit_tiny"):
+        export(create("vit_tiny", weights="random", img_size=32), tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    for weights in ("mine", "random"):
-        named = ["--backbone", "vit_tiny", "--weights", weights, "--dataset", "photos", "--size", "32"]
+    for weights in (["--weights", "mine"], ["--weights", "random"], []):
+        named = ["--backbone", "vit_tiny", *weights, "--dataset", "photos", "--size", "32"]
         assert main(["knn", *named, "--resize", "32", *words]) == 0
     monkeypatch.chdir(tmp_path / "there")
     for options in tmp_path.glob("runs/*/options.yaml"):
         assert main(["knn", "--config", str(options), *words]) == 0
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    made = [Record.read(path).weights_id for path in tmp_path.glob("runs/*/record.json")]
+    assert sorted(weights_id.partition(":")[0] for weights_id in made) == ["random", "sha256", "sha256"]
 
 
 def test_a_batch_of_more_identities_than_there_are_is_refused(tmp_path: Path, capsys: Captured) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, resolve
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe, fitted_layers, fitted_options
@@ -15,7 +16,6 @@ from transfer.core.settings import CONFIGS, read_yaml
 from transfer.engine.outcome import SCORED
 
 if TYPE_CHECKING:
-    from backbones.spec import BackboneSpec
     from transfer.task import Task
 
 RECORD, OPTIONS = "record.json", "options.yaml"
@@ -47,17 +47,15 @@ class Command:
     flags: tuple[str, ...] = ()
     set_by_user: frozenset[str] = frozenset()
     fitted: tuple[str, ...] = ()
-    recipe: "Recipe | None" = None
+    recipe: Recipe | None = None
 
-    def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
+    def check_flags(self, spec: BackboneSpec | None = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
         `transfer.core.options`.
 
         Args:
             spec: the resolved backbone if it is known; then flags without effect on it are refused too.
         """
-        from backbones.spec import BackboneSpec
-
         kinds = (type(self.options), LaunchOptions, *([BackboneSpec] if spec else []))
         needs = {name: condition for kind in kinds for name, condition in noted(kind, Needs).items()}
         known = {name: value for name, value in spec.as_dict().items() if value is not None} if spec else {}
@@ -92,19 +90,17 @@ class Command:
             if values[name] != usual.get(name)
         ]
 
-    def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
+    def resolved(self, from_scratch: bool, **more: Any) -> BackboneSpec:
         """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""
-        from backbones.spec import resolve
-
         return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
 
-    def fit_backbone(self, spec: "BackboneSpec", task: "Task") -> None:
+    def fit_backbone(self, spec: BackboneSpec, task: "Task") -> None:
         """Replace the task's defaults that do not fit the backbone, and add the lines that report them."""
         defaults = task.defaults_for_backbone(spec, self.options, self.set_by_user)
         self.options, lines = fitted_options(self.options, defaults, self.set_by_user)
         self.fitted += (*lines, *filter(None, ["" if "size" in self.set_by_user else self._token_grid(spec, task)]))
 
-    def _token_grid(self, spec: "BackboneSpec", task: "Task") -> str:
+    def _token_grid(self, spec: BackboneSpec, task: "Task") -> str:
         """Return a line on images over twice as large as those of the weights; empty for others."""
         from backbones.weights.locate import trained_size
 
@@ -114,13 +110,13 @@ class Command:
         grid = f"--size {size[0]} {size[1]}: {size[0] // patch} x {size[1] // patch} tokens of {patch} pixels"
         return f"{grid}; the weights were trained at {trained[0]} x {trained[1]}; use --size to change it"
 
-    def fit_data(self, task: "Task", spec: "BackboneSpec", dataset: Any) -> "Command":
+    def fit_data(self, task: "Task", spec: BackboneSpec, dataset: Any) -> "Command":
         """Return the command with the defaults that fit a dataset, and with the lines that report them alone."""
         defaults = task.defaults_for_data(spec, dataset, self.options)
         options, lines = fitted_options(self.options, defaults, self.set_by_user)
         return replace(self, options=options, fitted=lines)
 
-    def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
+    def choices(self, spec: BackboneSpec, from_scratch: bool) -> list[str]:
         """Return lines on what the program chose in the place of the user: defaults, and a part of the backbone."""
         lines = [*self.fitted]
         others = self.resolved(from_scratch=False).weights if from_scratch else ""
@@ -226,8 +222,6 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
         backbone: the options of the backbone, which are changed.
         users_names: the names of the options that the user's YAML files and flags set.
     """
-    from backbones.spec import LEFT_TO_RECIPES
-
     taken = {name: getattr(backbone, name) for name in LEFT_TO_RECIPES if name not in users_names}
     vars(backbone).update(dict.fromkeys(taken))
     return {name: value for name, value in taken.items() if value is not None}

@@ -205,7 +205,7 @@ BACKBONE_OPTIONS = tuple(item.name for item in fields(BackboneOptions))
 """The options that say which backbone is meant."""
 
 
-def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
+def check_resources(resources: dict[str, Any], where: str) -> None:
     """Raise UsageError for an unknown resource or an impossible value.
 
     Args:

@@ -12,7 +12,7 @@ import backbones
 from transfer.cli.layers import Layer, flag_values, layer_values, names_of_flags
 from transfer.core.errors import UsageError, errors_naming, unknown
 from transfer.core.options import Span, noted
-from transfer.core.settings import CONFIGS, as_flags, read_value, read_yaml, shipped_path
+from transfer.core.settings import CONFIGS, as_words, read_value, read_yaml, shipped_path
 from transfer.core.user_code import is_in_file, locate
 
 BASE = "recipe"
@@ -201,14 +201,9 @@ def fitted_options(
         usual = getattr(options, name)
         if name not in set_by_user and value != usual:
             changed[name] = value
-            lines.append(f"{_as_flag(name, value)}, where the recipe has {_as_flag(name, usual)}: {reason}")
+            fitting, shipped = (" ".join(as_words({name: each})) for each in (value, usual))
+            lines.append(f"{fitting}, where the recipe has {shipped}: {reason}")
     return replace(options, **changed) if changed else options, tuple(lines)
-
-
-def _as_flag(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
-    return " ".join(as_flags({name: list(value) if isinstance(value, tuple) else value}))
 
 
 def _by_origin(layers: Sequence[Layer], base: Path | None, smoke: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -144,6 +144,21 @@ def as_flags(layer: dict[str, Any]) -> list[str]:
             arguments += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
         else:
             arguments += [flag, _word(key, value)]
+    return arguments
+
+
+def as_words(options: dict[str, Any], valued: Collection[str] = ()) -> list[str]:
+    """Return options as the arguments that a person would type, with `--flip` and `--no-flip` for switches.
+
+    Args:
+        valued: the switches that take a value, because they may also be unset.
+    """
+    arguments: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, bool) and name not in valued:
+            arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        else:
+            arguments += as_flags({name: value})
     return arguments
 
 

@@ -138,7 +138,7 @@ def is_allowed(text: str) -> bool:
     It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
     file from an untrusted one. Live modules have been imported already.
     """
-    return live_modules.is_live(text) or is_trusted(digest(text))
+    return live_modules.is_live(text) or (named := digest(text)) in _trusted or (named_code() / named).exists()
 
 
 def check_allowed(text: str) -> None:
@@ -378,8 +378,3 @@ def trust(digest: str) -> None:
     with suppress(OSError):
         named_code().mkdir(parents=True, exist_ok=True)
         (named_code() / digest).touch()
-
-
-def is_trusted(digest: str) -> bool:
-    """Return whether the user has named code of this digest before, in any process."""
-    return digest in _trusted or (named_code() / digest).exists()

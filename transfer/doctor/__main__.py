@@ -17,7 +17,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe, unknown
 from transfer.core.machine_errors import install_command
 from transfer.core.settings import config_names
-from transfer.doctor.datasets import CheckResult
+from transfer.doctor.datasets import CheckResult, check_datasets, fetch_all
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, GpuOptions, SpeedOptions
 from transfer.evaluation.environment import RECORDED_PACKAGES
 
@@ -78,8 +78,6 @@ def _run(module: str, options: Any) -> int:
 
 
 def _data(options: DataOptions) -> int:
-    from transfer.doctor.datasets import check_datasets, fetch_all
-
     if options.look and len(options.names) != 1:
         raise UsageError("--look: name one dataset")
     if options.fetch:

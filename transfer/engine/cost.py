@@ -33,14 +33,10 @@ class Cost:
         """Return the rates that a record shows; None where nothing was trained."""
         rate = self.images / self.train_seconds if self.train_seconds else None
         share = self.wait_seconds / self.train_seconds if self.train_seconds else None
-        return {
-            **{
-                name: getattr(self, name) for name in ("params", "gflops", "gflops_by", "train_seconds", "eval_seconds")
-            },
-            "images_per_second": rate,
-            "data_wait_share": share,
-            **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},
-        }
+        names = ("params", "gflops", "gflops_by", "train_seconds", "eval_seconds")
+        rates = {"images_per_second": rate, "data_wait_share": share}
+        known = {name: None if math.isnan(value) else value for name, value in self.extraction.items()}
+        return {name: getattr(self, name) for name in names} | rates | known
 
 
 def duration(seconds: float) -> str:

@@ -126,11 +126,7 @@ class _Run:
         if not self.folder:
             return
         self.history.flush()
-        save_state(self.folder, self.state() | {"history_lines": self.history.count})
-
-    def state(self) -> dict[str, Any]:
-        """Return what is saved, but for the lines of the history."""
-        return {
+        state = {
             SCHEMA: VERSION,
             "run_key": self.context.run_key,
             "options": self.context.about.get("options", {}),
@@ -143,7 +139,9 @@ class _Run:
             "circumstances": _circumstances(self.context),
             "notes": self.context.notes,  # such as of a validation that is not repeated
             "resumed": self.context.details.get("resumed", []),
+            "history_lines": self.history.count,
         }
+        save_state(self.folder, state)
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""

@@ -49,7 +49,9 @@ class UsersMetric:
         Raises:
             UserError: the function returns something else, or a score out of its bounds.
         """
-        values = np.asarray(self.compute({name: _read_only(array) for name, array in outcomes.items()}))
+        # views that cannot be written, so that a metric cannot change what is recorded
+        views = {name: np.broadcast_to(array, array.shape) for name, array in outcomes.items()}
+        values = np.asarray(self.compute(views))
         wanted, samples = "a number, or one for each sample", outcomes["sample"].shape
         if values.dtype.kind not in "biuf" or values.shape not in ((), samples):
             got = f"type {values.dtype} and shape {values.shape}"
@@ -118,13 +120,6 @@ def add_metrics(metrics: Sequence[UsersMetric], scores: Scores, outcomes: Outcom
         if values is not None:
             all_outcomes[custom.name] = values
     return all_scores, all_outcomes
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view of an array, through which a metric cannot change what is recorded."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 _ARRAYS = "`sample` [M], the names of the samples, and `cluster` [M], integers of what is resampled together"

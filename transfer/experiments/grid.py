@@ -13,7 +13,7 @@ from backbones.spec import BackboneSpec
 from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
-from transfer.core.settings import as_flags
+from transfer.core.settings import as_words
 from transfer.core.user_code import VARIED_PARTS, file_digest, or_its_imports
 from transfer.experiments.step import Step, options_of
 from transfer.experiments.sweep_file import SweepFile
@@ -72,7 +72,8 @@ class SweepJob:
 
     @property
     def _arguments(self) -> tuple[str, ...]:
-        return (self.step.recipe, self.backbone, self.dataset, *_flags(dict(sorted(self.options.items()))))
+        options = as_words(dict(sorted(self.options.items())), BACKBONE_OPTIONS)
+        return (self.step.recipe, self.backbone, self.dataset, *options)
 
     @property
     def _varied(self) -> dict[str, Any]:
@@ -109,7 +110,8 @@ class SweepJob:
         inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
         idle = idle_options(noted(BackboneSpec, Needs) | noted(self.step.task.options, Needs), self.options)
         acting = {name: value for name, value in self.options.items() if name not in idle}
-        return (module, self.step.recipe, *_flags(inputs), *_flags(acting), *_flags(outputs))
+        words = (*as_words(inputs), *as_words(acting, BACKBONE_OPTIONS), *as_words(outputs))
+        return (module, self.step.recipe, *words)
 
 
 def result_file(out: Path, name: str) -> Path:
@@ -181,15 +183,3 @@ def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
     names = re.findall(r"[^\s\"',:\[\]{}]+\.(?:py|ya?ml)\b", content.decode(errors="replace")) if depth else ()
     inner = "".join(_content(name, path.parent, depth - 1) for name in names)
     return hashlib.sha256(content + inner.encode()).hexdigest()
-
-
-def _flags(options: dict[str, Any]) -> list[str]:
-    """Return options as command-line arguments."""
-    arguments: list[str] = []
-    for name, value in options.items():
-        # options of the backbone take a value, because they may also be unset
-        if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
-            arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
-        else:
-            arguments += as_flags({name: value})
-    return arguments

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backbones.spec import parse_field, resolve
 from transfer.cli.options import BACKBONE_OPTIONS, PretrainRunOptions, check_resources
@@ -18,9 +18,7 @@ from transfer.core.options import as_items, as_list, check_keys, mapping
 from transfer.core.user_code import VARIED_PARTS, builtin_names, is_in_file, is_user_part, locate
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.experiments.published_rows import rows_of, used_values
-
-if TYPE_CHECKING:
-    from transfer.task import Task
+from transfer.task import Task, load_task
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 # options that the runner sets, so that a sweep cannot
@@ -56,7 +54,7 @@ class Step:
         return source_of(self.kind, self.recipe)
 
     @property
-    def task(self) -> "Task":
+    def task(self) -> Task:
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
         return _task_of(self.kind, self.source)
 
@@ -133,9 +131,7 @@ def step_options(kind: str, recipe: str) -> set[str]:
     return {*source.values(), *BACKBONE_OPTIONS, *(item.name for item in items)}
 
 
-def _task_of(kind: str, recipe: Recipe) -> "Task":
-    from transfer.task import load_task
-
+def _task_of(kind: str, recipe: Recipe) -> Task:
     return load_task(recipe.name if kind == "run" else method_of(recipe))
 
 

@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from transfer.cli.command import Command
 from transfer.cli.options import RESOURCES
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
@@ -29,9 +29,6 @@ from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import STOPPED, Child, sbatch_parameters
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store, read_result
-
-if TYPE_CHECKING:
-    from transfer.cli.command import Command
 
 QUEUE_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
 TIMEOUT_SECONDS = 60
@@ -273,7 +270,7 @@ FOLLOW_SECONDS = 0.5  # between two looks at the log of a single job
 TAIL = 4096  # bytes of the log that are shown when the job was submitted by an earlier command
 
 
-def run_as_job(program: str, arguments: list[str], command: "Command") -> int:
+def run_as_job(program: str, arguments: list[str], command: Command) -> int:
     """Run `python -m PROGRAM ARGUMENTS` as a Slurm job, or follow the job that an earlier command submitted.
 
     Returns:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from transfer.cli.options import LaunchOptions, check_resources
+from transfer.cli.options import LaunchOptions
 from transfer.core.files import ROOT
 from transfer.launch import ProcessSpec, python_command
 
@@ -211,12 +211,9 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
     """Return the parameters of submitit's executor for the resources of a process.
 
     Args:
+        resources: see `transfer.cli.options.check_resources`.
         parallel: the number of elements of an array that may run at once.
-
-    Raises:
-        UsageError: a resource is unknown or has an impossible value.
     """
-    check_resources(resources)
     minutes = resources.get("minutes") or LaunchOptions.minutes
     cpus, memory = resources.get("cpus"), resources.get("memory_gb")
     parameters: dict[str, Any] = {name: str(resources[name]) for name in NAMES if resources.get(name)}

@@ -94,11 +94,10 @@ class Search:
         for rate, seed, stable in self.probes:
             if not stable:
                 least[seed] = min(rate, least[seed])
-        stable_probes = [probe for probe in self.probes if probe.stable]
         return [
             f"seed {seed}: {rate:g} is stable, but training failed at the smaller {least[seed]:g}"
-            for rate, seed, _ in stable_probes
-            if rate > least[seed]
+            for rate, seed, stable in self.probes
+            if stable and rate > least[seed]
         ]
 
     def plan(self) -> Generator[tuple[float, int], bool, None]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transfer.core.errors import UserError
 from transfer.core.files import write_atomic
@@ -23,10 +23,8 @@ from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
 from transfer.report.tables.text import terminal
 from transfer.sweep.earlier_results import read_record
+from transfer.sweep.lr_search import Searches
 from transfer.sweep.runner import Sweeper
-
-if TYPE_CHECKING:
-    from transfer.sweep.lr_search import Searches
 
 PAGE = "report.html"
 EQUAL = "All variants have the same images, epochs and learning rates, not the same cost:"
@@ -41,7 +39,7 @@ class SweepReport:
 
     sweep: SweepFile
     sweeper: Sweeper
-    searches: "Searches | None"
+    searches: Searches | None
     ratios: CostRatios
     """Costs of the variants that are compared; kept in the folder of the sweep, so that none is measured twice."""
     missing: list[str] = field(default_factory=list)

@@ -6,7 +6,6 @@ Each check returns two lists of sentences: what is wrong, and what could not be 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transfer.core import user_code
 from transfer.core.errors import UserError, first_line
@@ -15,11 +14,7 @@ from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcome
 from transfer.records.protocol import named_by_content
 from transfer.records.record import Record, RunKey, is_modified
 from transfer.records.store import RECORD, file_checksums
-from transfer.task import PRETRAIN, load_task
-
-if TYPE_CHECKING:
-    from transfer.task import Task
-
+from transfer.task import PRETRAIN, Task, load_task
 
 SET_BY_RUN = {"drop_path", "train_size"}
 """Fields of the backbone that a task's options set when they build it."""
@@ -117,7 +112,7 @@ def check_scores(folder: Path, record: Record) -> Checks:
     return [f"{name}: {there} in the record, {here} from {OUTCOMES}" for name, (there, here) in wrong.items()], []
 
 
-def task_of(record: Record) -> "Task":
+def task_of(record: Record) -> Task:
     """Return the task that made a record.
 
     Raises:

@@ -193,44 +193,42 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(capsys: pytest.Ca
     assert traced.splitlines()[-1].startswith("error: KeyError: ")
 
 
-def run_folder(out: Path, status: str = "completed", *files: str, **options: str) -> Path:
-    folder = out / "reid-toy-tiny-0123456789ab"
+def ended(status: str, **options: str) -> str:
+    return json.dumps({"outcome": {"status": status}, "options": options})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """That of a run, without its record."""
+    folder = tmp_path / "reid-toy-tiny-0123456789ab"
     (folder / "export").mkdir(parents=True)
-    (folder / "record.json").write_text(json.dumps({"outcome": {"status": status}, "options": options}))
-    for file in files:
-        (folder / "export" / file).write_text("{}")
     return folder
 
 
-def test_a_run_stands_for_its_export_and_other_weights_stay(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, "completed", "config.json")
+def test_a_run_stands_for_its_export_and_other_weights_stay(folder: Path) -> None:
+    (folder / "record.json").write_text(ended("completed"))
+    (folder / "export" / "config.json").touch()
     for name in (folder.name, str(folder)):
-        assert weights_of_run(name, tmp_path) == str(folder / "export")
+        assert weights_of_run(name, folder.parent) == str(folder / "export")
     for weights in ("config", "timm:vit.tag", "hf-hub:a/b", "some/file.pth"):
-        assert weights_of_run(weights, tmp_path) == weights
+        assert weights_of_run(weights, folder.parent) == weights
 
 
-@pytest.mark.parametrize(
-    ("status", "kept", "reason"),
-    [
-        ("diverged", "none", "training ended as diverged"),
-        ("completed", "last", "it trained no backbone"),
-        ("completed", "none", "it was made with --save-weights none"),
-    ],
-)
-def test_a_run_without_weights_says_why(tmp_path: Path, status: str, kept: str, reason: str) -> None:
-    with pytest.raises(MissingInput, match=f"{reason}$"):
-        weights_of_run(str(run_folder(tmp_path, status, save_weights=kept)), tmp_path)
+WITHOUT = [
+    (ended("diverged", save_weights="none"), r"the run in \S+ has no weights: its training ended as diverged$"),
+    (ended("completed", save_weights="last"), "it trained no backbone$"),
+    (ended("completed", save_weights="none"), "it was made with --save-weights none$"),
+    ("{", "is not a readable record"),
+    (None, "is unfinished; rerun its command"),
+]
 
 
-def test_an_unfinished_run_and_a_broken_record_are_said(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path)
-    (folder / "record.json").write_text("{")
-    with pytest.raises(UserError, match="is not a readable record"):
-        weights_of_run(folder.name, tmp_path)
-    (folder / "record.json").rename(folder / "options.yaml")
-    with pytest.raises(MissingInput, match="is unfinished; rerun its command"):
-        weights_of_run(folder.name, tmp_path)
+@pytest.mark.parametrize(("content", "reason"), WITHOUT)
+def test_a_run_without_weights_says_why(folder: Path, content: str | None, reason: str) -> None:
+    (folder / ("record.json" if content else "options.yaml")).write_text(content or "")
+    with pytest.raises(UserError, match=reason) as raised:
+        weights_of_run(folder.name, folder.parent)
+    assert isinstance(raised.value, MissingInput) == (content != "{")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import transfer
+from tests.transfer.sweep.test_runner import InThisProcess
 from transfer.api import RunsFailed
 from transfer.core.errors import UserError
 from transfer.records.baselines import baseline_variants, copied_from, protocol_mismatch
@@ -101,6 +102,13 @@ def test_a_sweep_runs_its_own_variant_alone(theirs: Run, tmp_path: Path, capsys:
     assert "Where the runs come from" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.fixture
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of sweeps start no processes."""
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
+
+
+@pytest.mark.usefixtures("_in_this_process")
 def test_a_sweep_says_first_why_nothing_is_copied(
     theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +123,7 @@ def test_a_sweep_says_first_why_nothing_is_copied(
     assert "options k 5 there, 7 here" in (tmp_path / "out" / "report.html").read_text().partition("<script")[0]
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_a_bundle_is_imported_and_its_other_variants_are_compared_with(
     theirs: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

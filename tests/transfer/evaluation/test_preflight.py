@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import transfer
 from backbones.backbone import create
 from backbones.weights.export import export
+from tests.runs import record as record_of
 from transfer.cli.command import read_command
 from transfer.cli.recipe import task_recipe
 from transfer.core.exports import CONFIG, PRETRAIN, WEIGHTS
@@ -99,43 +99,34 @@ def weights(tmp_path: Path) -> Path:
     return export(create("tiny"), tmp_path / "weights", {PRETRAIN: FACTS})
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(words) == 1
-    return capsys.readouterr().err
-
-
-def test_changed_weights_are_refused_and_keep_their_marks_where_they_are_allowed(
-    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_weights_are_refused_and_keep_their_marks_where_they_are_allowed(weights: Path, refused) -> None:
     tensors = load_file(weights / WEIGHTS)
     save_file({name: value * 1.5 for name, value in tensors.items()}, weights / WEIGHTS, {"format": "pt"})
-    command = ["knn", "--backbone", "tiny", "--weights", str(weights), *QUICK, "--out", str(tmp_path / "runs")]
+    command = ["knn", "--backbone", "tiny", "--weights", str(weights), *QUICK]
     said = f"{WEIGHTS}: not the file that was exported"
-    assert said in refused(command, capsys)
-    assert said in refused(["knn", "--backbone", str(weights), *command[5:]], capsys), "no random ones in their place"
+    assert said in refused(main, command)
+    assert said in refused(main, ["knn", "--backbone", str(weights), *QUICK]), "no random ones in their place"
     (weights / CONFIG).unlink()
     assert main([*command, "--allow-modified", "--weights-size", "224", "224"]) == 0
-    (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
+    record = record_of(Path("runs"))
     assert record.origin["modified"]
     assert record.origin["smoke"]
 
 
-def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_refused(refused, tmp_path, capfd) -> None:
     state = create("tiny", img_size=96).model.state_dict() | {"blocks.0.ls1.gamma": torch.ones(64)}
     torch.save(state, tmp_path / "w.pth")
     command = ["knn", "--backbone", "vit_tiny", "--weights", str(tmp_path / "w.pth"), "--load", "partial", *QUICK]
-    command += ["--out", str(tmp_path / "runs"), "--weights-size", "96", "96"]
-    assert "without a place in the model: blocks.*.ls1. " in refused(command, capsys)
+    command += ["--weights-size", "96", "96"]
+    assert "without a place in the model: blocks.*.ls1. " in refused(main, command)
     assert main([*command, "--allow-dropped", "--load", "strict"]) == 2
     assert main([*command, "--allow-dropped"]) == 0
     line = (
         f"weights {tmp_path}/w.pth: plain state dict; positions 6 x 6 -> 2 x 2; mean and std of ImageNet, not known to "
         "be this file's (--mean, --std); dropped: blocks.*.ls1"
     )
-    assert line in " ".join(capsys.readouterr().err.split())
-    (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
+    assert line in " ".join(capfd.readouterr().err.split())
+    record = record_of(Path("runs"))
     assert line in record.notes
     assert record.details["weights"]["dropped"] == ["blocks.*.ls1"]
     assert record.backbone["mean"] == [0.485, 0.456, 0.406]
