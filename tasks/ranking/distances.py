@@ -69,7 +69,7 @@ class Distances:
         self.mean = (mean / step).round() * step if step > 0 else mean
         parts = (*query.split(CACHED_ROWS), *self.unique.split(CACHED_ROWS))
         squares = torch.cat([(part - self.mean).square().sum(1) for part in parts])
-        self.query_norms, self.norms = squares.tensor_split([len(query)])
+        self.norms = squares[len(query) :]
         if squares.max() > torch.finfo(torch.float64).max / 16:
             raise ValueError("squared distances of the features overflow float64: normalise them")
 
