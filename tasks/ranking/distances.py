@@ -131,12 +131,8 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     BLAS may round the same product differently at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
-    # + 0.0 turns -0.0, an equal number with other bits, into 0.0. Only rows whose bits have equal sums can be equal.
-    sums = torch.cat([(rows + 0.0).contiguous().view(torch.int32).sum(1) for rows in features.split(CACHED_ROWS)])
-    _, sum_of, counts = sums.unique(return_inverse=True, return_counts=True)
-    doubtful, sources = (counts[sum_of] > 1).nonzero()[:, 0], np.arange(len(features))
+    rows = np.ascontiguousarray(features.cpu().numpy() + 0.0)  # -0.0, an equal number with other bits, becomes 0.0
     first_of: dict[bytes, int] = {}
-    for index, row in zip(doubtful.tolist(), np.ascontiguousarray(features[doubtful].cpu().numpy() + 0.0), strict=True):
-        sources[index] = first_of.setdefault(hashlib.blake2b(row).digest(), index)
+    sources = [first_of.setdefault(hashlib.blake2b(row).digest(), index) for index, row in enumerate(rows)]
     first, copies = np.unique(sources, return_inverse=True)
     return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)

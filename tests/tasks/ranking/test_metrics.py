@@ -152,7 +152,6 @@ def test_nearly_parallel_features_rank_as_in_float64(lost):
     query, gallery = nearly_parallel(1 - lost, names[:2])
     gallery[100:110] = gallery[:10]  # copies, which tie with what they are copies of
     found, exact = rank(query, gallery, *names), rank_distances(squared(query, gallery), *names)
-    assert found.mAP == pytest.approx(exact.mAP, abs=1e-9)
     np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
     np.testing.assert_array_equal(found.tied, exact.tied)
     assert found.scores() == pytest.approx(exact.scores(), abs=1e-12)
