@@ -76,13 +76,6 @@ def test_full_stem_is_algorithm_1():
     torch.testing.assert_close(ours(images), expected)
 
 
-def test_fewer_norms_than_convolutions_belong_to_the_last():
-    spec = parse_stem("3Conv+1BN+2GELU+1Proj")
-    assert spec.norms == ("", "", "BN", "")
-    assert spec.activations == ("", "GELU", "GELU", "")
-    assert parse_stem("3Conv+2IBN+1BN+1Proj").norms == ("IBN", "IBN", "BN", "")
-
-
 def test_after_the_projection_norm_and_activation_act_on_the_map():
     stem = StemEmbed("1Proj+1BN+1ReLU", patch_size=8, embed_dim=4, img_size=None).train()
     images = torch.randn(3, 3, 16, 24)
