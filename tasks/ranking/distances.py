@@ -63,21 +63,20 @@ class Distances:
         self.original = query, gallery
         first, self.copies = distinct(gallery)
         self.all_differ = len(first) == len(gallery)
-        self.unique = gallery if self.all_differ else gallery[first]
-        mean = centre(self.unique)
-        step = torch.maximum(self.unique.amax(0) - mean, mean - self.unique.amin(0)).max().log2().floor().exp2()
-        self.mean = (mean / step).round() * step if step > 0 else mean
-        parts = (*query.split(CACHED_ROWS), *self.unique.split(CACHED_ROWS))
-        squares = torch.cat([(part - self.mean).square().sum(1) for part in parts])
-        self.query_norms, self.norms = squares.tensor_split([len(query)])
+        unique = gallery[first].double()
+        mean = centre(unique)
+        step = torch.maximum(unique.amax(0) - mean, mean - unique.amin(0)).max().log2().floor().exp2()
+        mean = (mean / step).round() * step if step > 0 else mean
+        self.query, self.unique = query - mean, unique.sub_(mean)
+        parts = (*self.query.split(CACHED_ROWS), *self.unique.split(CACHED_ROWS))
+        squares = torch.cat([part.square().sum(1) for part in parts])
+        self.norms = squares[len(query) :]
         if squares.max() > torch.finfo(torch.float64).max / 16:
             raise ValueError("squared distances of the features overflow float64: normalise them")
 
     def block(self, rows: slice) -> Tensor:
         """Return the values [b, G] of a block of queries, which the caller may overwrite."""
-        query, size = self.original[0][rows] - self.mean, 16 * CACHED_ROWS
-        parts = zip(self.unique.split(size), self.norms.split(size), strict=True)
-        values = torch.cat([torch.addmm(norms, query, (part - self.mean).T, alpha=-2) for part, norms in parts], 1)
+        values = torch.addmm(self.norms, self.query[rows], self.unique.T, alpha=-2)
         return values if self.all_differ else values.index_select(1, self.copies)
 
     def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
@@ -131,12 +130,8 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     BLAS may round the same product differently at the edge of a matrix than inside it (5 equal gallery rows against
     16,000 queries gave unequal distances), so ties of equal features are only sure if each is multiplied once.
     """
-    # + 0.0 turns -0.0, an equal number with other bits, into 0.0. Only rows whose bits have equal sums can be equal.
-    sums = torch.cat([(rows + 0.0).contiguous().view(torch.int32).sum(1) for rows in features.split(CACHED_ROWS)])
-    _, sum_of, counts = sums.unique(return_inverse=True, return_counts=True)
-    doubtful, sources = (counts[sum_of] > 1).nonzero()[:, 0], np.arange(len(features))
+    rows = np.ascontiguousarray(features.cpu().numpy() + 0.0)  # -0.0, an equal number with other bits, becomes 0.0
     first_of: dict[bytes, int] = {}
-    for index, row in zip(doubtful.tolist(), np.ascontiguousarray(features[doubtful].cpu().numpy() + 0.0), strict=True):
-        sources[index] = first_of.setdefault(hashlib.blake2b(row).digest(), index)
+    sources = [first_of.setdefault(hashlib.blake2b(row).digest(), index) for index, row in enumerate(rows)]
     first, copies = np.unique(sources, return_inverse=True)
     return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.near_ties import Float32Distances, NearTies, Ranks
 from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
-from transfer.engine.device import scoring_precision
 
 Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 
@@ -84,17 +82,10 @@ def top_ranked(distances: Tensor, keep: int) -> Tensor:
     return torch.cat(smallest)
 
 
-def tie_groups(ordered: Tensor, below: NDArray[Any], within: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return the tie group of each match, in the order of the distances, from `Ranks`.
-
-    They are b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined.
-    """
-    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
-    return [below + first, within - below + last - first, first, last - first]
-
-
-def sorted_ranks(distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: int) -> Ranks:
-    """Return the ranks of the matches of a block of queries by their distances.
+def tie_groups(
+    distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: int
+) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """Return the tie group of each match of a block of queries, in the order of the distances, and the first places.
 
     A rank is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
 
@@ -102,14 +93,18 @@ def sorted_ranks(distances: Tensor, own: tuple[Tensor, Tensor, Tensor], keep: in
         distances: [b, G]; overwritten.
         own: columns, matches and left-out images [b, M] from `Matches.block`.
         keep: the number of first places to return.
+
+    Returns:
+        b, n, m, k of `tasks.ranking.ties`, each [b, M], a row's matches first and the rest undefined; and gallery
+        columns [b, k], -1 behind the last.
     """
     columns, match, left_out = own
     distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
     nearest = top_ranked(distances, keep).cpu().numpy() if keep else np.empty((len(distances), 0))
     ordered = distances.gather(1, columns).masked_fill(~match, np.inf).sort(dim=1).values
-    distances[match.nonzero()[:, 0], columns[match]] = np.inf
     below, within = counts(distances, ordered.masked_fill(ordered == np.inf, -np.inf))
-    return ordered, below, within, nearest
+    first, last = (torch.searchsorted(ordered, ordered, right=right).cpu().numpy() for right in (False, True))
+    return [below, within - below, first, last - first], nearest
 
 
 def counts(distances: Tensor, edges: Tensor) -> list[NDArray[Any]]:
@@ -230,8 +225,7 @@ def rank(
     """Rank the gallery for each query by the squared Euclidean distance of the features.
 
     Products are taken of centred features, in float64, blocks of queries at a time, on the features' device. Two images
-    tie if these distances are equal. On a CPU, products are in float32, and pairs whose order these leave open are
-    compared in float64, which gives the same ranks.
+    tie if these distances are equal.
 
     Args:
         query: features [Q, D].
@@ -247,7 +241,7 @@ def rank(
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     labels = query_ids, gallery_ids, query_cameras, gallery_cameras
     matches = Matches(labels, (len(query), len(gallery)), query.device)
-    with torch.inference_mode(), scoring_precision("fp32", query.device):
+    with torch.inference_mode():
         return _rank(Distances(query, gallery), matches, max_rank, ap, keep)
 
 
@@ -280,19 +274,13 @@ def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, a
     if max_rank < 1:
         raise ValueError(f"max_rank must be at least 1, not {max_rank}")
     queries, gallery = matches.sizes
-    device, scored_blocks = matches.count.device, []
-    fast = Float32Distances(source) if isinstance(source, Distances) and device.type == "cpu" else None
-    row_bytes = (4 * max(fast.products, 2) if fast else 16) * gallery + 64 * int(matches.counts.max())
-    for rows in blocks(queries, row_bytes, device):
+    scored_blocks = []
+    for rows in blocks(queries, 16 * gallery + 64 * int(matches.counts.max()), matches.count.device):
         own = matches.block(rows)
-        ranks = NearTies(fast, rows, own, keep).ranks() if fast else None
-        if ranks is None:
-            fast = None  # the features of other blocks are alike
-            ranks = sorted_ranks(source.block(rows), own, keep)
+        groups, nearest = tie_groups(source.block(rows), own, keep)
         kept = (gallery - own[2].sum(1)).cpu().numpy()
-        scores = _score(tie_groups(*ranks[:3]), own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
+        scores = _score(groups, own[1].sum(1).cpu().numpy(), ap) | {"kept": kept}
         if keep:
-            nearest = ranks[3]
             of_places = source.of_places(rows, np.maximum(nearest, 0))
             scores |= {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
         scored_blocks.append(scores)

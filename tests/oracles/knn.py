@@ -16,11 +16,13 @@ def similarities(train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
 
 
 def votes(similarity: NDArray[Any], labels: NDArray[Any], k: int, temperature: float, classes: int) -> NDArray[Any]:
-    """Return the votes [C]: sums of exp((cosine - largest) / temperature) over the k nearest; of ties the earlier."""
+    """Return the logarithms of the votes [C]: of sums of exp(cosine / temperature) over the k nearest; of ties the
+    earlier.
+    """
     nearest = np.argsort(-similarity, kind="stable")[:k]
-    totals = np.zeros(classes)
+    totals = np.full(classes, -np.inf)
     for place in nearest.tolist():
-        totals[labels[place]] += np.exp((similarity[place] - similarity.max()) / temperature)
+        totals[labels[place]] = np.logaddexp(totals[labels[place]], similarity[place] / temperature)
     return totals
 
 

@@ -1,4 +1,4 @@
-"""Classifiers as they are, and what all tasks on labelled images refuse."""
+"""Classifiers as they are and fine-tuned, and what all tasks on labelled images refuse."""
 
 import shutil
 from contextlib import nullcontext
@@ -17,6 +17,7 @@ from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from backbones.weights.export import export
 from tasks.classify.scoring import choose_columns
+from tests.runs import record
 from tests.tasks.support import digits, images_of, run_task, smoke_options
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
@@ -75,6 +76,21 @@ def test_a_pretrained_classifier_scores_as_its_pretraining_did(recipe, mode, tmp
     classified, pretrained = (Record.read(path) for path in sorted(Path("runs").glob("*/record.json")))
     assert classified.scores == pretrained.scores
     assert [classified.options[name] for name in ("size", "resize", "resize_mode")] == [32, 44, mode]
+
+
+def test_finetuning_leaves_weights_that_others_start_from_and_name(tmp_path: Path) -> None:
+    words = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--out"]
+    learning = ["--subset", "60", "--epochs", "8", "--lr", "2e-3", "--sam", "sam"]
+    assert run(["finetune", *words, str(tmp_path / "first"), *learning]) == 0
+    first, weights = record(tmp_path / "first"), str(next((tmp_path / "first").glob("*/export")))
+    assert 0.5 < first.scores["top1"] < first.scores["top5"]
+    assert any("starts from random weights" in note for note in first.notes)
+    short = ["--epochs", "1", "--warmup-epochs", "0", "--weights", weights]
+    assert run(["reid", *words, str(tmp_path / "second"), *short]) == 0
+    second = record(tmp_path / "second")
+    assert not any("random weights" in note for note in second.notes)
+    assert first.export.startswith("sha256:")
+    assert second.weights_id == first.export
 
 
 @pytest.mark.parametrize(

