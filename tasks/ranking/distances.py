@@ -63,11 +63,11 @@ class Distances:
         self.original = query, gallery
         first, self.copies = distinct(gallery)
         self.all_differ = len(first) == len(gallery)
-        unique = gallery[first].double()
+        unique = gallery if self.all_differ else gallery[first]
         mean = centre(unique)
         step = torch.maximum(unique.amax(0) - mean, mean - unique.amin(0)).max().log2().floor().exp2()
         mean = (mean / step).round() * step if step > 0 else mean
-        self.query, self.unique = query - mean, unique.sub_(mean)
+        self.query, self.unique = (part.to(torch.float64, copy=True).sub_(mean) for part in (query, unique))
         parts = (*self.query.split(CACHED_ROWS), *self.unique.split(CACHED_ROWS))
         squares = torch.cat([part.square().sum(1) for part in parts])
         self.norms = squares[len(query) :]

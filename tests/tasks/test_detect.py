@@ -1,6 +1,7 @@
 """Runs of `transfer.run detect` in process: on the drawn digits, and what wrong words, data and files give."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from backbones.spec import resolve
 from tasks.detect import mmlab, training
 from tasks.detect.task import DETECTIONS, TASK
 from tests.interactions.generator import with_words
-from tests.processes import run_by_ranks
-from tests.runs import assert_equal_runs, history, outcomes, record
-from tests.support import context, stopped_after
+from tests.processes import Command, run_by_ranks, wait_for
+from tests.runs import assert_equal_runs, history, outcomes, record, steps
+from tests.support import context
 from tests.tasks.detect.coco.cases import official
 from tests.tasks.support import smoke_options
 from tests.transfer.data.coco.coco_tree import changed, content, written
@@ -237,19 +238,21 @@ def emptied(folder: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     """Jitter, flips, stochastic depth and the sampling of regions draw the same numbers again."""
     words = [*SMALL, "--epochs", "4", "--resize-mode", "jitter", "--flip", "0.5", "--drop-path", "0.1"]
     words += emptied(tmp_path)
-    out = ["--out", str(tmp_path / "stopped")]
-    with stopped_after(5):
-        assert main([*words, "--workers", "1", *out]) == 143
+    out = ["--out", str(tmp_path / "killed")]
+    process = Command("transfer.run", [*words, "--workers", "1", "--checkpoint-seconds", "0", *out], tmp_path / "log")
+    wait_for(lambda: steps(tmp_path / "killed") >= 5 or process.poll() is not None)
+    process.kill(signal.SIGKILL)
+    assert not list((tmp_path / "killed").glob("*/record.json")), "the run was too quick to be killed"
     assert main([*words, "--workers", "0", *out]) == 0
     assert main([*words, "--workers", "0", "--out", str(tmp_path / "undisturbed")]) == 0
-    assert_equal_runs(tmp_path / "stopped", tmp_path / "undisturbed")
-    detections = [next((tmp_path / name).glob("*/detections.json")) for name in ("stopped", "undisturbed")]
+    assert_equal_runs(tmp_path / "killed", tmp_path / "undisturbed")
+    detections = [next((tmp_path / name).glob("*/detections.json")) for name in ("killed", "undisturbed")]
     assert detections[0].read_bytes() == detections[1].read_bytes()
-    found = record(tmp_path / "stopped")
+    found = record(tmp_path / "killed")
     assert (found.details["without_objects"], found.options["ignore_iof"]) == (4, 0.7)
 
 
