@@ -1,17 +1,18 @@
 """All that is wrong is one error, and any error is one line: with advice where it is the machine's, else its place."""
 
 import errno
+import os
+import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pandas
 import pytest
 import torch
 
-import transfer
 from transfer.core import machine_errors, user_code
 from transfer.core.errors import MachineError, MissingInput, UsageError, UserError, errors_together, kept, reject
+from transfer.core.files import ROOT
 from transfer.core.machine_errors import in_one_line, machine_error
 from transfer.core.process import ALONE
 from transfer.engine.device import choose_device
@@ -157,7 +158,21 @@ def test_beside_a_wheel_its_package_is_named(monkeypatch: pytest.MonkeyPatch, tm
     assert machine_errors.install_command("sweep") == "pip install 'vit-transfer[sweep]'"
 
 
-def test_a_missing_package_is_named_in_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transfer.api.read_command", Mock(side_effect=ImportError("No module named 'torchvision'")))
-    with pytest.raises(MissingInput, match=r"^torchvision is not installed: pip install torchvision"):
-        transfer.evaluate("knn", backbone="tiny", smoke=True)
+WITHOUT_TORCHVISION = """import sys
+class Blocked:
+    def find_spec(name, path, target=None):
+        if name.partition(".")[0] == "torchvision":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Blocked)
+import transfer
+try:
+    transfer.evaluate("knn", backbone="tiny", smoke=True)
+except transfer.UserError as error:
+    print(error)"""
+
+
+def test_a_missing_package_is_named_in_python_too(here: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WITHOUT_TORCHVISION]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("torchvision is not installed: pip install torchvision")
