@@ -72,6 +72,18 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: Cap
     assert "(smoke" in capsys.readouterr().out
 
 
+def test_a_breakdown_is_recorded_and_exits_with_3(tmp_path: Path, capsys: Captured) -> None:
+    words = [*TINY, "--optimizer", "sgd", "--lr", "1e6", "--epochs", "20", "--warmup-epochs", "2"]
+    words += ["--out", str(tmp_path)]
+    for _ in range(2):
+        assert main(words) == 3
+        out = capsys.readouterr().out
+        found = record(tmp_path)
+        assert found.outcome["status"] in ("nonfinite", "diverged", "collapsed")
+        assert found.outcome["status"] in out
+        assert found.scores == {}
+
+
 @pytest.mark.nightly
 def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "here").mkdir()
