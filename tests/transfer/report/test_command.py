@@ -99,7 +99,11 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: Captured)
 
 
 def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: Captured) -> None:
-    assert main(["card", store(tmp_path / "runs", made()), "--run", "reid-none"]) == 1
+    record = made()
+    runs = store(tmp_path / "runs", record)
+    assert main(["card", runs, "--run", record.run_id]) == 0
+    assert capsys.readouterr().out.startswith("---\n")
+    assert main(["card", runs, "--run", "reid-none"]) == 1
     assert "--run: 'reid-none' not found in" in capsys.readouterr().err
 
 
