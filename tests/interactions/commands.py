@@ -16,8 +16,9 @@ from tests.interactions.generator import base_words, drawn, program, values_of, 
 from tests.interactions.places import Places
 from tests.processes import run_by_ranks
 from tests.runs import record
+from transfer.cli.options import BACKBONE_OPTIONS
+from transfer.core.settings import as_words
 from transfer.engine.checkpoint import history
-from transfer.experiments.grid import _flags as flags
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import RECORD
@@ -97,7 +98,7 @@ class Bench:
             changed: dict[str, Any] = {}
             for name in left:
                 changed = drawn(work, name, values | changed, rng, self.places) | changed
-            ran = self.run(with_words(plain, flags(changed)))
+            ran = self.run(with_words(plain, as_words(changed, BACKBONE_OPTIONS)))
             if ran.status not in (1, 2):
                 break
             named = [name for name in left if f"--{name.replace('_', '-')}" in ran.stderr or f"`{name}`" in ran.stderr]
