@@ -130,13 +130,13 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
         The files.
     """
     folder, figures = file.with_suffix(""), dict[str, str]()
-    table = claim_table(results, runs)
+    table, evaluated = claim_table(results, runs), [result for result in results if result.is_evaluated]
     compared = list[dict[str, Any]]()
     for result in results:
         rows = findings_table(result.findings).rows if result.findings else []
         compared += [{"id": result.claim.id, **row} for row in rows]
     contents = {folder / "claims.csv": _data(table), folder / "comparisons.csv": _data(Table.from_rows(compared))}
-    for result in results:
+    for result in evaluated:
         if plot := claim_plot(result):
             name = Section(title=result.claim.id).file_name
             contents |= {folder / f"{name}.svg": svg.on_white(plot), folder / f"{name}.csv": plot.csv.encode()}
@@ -146,9 +146,9 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
         lambda text: without_tags(visible_lines(text)),
         read=read,
         results=results,
-        evaluated=[result for result in results if result.is_evaluated],
+        evaluated=evaluated,
         figures=figures,
-        records=dict(chain.from_iterable(result.records.items() for result in results)),
+        records=dict(chain.from_iterable(result.records.items() for result in evaluated)),
         hours=lambda records: hours_of(records, runs),
         counts=verdict_counts,
         papers=[result for result in results if not result.claim.own],
