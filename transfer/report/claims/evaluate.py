@@ -32,6 +32,9 @@ from transfer.statistics.half_score import geometric_mean, half_score_rates, hal
 from transfer.statistics.intervals import Estimate, Scores, newcombe, rank_correlation
 from transfer.statistics.verdicts import CONTRADICTION, SUPPORT, UNDECIDED, conclusion
 
+ROUNDED = 0.05
+"""Doublings by which a step between rates of two digits may be longer than meant, as that from 2.8 to 4."""
+
 
 def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
     """Return the result of a claim; what keeps a comparison from a verdict stands in its place."""
@@ -205,7 +208,7 @@ def _half_score(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
         f"by each one's own line, {lines[0]:.1f} and {lines[1]:.1f} %: {' '.join(other_effect.texts).strip()}, {other}",
     ]
     steps = [math.log2(b / a) for a, b in pairwise(map(float, grids[0]))]
-    if (step := max(steps, default=math.inf)) > (claim.margin or 0) + 1e-9:
+    if (step := max(steps, default=math.inf)) > (claim.margin or 0) + ROUNDED:
         notes.append(f"steps of the grid, up to {step:.2g} doublings, are coarser than the smallest relevant effect")
         verdict = UNDECIDED
     points = list[Point]()

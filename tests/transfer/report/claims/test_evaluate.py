@@ -173,6 +173,8 @@ def test_half_score_rates_are_compared_seed_by_seed_in_doublings(tmp_path: Path)
     coarse = judged(tmp_path, runs, **HALF | {"margin": 0.5}).shown
     assert coarse.verdict == "undecided"
     assert "steps of the grid, up to 1 doublings, are coarser than the smallest relevant effect" in coarse.notes
+    rounded = judged(tmp_path, runs, **HALF | {"margin": 0.97}).shown
+    assert not any("coarser" in note for note in rounded.notes)
     one_seed = [run for run in runs if run.record.seed == 0]
     assert "needs two seeds" in judged(tmp_path, one_seed, **HALF | {"needs": 1, "seeds": 1}).shown.why
 
