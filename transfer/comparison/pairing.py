@@ -144,7 +144,9 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
         groups.sort(key=lambda group: [fields.order(group[0].get(name)) for name in setting_names])
         for content, group in groups:
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
-            for name in (name for name in setting_names if name in content):
+            for name in setting_names:
+                if name not in content:
+                    continue
                 example = next(one for one in chain.from_iterable(group) if one.content.get(name) == content[name])
                 matched.setting[name] = fields.short_value(example.run.record, name, content[name])
             if exclusion := _describe_differences(matched, group, variants, unshared, exports):

@@ -138,7 +138,10 @@ def is_allowed(text: str) -> bool:
     It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
     file from an untrusted one. Live modules have been imported already.
     """
-    return live_modules.is_live(text) or (named := digest(text)) in _trusted or (named_code() / named).exists()
+    if live_modules.is_live(text):
+        return True
+    named = digest(text)
+    return named in _trusted or (named_code() / named).exists()
 
 
 def check_allowed(text: str) -> None:

@@ -130,7 +130,8 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
         The files.
     """
     folder, figures = file.with_suffix(""), dict[str, str]()
-    table, evaluated = claim_table(results, runs), [result for result in results if result.is_evaluated]
+    table = claim_table(results, runs)
+    evaluated = [result for result in results if result.is_evaluated]
     compared = list[dict[str, Any]]()
     for result in results:
         rows = findings_table(result.findings).rows if result.findings else []
@@ -191,7 +192,8 @@ def _brief(text: str) -> str:
 
 def _verdicts(table: Table, results: Sequence[ClaimResult], shown: Sequence[ClaimResult]) -> str:
     """Return those of the claims shown that were evaluated, ordered by their verdicts, with links to their sections."""
-    rows, chosen = [], [place for place, result in enumerate(results) if result.is_evaluated and result in shown]
+    rows = []
+    chosen = [place for place, result in enumerate(results) if result.is_evaluated and result in shown]
     for place in sorted(chosen, key=lambda place: BEST_FIRST.index(results[place].verdict)):
         row = table.rows[place]
         changed = "".join(f", {change_text(change)}" for change in results[place].claim.changed)
