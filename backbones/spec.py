@@ -87,9 +87,10 @@ class BackboneSpec:
 
     @property
     def divisor(self) -> int:
-        """Pixels that height and width must be multiples of; 1 where the architecture is not ours."""
+        """Pixels that height and width must be multiples of; of timm's architectures by their name, else 1."""
         if self.patch is None:
-            return 1
+            named = re.search(r"_patch(\d+)", self.arch)
+            return int(named[1]) if named and self.kind == "timm" else 1
         return 2 * self.patch if self.arch in archs.VOLOS else self.patch
 
     @classmethod
@@ -99,6 +100,10 @@ class BackboneSpec:
             user_code.check_allowed(str(values.get(part)))
         known: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         return cls(**known)
+
+    def cover(self, side: int) -> int:
+        """Return the smallest multiple of `divisor`, in pixels, that is at least `side`."""
+        return -(-side // self.divisor) * self.divisor
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can hold."""
@@ -185,7 +190,7 @@ def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
     """Raise UsageError unless images of this size, (H, W) in pixels, can be cut into patches."""
     height, width = sides(size)
     if height % spec.divisor or width % spec.divisor:
-        twice = "" if spec.divisor == spec.patch else "twice "
+        twice = "twice " if spec.arch in archs.VOLOS else ""
         side = f"use multiples of {spec.divisor}, {twice}the patch size of {spec.name}"
         raise UsageError(f"--size {height} x {width} (H x W): {side}")
 

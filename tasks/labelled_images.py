@@ -92,7 +92,7 @@ class Classification(Task):
         """Return the size of the images that the weights were trained on, and `resize` in the recipe's proportion."""
         height, width = trained_size(spec) or (0, 0)
         if self.file or "size" in given or not height or height != width:
-            return {}
+            return super().defaults_for_backbone(spec, options, given)
         resize = options.resize and options.resize * height // options.size
         return {"size": (height, "image size of the weights"), "resize": (resize, "in proportion to --size")}
 

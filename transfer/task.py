@@ -124,12 +124,16 @@ class Task:
             check_size(spec, size)
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: Any, given: Collection[str]) -> Defaults:
-        """Return the values of options, by name, that fit the backbone better than the recipe's, each with the reason.
+        """Return the values of options, by name, that fit the backbone better than the recipe's, each with the reason:
+        the next size that can be cut into patches.
 
         They replace options that the user did not set (`given` has the names of those that are set), before the run
         key is computed, and the record notes them.
         """
-        return {}
+        if not (size := self.built_size(options)):
+            return {}
+        fitting = spec.cover(size) if isinstance(size, int) else tuple(map(spec.cover, size))
+        return {"size": (fitting, f"a multiple of {spec.divisor} pixels, as the patches need it")}
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: Any, options: Any) -> Defaults:
         """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""

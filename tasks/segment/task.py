@@ -6,9 +6,8 @@ not predicted either, and else counts it as 0; both are equal where each class h
 Shapes: M images, C classes, B resamples.
 """
 
-import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from transfer.core.options import Common, Execution, Range
 from transfer.data.classification import MASKED, ClassificationData
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.statistics.intervals import resample_counts
-from transfer.task import Array, ByClass, Defaults, Metric, Outcomes, Scores
+from transfer.task import Array, ByClass, Defaults, Metric, Outcomes, Scores, Task
 
 LOOKED_AT = 20
 """Images whose sides are looked at for `--size`."""
@@ -65,10 +64,8 @@ class Segment(Classification):
         super().check_words(spec, options)
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: SegmentOptions, given: Collection[str]) -> Defaults:
-        """Return the next size that patches, of VOLO pairs of them, divide; timm names the side of its patches."""
-        named = re.search(r"_patch(\d+)", spec.arch)
-        step = int(named[1]) if named and spec.kind == "timm" else spec.divisor
-        return {"size": (-(-options.size // step) * step, f"a multiple of {step} pixels, as the patches need it")}
+        """Return the next size that can be cut into patches: that of the weights is no guide here."""
+        return Task.defaults_for_backbone(self, spec, options, given)
 
     def defaults_for_data(self, spec: BackboneSpec, dataset: ClassificationData, options: SegmentOptions) -> Defaults:
         """Return a batch size that fits few images, and at most twice the shorter side of the largest of the first
@@ -76,7 +73,7 @@ class Segment(Classification):
         """
         val = dataset.validation
         side = max(min(val.read(index).size) for index in range(min(len(val), LOOKED_AT)))
-        size, _ = self.defaults_for_backbone(spec, replace(options, size=min(2 * side, options.size)), ())["size"]
+        size = spec.cover(min(2 * side, options.size))
         reason = f"twice the shorter side of the images, {side} pixels"
         return {**super().defaults_for_data(spec, dataset, options), "size": (size, reason)}
 

@@ -199,4 +199,13 @@ def test_small_images_have_a_smaller_size_in_whole_patches() -> None:
     assert task.defaults_for_data(resolve("tiny"), shapes(), small)["size"][0] == 64
     halved = replace(options, size=120)  # VOLO halves the grid of its patches of 8 pixels
     assert task.defaults_for_data(resolve("volo_tiny"), shapes(), halved)["size"][0] == 128
-    assert task.defaults_for_backbone(resolve("vit_small_patch14_dinov2"), halved, ())["size"][0] % 14 == 0
+
+
+@pytest.mark.parametrize(("recipe", "size"), [("segment", 518), ("reid", (266, 140))])
+def test_default_sizes_are_whole_patches_of_a_timm_model(recipe: str, size: int | tuple[int, int]) -> None:
+    """DINOv2's patches have 14 pixels, as its name alone says; sizes that they do not divide are rejected."""
+    spec, options = resolve("vit_small_patch14_dinov2"), command(recipe, "--backbone", "tiny").options
+    task = load_task(recipe)
+    assert task.defaults_for_backbone(spec, options, ())["size"][0] == size
+    with pytest.raises(UsageError, match="use multiples of 14, the patch size of vit_small_patch14_dinov2"):
+        task.check_words(spec, options)

@@ -17,7 +17,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.flops import flops
-from backbones.spec import BackboneSpec, resolve
+from backbones.spec import BackboneSpec, resolve, sides
 from transfer.cli.options import BACKBONE_OPTIONS
 from transfer.core.errors import MissingInput, UserError, count, first_line, shortened
 from transfer.core.grouped import grouped_by
@@ -280,16 +280,14 @@ def _operations_at(job: SweepJob, size_option: str = "size") -> float:
     Raises whatever the backbone raises when it cannot be built or takes no image of this size.
     """
     size = _hashable(recipe_values(job).get(size_option) or 224)
-    return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == "detect")
+    return _operations(job.backbone, size, _overrides(job))
 
 
 @cache
-def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> float:
-    """See `_operations_at`; with `padded` the sides are rounded up as detectors pad images."""
+def _operations(backbone: str, size: Any, overrides: Overrides) -> float:
+    """See `_operations_at`; the sides are rounded up, as default sizes are and as detectors pad images."""
     spec = resolve(backbone, **{**dict(overrides), "weights": "random", "load": "strict"})
-    step = spec.divisor if padded else 1
-    height, width = (-(-side // step) * step for side in (size if isinstance(size, tuple) else (size, size)))
-
+    height, width = (spec.cover(side) for side in sides(size))
     return float(_on_meta(lambda: flops(create(spec, img_size=(height, width)), (height, width))["total"], spec))
 
 
