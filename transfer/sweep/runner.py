@@ -136,11 +136,10 @@ class Sweeper:
         arrays: dict[str, list[Progress]] = {}
         full = set[str]()  # resources for which an earlier job waits, also if a process ends meanwhile
         for progress in list(self.jobs.values()):
-            parent, process = self._parent(progress), self._process_spec(progress)
-            resources = repr(process.resources)
+            parent, resources = self._parent(progress), repr(progress.job.step.resources)
             if progress.status != "waiting" or (parent and parent.status not in SCORED) or resources in full:
                 continue
-            if not self.launcher.fits(process):
+            if not self.launcher.fits(self._process_spec(progress)):
                 full.add(resources)
             elif not self._reuse(progress, parent) and self._files_unchanged(progress):
                 if self.launcher.slots is None:
