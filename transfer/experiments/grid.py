@@ -158,6 +158,9 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
     axes = {**step.grid, **row.get(step.name, {})}
     varied = tuple(dict.fromkeys(chain.from_iterable(map(options_of, axes))))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
+    if parent and "weights" in (*fixed, *varied):
+        trained = f"the step starts from those of {parent.step.name!r}"
+        raise UsageError(f"steps.{step.name}: `weights` cannot be set: {trained}; remove `weights`, or `after`")
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
         for values in product(*axes.values()):
             options = dict(fixed)

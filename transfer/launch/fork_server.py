@@ -33,6 +33,7 @@ JOB_MODULES = (
     "backbones.pretrain.dino.training",
 )
 """Import nearly all that any job needs."""
+ANSWER_SECONDS = 1.0  # in which a server answers that runs and has imported its modules
 
 
 def preloaded_for(arguments: tuple[str, ...], gpus: bool) -> tuple[str, ...]:
@@ -91,9 +92,11 @@ class ForkServer:
         return ForkedJob(self, self._process.pid if self.ended else answer)
 
     def ask(self, *request: Any) -> Any:
-        """Return the server's answer, or its exit status if it was killed."""
+        """Return the server's answer, or its exit status if it was killed; one that was stopped is continued."""
         try:
             self._connection.send(request)
+            while not self._connection.poll(ANSWER_SECONDS):
+                self._process.send_signal(signal.SIGCONT)
             return self._connection.recv()
         except (EOFError, ConnectionError):
             return self._process.wait()

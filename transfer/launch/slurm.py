@@ -121,7 +121,7 @@ class SlurmJob:
 
     def cancel(self) -> None:
         """Take it out of the queue, or stop it."""
-        subprocess.run(["scancel", self.id], capture_output=True, timeout=60)
+        subprocess.run(["scancel", self.id], capture_output=True, timeout=TIMEOUT_SECONDS)
 
     @property
     def result_file(self) -> Path:

@@ -90,8 +90,6 @@ class Child:
     process: ProcessSpec
     folder: Path
     """The working directory."""
-    root: Path = ROOT
-    """The folder from which the suite's packages are imported."""
     tables: bool = True
     """Whether stdout is logged too, not stderr alone."""
     grace: float = 60.0
@@ -158,8 +156,7 @@ class Child:
         from submitit.slurm.slurm import SlurmJobEnvironment
 
         job_id = int(os.environ.get("SLURM_JOB_ID", 0))
-        paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        environment = dict(os.environ)
         if ranks(self.process.resources) > 1:
             environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, with a banner
         command = self.command(node, list(SlurmJobEnvironment().hostnames), job_id)

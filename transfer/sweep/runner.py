@@ -136,11 +136,10 @@ class Sweeper:
         arrays: dict[str, list[Progress]] = {}
         full = set[str]()  # resources for which an earlier job waits, also if a process ends meanwhile
         for progress in list(self.jobs.values()):
-            parent, process = self._parent(progress), self._process_spec(progress)
-            resources = repr(process.resources)
+            parent, resources = self._parent(progress), repr(progress.job.step.resources)
             if progress.status != "waiting" or (parent and parent.status not in SCORED) or resources in full:
                 continue
-            if not self.launcher.fits(process):
+            if not self.launcher.fits(self._process_spec(progress)):
                 full.add(resources)
             elif not self._reuse(progress, parent) and self._files_unchanged(progress):
                 if self.launcher.slots is None:
@@ -284,11 +283,9 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
         return f"killed by signal {-status}{hint}; see {log}"
     if status == STOPPED:
         return "stopped by a signal, its state saved; rerun the command to resume"
-    texts = [line for line in _lines(log, start) if not line.startswith("For full helptext")]
+    texts = _lines(log, start)
     together = re.sub(r":\n", ": ", "\n".join(texts))  # a line that ends with a colon is not all
     errors = re.findall(r"(?m)^error: ?(.*)", together)
-    if status == WRONG_ARGUMENTS and not errors:  # the parser's message, of several lines
-        errors = [" ".join(texts)[-300:]]
     text = (errors or texts or ["its log is empty"])[-1][:300]
     # the options that it names are the job's, and the sweep may have others of these names
     hint = "; --set STEP.OPTION=VALUE sets an option of jobs" if " --" in text.replace("--debug", "") else ""
@@ -296,10 +293,10 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
 
 
 def _lines(log: Path, start: int) -> list[str]:
-    """Return the non-empty lines of a log after a byte offset, without drawn bars, boxes and moves of the cursor."""
+    """Return the non-empty lines of a log after a byte offset, without drawn bars and moves of the cursor."""
     try:
         content = log.read_bytes()[start:][-LOG_TAIL:].decode("utf-8", errors="replace")
     except OSError:
         return []
-    content = re.sub(r"\x1b\[\w|\|[ \u2580-\u259f]*\||[\u2500-\u257f]", " ", content)
+    content = re.sub(r"\x1b\[\w|\|[ \u2580-\u259f]*\|", " ", content)
     return [text for line in re.split(r"[\r\n]", content) if (text := " ".join(line.split()))]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 from types import ModuleType
 
@@ -191,6 +192,15 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(capsys: pytest.Ca
     assert traced.startswith("Traceback (most recent call last)")
     assert "['a']" in traced
     assert traced.splitlines()[-1].startswith("error: KeyError: ")
+
+
+def test_ctrl_c_ends_a_command_by_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(argv: list[str]) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    assert exit_on_user_error(interrupted, ["a"]) == 130
+    assert capsys.readouterr().err == "stopped by Ctrl-C\n"
 
 
 def ended(status: str, **options: str) -> str:

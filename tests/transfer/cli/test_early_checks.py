@@ -1,4 +1,4 @@
-"""Wrong names are answered before torch is imported, and right ones pass; Ctrl-C while a command is at work."""
+"""Wrong names are answered before torch is imported, and right ones pass."""
 
 import json
 import subprocess
@@ -51,20 +51,3 @@ def test_the_interface_wrong_names_help_and_lists_import_nothing_heavy(tmp_path:
         assert message in said
         assert said.startswith(("run reid: c", "run my_task.py:TASK: c", "pretrain deit: c", "error: unknown"))
     assert [(words, said) for words, (status, _, said) in zip(RIGHT, right, strict=True) if status] == []
-
-
-COMMAND = """
-import os, signal, sys, time
-from transfer.cli.entry import exit_on_user_error
-
-def main(argv):
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(5)
-
-sys.exit(exit_on_user_error(main, ["x"]))
-"""
-
-
-def test_a_command_ends_by_one_line() -> None:
-    done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")

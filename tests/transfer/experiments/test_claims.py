@@ -26,13 +26,9 @@ def read(folder: Path, *rows: dict[str, Any], **top: Any) -> Claims:
     return read_claims(str(write(folder, *rows, **top)))
 
 
-def test_every_shipped_file_of_claims_is_read() -> None:
-    for name in config_names("claims"):
-        assert read_claims(name).claims
-
-
-def test_every_row_of_the_study_says_what_its_paper_prints_or_is_the_suite_s_own() -> None:
-    for claim in read_claims("cifar").claims:
+@pytest.mark.parametrize("name", config_names("claims"))
+def test_every_row_of_a_study_says_what_its_paper_prints_or_is_the_suite_s_own(name: str) -> None:
+    for claim in read_claims(name).claims:
         assert claim.own or (claim.where.startswith("arXiv") and claim.printed and claim.authors), claim.id
         assert not (claim.own and claim.printed), claim.id
 

@@ -221,6 +221,9 @@ def test_a_later_step_takes_weights_parts_and_seed_of_the_job_before(tmp_path: P
         assert value(after, "--backbone") == "tiny"
         assert value(after, "--seeds") == value(before, "--seeds") == str(before.seed)
         assert "--smoke" in after.argv(Path("out")), "what starts from a smoke run's weights is one"
+    content["steps"]["reid"]["grid"] = {"weights": ["timm"]}
+    with pytest.raises(UsageError, match="reid: `weights` cannot be set: the step starts from those of 'pretrain'"):
+        jobs_of(tmp_path, content)
 
 
 def test_rows_share_the_jobs_they_have_in_common(tmp_path: Path) -> None:

@@ -59,20 +59,20 @@ def test_a_fork_finds_what_a_process_of_its_own_finds(modules: tuple[str, ...], 
     assert alone == fork == other
 
 
-ENDS = [
-    ("exits 3", 3, "of a thread\nthe last word\n"),
-    ("raises", 1, "Error: no such width\n"),
-    ("killed", -9, "before\n"),
-]
+ENDS = {
+    "exits 3": (3, "of a thread\nthe last word\n"),
+    "raises": (1, "Error: no such width\n"),
+    "killed": (-9, "before\n"),
+}
 
 
-@pytest.mark.parametrize(("words", "status", "last"), ENDS)
-def test_how_a_job_ends(words: str, status: int, last: str, launcher: LocalLauncher, tmp_path: Path) -> None:
+def test_how_jobs_end(launcher: LocalLauncher, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("before\n")
-    assert status_of(started(launcher, log, *words.split())) == status
-    assert log.read_text().startswith("before\n")
-    assert log.read_text().endswith(last)
+    for words, (status, last) in ENDS.items():
+        log.write_text("before\n")
+        assert status_of(started(launcher, log, *words.split())) == status
+        assert log.read_text().startswith("before\n")
+        assert log.read_text().endswith(last)
 
 
 def deaf(launcher: LocalLauncher, log: Path) -> tuple[Any, list[int]]:
@@ -83,10 +83,12 @@ def deaf(launcher: LocalLauncher, log: Path) -> tuple[Any, list[int]]:
     return job, [int(number) for number in log.read_text().split()]
 
 
-def test_a_killed_server_fails_its_jobs_and_jobs_of_the_next_are_killed_whole(
+def test_a_stopped_server_answers_a_killed_one_fails_its_jobs_and_jobs_of_the_next_are_killed_whole(
     launcher: LocalLauncher, tmp_path: Path
 ) -> None:
     lost, (server, *_) = deaf(launcher, tmp_path / "one")
+    os.kill(server, signal.SIGSTOP)
+    assert lost.poll() is None, "continued"
     os.kill(server, signal.SIGKILL)
     time.sleep(0.5)
     assert lost.poll() is None, "still running"
