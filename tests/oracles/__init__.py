@@ -2,5 +2,5 @@
 
 They import numpy alone, and share nothing with the fast forms in `tasks/ranking`, `tasks/probes.py`,
 `tasks/token_diagnostics` and `backbones/pretrain`, whose own tests hold these against them. COCO's numbers are held
-against pycocotools and faster-coco-eval.
+against pycocotools.
 """

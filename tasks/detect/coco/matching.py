@@ -282,47 +282,40 @@ def mask_iou(detections: Detections, objects: Objects, counts: Array, first: Arr
 def choose_objects(
     pairs: Pairs, detections: Detections, objects: Objects, areas: Array, thresholds: Array
 ) -> tuple[Array, Array]:
-    """Return which detections are paired and which are ignored, uint16 [N, A] each, with a bit for each threshold.
+    """Return which detections are paired and which are ignored, uint16 [N, A] each, or uint32 for more than 16
+    thresholds: bit t is that of threshold t.
 
     A detection is ignored when its object does not count, or when it has none and is itself of another size.
     """
-    ignored = objects.ignored(areas)
-    shape = (len(areas), len(thresholds))
-    occupied = np.zeros((*shape, len(objects)), dtype=bool)
-    matched = np.zeros((*shape, len(detections)), dtype=bool)
-    excused = np.repeat(detections.out_of(areas)[:, None], len(thresholds), axis=1)
-    area, threshold = np.ogrid[: shape[0], : shape[1]]
-    for turn in _turns(pairs[0], detections):
-        detection, target, iou = (column[turn] for column in pairs)
-        free = (iou >= thresholds[:, None]) & ~(occupied[:, :, target] & ~objects.crowd[target])
-        starts = run_starts(detection)
-        order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
-        preference = np.argsort(order, axis=1)[:, None]
-        best = np.maximum.reduceat(np.where(free, preference, -1), starts, axis=2)
-        paired, chooser = best >= 0, np.broadcast_to(detection[starts], best.shape)
-        best_object = target[np.take_along_axis(order[:, None], np.maximum(best, 0), axis=2)]
-        a, t = (np.broadcast_to(axis[:, :, None], best.shape)[paired] for axis in (area, threshold))
-        occupied[a, t, best_object[paired]] = True
-        matched[a, t, chooser[paired]] = True
-        excused[a, t, chooser[paired]] = ignored[a, best_object[paired]]
-    return _packed(matched), _packed(excused)
+    dtype: Any = np.uint16 if len(thresholds) <= 16 else np.uint32
+    matched, ignored = np.zeros((2, len(detections), len(areas)), dtype)
+    detection, target, iou = pairs
+    for area, (uncounted, outside) in enumerate(zip(objects.ignored(areas), detections.out_of(areas))):
+        order = np.lexsort((target, iou, ~uncounted[target], detection, detections.rank[detection]))
+        for bit, threshold in enumerate(thresholds):
+            chosen = _chosen(pairs, order[iou[order] >= threshold], detections, objects)
+            excused = outside.copy()
+            excused[detection[chosen]] = uncounted[target[chosen]]
+            matched[detection[chosen], area] |= dtype(1 << bit)
+            ignored[:, area] |= excused.astype(dtype) << bit
+    return matched, ignored
 
 
-def _turns(paired: Array, detections: Detections) -> list[Array]:
-    """Return the places of the pairs whose detection is the first of its image and category, the second, and so on.
+def _chosen(pairs: Pairs, able: Array, detections: Detections, objects: Objects) -> Array:
+    """Return the indices of the pairs whose detection takes the object at one threshold, int64.
 
-    Only detections that can be paired are counted.
+    Args:
+        pairs: of all thresholds.
+        able: indices of the pairs that overlap enough, int64: first those of the best detection of each image and
+            category, then those of the second, and so on; of each detection the object that it prefers last.
+        detections: with their ranks.
+        objects: of which crowds stay free.
     """
-    _, rows = np.unique(paired, return_inverse=True)
-    able = paired[run_starts(paired)]
-    starts = run_starts(detections.image[able], detections.category[able])
-    turn = places_within(np.diff(starts, append=len(able)))[rows]
-    order = np.argsort(turn, kind="stable")
-    return np.split(order, run_starts(turn[order])[1:]) if len(order) else []
-
-
-def _packed(flags: Array) -> Array:
-    """Pack flags [A, T, N] into uint16 [N, A], or uint32 for more than 16 thresholds, threshold t at bit t."""
-    dtype: Any = np.uint16 if flags.shape[1] <= 16 else np.uint32
-    weights = (1 << np.arange(flags.shape[1])).astype(dtype)
-    return np.ascontiguousarray(np.einsum("atn,t->na", flags, weights))
+    detection, target, _ = pairs
+    free, chosen = np.ones(len(objects), dtype=bool), []
+    for turn in np.split(able, run_starts(detections.rank[detection[able]])[1:]):
+        left = turn[free[target[turn]]]
+        best = left[np.diff(detection[left], append=-1) != 0]
+        free[target[best]] = objects.crowd[target[best]]
+        chosen.append(best)
+    return np.concatenate(chosen)

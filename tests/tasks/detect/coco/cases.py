@@ -1,4 +1,4 @@
-"""Drawn truths and results in COCO's format, and their numbers by published implementations."""
+"""Drawn truths and results in COCO's format, and their numbers by pycocotools."""
 
 import contextlib
 import copy
@@ -87,38 +87,32 @@ def evaluate(truth, results, kind, scoring=COCO):
     return averages.pair_detections(opened(truth, scoring), results, kind)
 
 
-def official(truth, results, kind, library="pycocotools"):
-    """The twelve numbers by a published implementation, under our names, those it says -1 of left out."""
-    return scored(copy.deepcopy(truth), copy.deepcopy(results), kind, library)
+def official(truth, results, kind):
+    """The twelve numbers by pycocotools, under our names, those it says -1 of left out."""
+    return scored(copy.deepcopy(truth), copy.deepcopy(results), kind)
 
 
-def scored(truth, results, kind, library="pycocotools"):
+def scored(truth, results, kind):
     """As `official`; what is given is written into."""
-    scorer = accumulated(truth, results, kind, library)
+    scorer = accumulated(truth, results, kind)
     with contextlib.redirect_stdout(io.StringIO()):
         scorer.summarize()
     stats = dict(zip(COCO.numbers, list(scorer.stats)[:12]))
     return {f"{SCORE_PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
 
 
-def accumulated(truth, results, kind, library="pycocotools", **params):
-    """A published implementation's scorer with its results, under other parameters if they are given."""
+def accumulated(truth, results, kind, **params):
+    """The scorer of pycocotools with its results, under other parameters if they are given."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
     if kind == "segm":
         for one in results:
             del one["bbox"]
+    data = COCO()
+    data.dataset = truth
     with contextlib.redirect_stdout(io.StringIO()):
-        if library == "pycocotools":
-            from pycocotools.coco import COCO
-            from pycocotools.cocoeval import COCOeval
-
-            data = COCO()
-            data.dataset = truth
-            data.createIndex()
-        else:
-            from faster_coco_eval import COCO
-            from faster_coco_eval import COCOeval_faster as COCOeval
-
-            data = COCO(truth)
+        data.createIndex()
         scorer = COCOeval(data, data.loadRes(results), kind)
         vars(scorer.params).update(params)
         scorer.evaluate()
