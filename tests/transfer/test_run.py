@@ -93,9 +93,3 @@ def test_folders_and_weights_of_a_name_are_those_of_the_options_in_another_place
         assert main(["knn", "--config", str(options), *words]) == 0
     made = [Record.read(path).weights_id for path in tmp_path.glob("runs/*/record.json")]
     assert sorted(weights_id.partition(":")[0] for weights_id in made) == ["random", "sha256", "sha256"]
-
-
-def test_a_batch_of_more_identities_than_there_are_is_refused(tmp_path: Path, capsys: Captured) -> None:
-    assert main([*QUICK, "--num-identities", "60", "--out", str(tmp_path / "runs")]) == 1
-    assert "48 training identities" in capsys.readouterr().err
-    assert not list(tmp_path.glob("runs/*/"))
