@@ -21,7 +21,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 LEFT_TO_RECIPES = ("pos_embed_interp",)
 """Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
-POINTWISE = ("relu", "relu2", "gelu", "gelu_tanh", "softplus", "identity", "relu6", "sigmoid")
+POINTWISE = tuple(h for h in user_code.builtin_names("attention") if h != "softmax" and not h.endswith("_sum"))
 """The attentions that a power of the length scales."""
 _TAKES_LENGTH = Needs(attention=Other("softmax", *(f"{h}_sum" for h in POINTWISE)))
 

@@ -129,6 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{REID} --backbone vgg11 --weights random", 2, "--drop-path 0"),
         (f"{REID} --dataset toy_market toy_market", 2, "a name is duplicated"),
         (f"{REID} --baselines nowhere", 1, "nowhere: directory not found"),
+        (f"{REID} --num-identities 60", 1, "48 training identities, but a batch takes --num-identities 60"),
         (f"{TESTED} --epochs 0", 2, "with --epochs 0 nothing is trained; set the dataset with --dataset"),
         (f"{TESTED} --save-weights none", 2, "remove --save-weights none"),
         (f"{TESTED} --joint", 2, "--joint: set several names after --dataset, or use --no-joint"),

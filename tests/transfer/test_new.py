@@ -7,23 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, files_in
-from transfer.new import NEXT_COMMAND, TEMPLATES, main
+from tests.documents import ROOT
+from transfer.new import NEXT_COMMAND, main
 
 Captured = pytest.CaptureFixture[str]
 
-KINDS = sorted(NEXT_COMMAND)
-
-
-def test_the_templates_are_the_examples_of_the_guide() -> None:
-    shown = files_in("docs/adding-a-part.md")
-    for kind in KINDS:
-        assert (TEMPLATES / f"my_{kind}.py").read_text() == shown[f"my_{kind}.py"]
-    assert (TEMPLATES / "test_my_stem.py").read_text() == shown["test_my_stem.py"]
-
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted(NEXT_COMMAND))
 def test_what_is_written_passes_its_test_from_any_folder(kind: str, here: Path) -> None:
     assert main([kind, "ours"]) == 0
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(here / "test_ours.py")]

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backbones.attention import ATTENTIONS
-from backbones.spec import POINTWISE
 from transfer.core.errors import UsageError, UserError
 from transfer.core.options import Added, Needs, Other, idle_options, noted
 from transfer.core.settings import read_value, read_yaml, write_yaml
@@ -89,7 +87,3 @@ def test_a_field_keeps_its_notes_where_a_derived_class_declares_it_anew() -> Non
         new: bool = True
 
     assert noted(Derived, Added) == {"new": Added(False)}
-
-
-def test_the_length_scales_the_pointwise_attentions() -> None:
-    assert {*POINTWISE} == {name for name in ATTENTIONS if name != "softmax" and not name.endswith("_sum")}
