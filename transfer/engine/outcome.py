@@ -186,7 +186,9 @@ def _verdict(steps: int, windows: _Windows, signs: Signs, score: float | None, e
     if level is None and not signs.moving_targets and last.mean > first.mean + margin:
         return "diverged", f"{text}, which was {first.mean:.4g} over the first"
     level_name = "over the first" if level is None else "of a constant prediction"
-    return "at_chance", f"{text} is not below the {start.mean:.4g} {level_name} by {margin:.2g}"
+    noisy = last.mean < start.mean - MARGIN * abs(start.mean)
+    fix = f", {errors:g} standard errors; train longer to tell it from noise" if noisy else ""
+    return "at_chance", f"{text} is not below the {start.mean:.4g} {level_name} by {margin:.2g}{fix}"
 
 
 def _above_chance(windows: _Windows, signs: Signs, score: float | None, errors: float) -> bool:
