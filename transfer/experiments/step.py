@@ -101,6 +101,10 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         check_options((*step.options, *step.varied), step.kind, step.recipe)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
+    for axis, values in axes.items():
+        count = len(options_of(axis))
+        if wrong := [value for value in values if count > 1 and len(as_list(value)) != count]:
+            raise UsageError(f"{where}: `{axis}` varies lists of {count} values, not {wrong[0]!r}")
     return step
 
 

@@ -106,6 +106,7 @@ MISTAKES = [
     ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
     ("steps.pretrain.backbone", None, "`backbone` is missing"),
     ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
+    ("steps.pretrain.grid", {"stem, lr": ["conv"]}, "`stem,lr` varies lists of 2 values, not 'conv'"),
     ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
     ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
     ("steps.pretrain.resources", {"gpus": "8"}, "resources: gpus must be a number, not the text '8'"),
