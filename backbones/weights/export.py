@@ -54,7 +54,7 @@ def exported_config(backbone: Any, scored: Mapping[str, Any]) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
     if is_live(name) and not _rebuilds(model, config):
         return base
-    for name in _OF_RELEASE if spec.weights == "random" else ("tag",):
+    for name in _OF_RELEASE if spec.weights == "random" else ("tag", "label_names"):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
         ours = {name: config.get(name) for name in ("architecture", "model_args")}
