@@ -67,7 +67,7 @@ def without_paths(record: Record) -> Record:
     Raises:
         UserError: the identity itself names a path, and could not be verified without it.
     """
-    if paths := absolute_paths(record.run_key_content):
+    if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
     unchanged = {"run_key_content": record.run_key_content, "files": record.files}
     options = {name: value for name, value in record.options.items() if name not in PLACE_OPTIONS}
@@ -84,15 +84,15 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
-def is_absolute(text: str) -> bool:
-    """Return whether a name or a value is an absolute path of any system, also behind `~` or `local-dir:`."""
-    path = with_home(text.removeprefix("local-dir:"))
+def paths_in(value: Any) -> list[str]:
+    """Return the paths in nested values, also those within a text."""
+    return [path for text in texts_in(value) for path in _PATH.findall(text)]
+
+
+def is_absolute(name: str) -> bool:
+    """Return whether the name of an image is an absolute path of any system, or begins with a home folder."""
+    path = with_home(name)
     return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
-
-
-def absolute_paths(value: Any) -> list[str]:
-    """Return the texts in nested values that are absolute paths."""
-    return [text for text in texts_in(value) if is_absolute(text)]
 
 
 def known_paths(record: Record) -> dict[str, str]:
@@ -183,7 +183,7 @@ def _shared_files(run: StoredRun, every: int) -> dict[str, bytes]:
     contents = {name: (run.folder / name).read_bytes() for name in recorded}
     names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
     support = csv.reader(contents.get(SUPPORT, b"").decode().split("\n"))
-    if paths := absolute_paths([*support, *map(str, names)]):
+    if paths := [name for name in texts_in([*support, *map(str, names)]) if is_absolute(name)]:
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
     if HISTORY in contents:
         contents[HISTORY] = _thinned(contents[HISTORY], every)
