@@ -54,7 +54,7 @@ def ship(run: StoredRun, name: str, into: Path = exports.SHIPPED_WEIGHTS) -> Pat
         facts["options"] = {key: value for key, value in facts["options"].items() if key not in PLACE_OPTIONS}
         facts[exports.SUMS] = {key: file_sha256(export / key) for key in facts[exports.SUMS]}
         (export / exports.PRETRAIN).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        named = replace(run.record, backbone=run.record.backbone | {"name": name})
+        named = replace(run.record, options=run.record.options | {"name": name})
         about = ABOUT.format(
             name=name,
             params=(record.cost["params"] or 0) / 1e6,

@@ -54,7 +54,7 @@ def exported_config(backbone: Any, scored: Mapping[str, Any]) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
     if is_live(name) and not _rebuilds(model, config):
         return base
-    for name in _OF_RELEASE if spec.weights == "random" else ("tag",):
+    for name in _OF_RELEASE if spec.weights == "random" else ("tag", "label_names"):
         config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
         ours = {name: config.get(name) for name in ("architecture", "model_args")}
@@ -151,11 +151,15 @@ def export(
         if head is not None:
             write_tensors(head, new / exports.HEAD)
         config = exported_config(backbone, scored or {})
+        if backbone.classes and (labels := (extra or {}).get(exports.PRETRAIN, {}).get("classes")):
+            config["label_names"] = labels
         _copy_sources(arguments := config.get("model_args", {}), new)
+        copied = {part: text for part, text in arguments.items() if is_in_file(str(text))}
         (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = rendered(  # how the model is loaded, and what happens without the import
             Path(__file__).parent / "card.md",
-            name=config["architecture"],
+            config=config,
+            copies=copied,
             needed=config.get(exports.IMPORT),
             resampling=(config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias"),
             with_head=head is not None,
@@ -166,7 +170,7 @@ def export(
         for name, content in (extra or {}).items():
             if name in (exports.PRETRAIN, exports.EXPORT_FACTS):
                 options = content.get("options", {})
-                copies = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
+                copies = {part: copied[part] for part in copied if is_in_file(str(options.get(part)))}
                 content = content | {exports.SCHEMA: exports.VERSION, exports.SUMS: sums}
                 content |= {"options": options | copies} if copies else {}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

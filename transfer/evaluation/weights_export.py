@@ -82,12 +82,16 @@ def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
 
 
 def target_of(run: PretrainRunOptions, backbone: str, seed: int) -> Path:
-    """Return WEIGHTS/NAME, or WEIGHTS/NAME/seedN where the command has several seeds."""
+    """Return WEIGHTS/NAME, or WEIGHTS/NAME/seedN where the command has several seeds, or that folder of them.
+
+    Raises:
+        UserError: the command has several seeds, and WEIGHTS/NAME is the export of one.
+    """
     folder = run.export_dir / (run.name or backbone)
-    several = len(run.seeds) > 1
-    if (folder / WEIGHTS).exists() if several else seed_exports(str(folder)):
-        held = "one seed" if several else "several seeds"
-        raise UserError(f"{folder}: holds the weights of {held}; use another --name")
+    several = len(run.seeds) > 1 or seed_exports(str(folder))
+    if several and (folder / WEIGHTS).exists():
+        own = folder / f"seed{pretraining_facts(folder).get('seed', 'N')}"
+        raise UserError(f"{folder}: holds the weights of one seed; move its files into {own}, or use another --name")
     return folder / f"seed{seed}" if several else folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from backbones.archs import ARCHS
 from transfer.core.errors import visible, visible_lines
 from transfer.core.files import rendered
+from transfer.core.user_code import VARIED_PARTS, is_in_file
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label
@@ -54,6 +55,7 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
     tables = [summary(shown.of_task(task)).without(RUN, *COST_COLUMNS) for task in sorted(shown.tasks)]
     bundled = dataset_names()
     datasets = dict.fromkeys(str(training.dataset["name"]) for training in (record, *pretrainings))
+    parts = [(part, str(record.backbone.get(part))) for part in VARIED_PARTS]
     arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
     flags = f"--backbone {record.backbone['name']} --weights {weights}" if released else "--backbone FOLDER"
     return rendered(
@@ -64,11 +66,13 @@ def model_card(run: StoredRun, runs: Sequence[StoredRun] = ()) -> str:
         weights=weights,
         marks=list(dict.fromkeys(chain.from_iterable(map(_marks, (record, *pretrainings))))),
         model=_model(record, weights),
-        pretrainings=list(map(_pretraining, pretrainings)),
+        classifies=any(training.primary == "top1" for training in trainings[:1]),
+        trainings=list(map(_training, pretrainings)),
         scores="\n\n".join(map(markdown, tables)),
         licences=[(_in_code(name), resolve_dataset(name).license if name in bundled else "") for name in datasets],
         can_load=".py:" not in arch and not (released and arch in ARCHS),
         is_ours=arch in ARCHS,
+        copies={part: json.dumps(_in_code(f"FOLDER/{text}")) for part, text in parts if is_in_file(text)},
         source=json.dumps(_in_code(weights.removeprefix("timm:") if released else "local-dir:FOLDER")),
         flags=_in_code(flags),
     )
@@ -97,12 +101,14 @@ def _model(record: Record, weights: str) -> Rows:
     return _known(rows | {"GFLOPs of an image (two per multiply-add)": record.cost.get("gflops")})
 
 
-def _pretraining(record: Record) -> Rows:
+def _training(record: Record) -> Rows:
     outcome = ": ".join(filter(None, (record.status, record.reason)))
     recipe = {name: record.options.get(name) for name in _RECIPE}
     counts = record.dataset.get("counts", {}).items()
     splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
     facts = {"recipe": record.task, "data": dataset_label([record], {}), "images": splits, "seed": record.seed}
+    images = record.details.get("preprocessing", {}).items()
+    facts |= {"preprocessing": [f"{name} {value_label(value)}" for name, value in images]}
     facts |= {"outcome": outcome, **recipe, "started from": record.weights_id, "run": record.run_id}
     facts |= {name: record.cost.get(name) for name in _COST}
     facts |= {name: record.environment.get(name) for name in _ENVIRONMENT}

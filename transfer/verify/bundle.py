@@ -4,6 +4,7 @@ A bundle is a zip archive with a folder for each run, whose record has the size 
 runs give the same bytes. A bundle is imported only if `python -m transfer.verify` would accept every run in it.
 """
 
+import csv
 import hashlib
 import re
 import tempfile
@@ -12,11 +13,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from transfer.core.errors import UserError, unusable
-from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder
+from transfer.core.files import atomic_replacement, check_writable, file_sha256, flush_folder, with_home
 from transfer.core.settings import read_yaml, write_yaml
 from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
@@ -54,7 +55,7 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
 PLACE_OPTIONS = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
-_PATH = re.compile(r"(?<![\w.:/~-])(?:~[\w.-]*|\.\.?)?/(?:[^\s/'\":;,()]+/)*[^\s/'\":;,()]+")
+_PATH = re.compile(r"(?<![^\s'\"`=(\[{<>,;|])(?:~[\w.-]*|\.\.?)?/(?:[^\s/'\":;,()]+/)*[^\s/'\":;,()]+")
 _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 
 
@@ -84,8 +85,14 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def paths_in(value: Any) -> list[str]:
-    """Return the paths in nested values."""
+    """Return the paths in nested values, also those within a text."""
     return [path for text in texts_in(value) for path in _PATH.findall(text)]
+
+
+def is_absolute(name: str) -> bool:
+    """Return whether the name of an image is an absolute path of any system, or begins with a home folder."""
+    path = with_home(name)
+    return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
 
 
 def known_paths(record: Record) -> dict[str, str]:
@@ -175,7 +182,8 @@ def _shared_files(run: StoredRun, every: int) -> dict[str, bytes]:
         raise UserError(f"{run.folder}: {'; '.join(wrong)}; only runs that verify can be shared")
     contents = {name: (run.folder / name).read_bytes() for name in recorded}
     names = arrays_in(run.folder / OUTCOMES)["sample"] if OUTCOMES in contents else ()
-    if paths := paths_in([contents.get(SUPPORT, b"").decode(), *map(str, names)]):
+    support = csv.reader(contents.get(SUPPORT, b"").decode().split("\n"))
+    if paths := [name for name in texts_in([*support, *map(str, names)]) if is_absolute(name)]:
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
     if HISTORY in contents:
         contents[HISTORY] = _thinned(contents[HISTORY], every)

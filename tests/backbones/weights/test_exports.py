@@ -56,6 +56,7 @@ def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
     assert all("Unknown model" in line for line in found[len(PLAIN) :])
 
 
+CLASSES = ["Katzen (Süd)", *"abcd"]
 EXPORTED = [
     ("tiny", {"stem": "conv", "attention": "relu", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}),
     ("tiny", {"in_chans": 1}),
@@ -71,7 +72,7 @@ def test_a_backbone_is_its_own_export(name, options, tmp_path):
     """With its classifier and without, here and in timm."""
     backbone = create(name, weights="random", img_size=SIZE, classes=5, **options).eval()
     trained(backbone.model)
-    folder = export(backbone, tmp_path / "out", {PRETRAIN: {"epochs": 3}})
+    folder = export(backbone, tmp_path / "out", {PRETRAIN: {"epochs": 3, "classes": CLASSES}})
     images = torch.rand(2, backbone.spec.in_chans, *SIZE)
     again = create(str(folder), img_size=SIZE, classes="trained").eval()
     assert (again.classes, again.untrained, again.fingerprint) == (5, [], backbone.fingerprint)
@@ -81,6 +82,8 @@ def test_a_backbone_is_its_own_export(name, options, tmp_path):
     theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     assert torch.equal(theirs(backbone.normalised(images)), backbone.logits(images))
     config = theirs.pretrained_cfg
+    assert config["label_names"] == CLASSES
+    assert "a classifier of 5 classes" in (folder / "README.md").read_text()
     assert (tuple(config["mean"]), config["input_size"][0]) == (backbone.spec.mean, backbone.spec.in_chans)
     without = create(name, weights=str(folder), img_size=SIZE, **options).eval()
     assert (without.classes, without.model.num_classes) == (None, 0)
@@ -179,6 +182,7 @@ def test_an_export_cannot_have_code_run_that_the_user_has_not_named(tmp_path: Pa
     assert not (tmp_path / "ran").exists()
     timm.create_model(f"local-dir:{folder}", pretrained=True, stem=f"{copy}:Tanh")
     assert (tmp_path / "ran").exists()
+    assert 'stem="FOLDER/mine.py:Tanh")' in (folder / "README.md").read_text()
 
 
 def test_weights_trained_from_scratch_have_no_tag_of_a_release(tmp_path: Path) -> None:

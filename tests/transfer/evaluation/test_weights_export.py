@@ -37,12 +37,13 @@ def test_several_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
         tmp_path / "mine" / f"seed{seed}" for seed in (0, 1)
     ]
     assert target_of(PretrainRunOptions(seeds=(1,), export_dir=tmp_path), "tiny", 1) == tmp_path / "tiny"
-    exported(tmp_path / "mine", "one seed")
-    with pytest.raises(UserError, match="holds the weights of one seed; use another --name"):
+    exported(tmp_path / "mine", "one seed", seed=0)
+    with pytest.raises(
+        UserError, match=r"weights of one seed; move its files into .*mine/seed0, or use another --name"
+    ):
         target_of(run, "tiny", 0)
     (exported(tmp_path / "all" / "seed0", "zero") / "config.json").touch()
-    with pytest.raises(UserError, match="holds the weights of several seeds; use another --name"):
-        target_of(PretrainRunOptions(name="all", export_dir=tmp_path), "tiny", 0)
+    assert target_of(PretrainRunOptions(name="all", export_dir=tmp_path), "tiny", 3) == tmp_path / "all" / "seed3"
 
 
 def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> None:

@@ -54,10 +54,15 @@ def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
 def test_costs_are_those_of_the_training_of_the_weights() -> None:
     tuned = run("sha256:abc", cost={"train_seconds": 99.0, "params": 5e6})
     card = model_card(tuned, [PRETRAINED])
-    assert "| params | 5e+06 |" in card.partition("## Pretraining")[0]
-    assert "| train_seconds | 1 |" in card.partition("## Pretraining")[2]
+    assert "| params | 5e+06 |" in card.partition("## Training")[0]
+    assert "| train_seconds | 1 |" in card.partition("## Training")[2]
     assert "| train_seconds | 99 |" not in card
-    own = model_card(run("sha256:abc", export="sha256:own", cost={"train_seconds": 99.0}), [PRETRAINED])
+    about = {"task": "finetune", "primary": "top1", "options": {"name": "named"}, "attention": "mine.py:Mine"}
+    about |= {"details": {"preprocessing": {"size": [32, 32], "resize": 36}}, "cost": {"train_seconds": 99.0}}
+    own = model_card(run("sha256:abc", export="sha256:own", **about), [PRETRAINED])
+    assert ModelCard(own).data.pipeline_tag == "image-classification"
+    for part in ("# named\n", "size 32 32, resize 36 |", 'attention="FOLDER/mine.py:Mine")', "run classify "):
+        assert part in own
     assert own.index("| train_seconds | 99 |") < own.index("| train_seconds | 1 |"), "each with its training"
 
 

@@ -78,7 +78,10 @@ CODE = {"file": f"{HOME}/my_task.py:TASK", "sha256": 64 * "b"}
 @pytest.fixture
 def runs(tmp_path: Path) -> list[StoredRun]:
     command = f"python -m transfer.run '{HOME}/my_task.py:TASK' --config options.yaml"
-    return [made(tmp_path / "runs", 0), made(tmp_path / "runs", 1, command=command, user_code={"part": CODE})]
+    return [
+        made(tmp_path / "runs", 0, "Katzen (Süd)/Foto 14, 'übung'.JPG"),
+        made(tmp_path / "runs", 1, command=command, user_code={"part": CODE}),
+    ]
 
 
 @pytest.fixture
@@ -195,8 +198,9 @@ def test_what_does_not_verify_is_not_shared(runs: list[StoredRun], tmp_path: Pat
     assert not (tmp_path / "runs.zip").exists()
 
 
-def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
-    run = made(tmp_path / "runs", sample="/home/me/images/0001.jpg")
+@pytest.mark.parametrize("sample", ["/home/me/0.jpg", "~/0.jpg", "D:\\me\\0.jpg", "\\\\server\\share\\0.jpg"])
+def test_samples_that_are_named_by_paths_are_not_shared(sample: str, tmp_path: Path) -> None:
+    run = made(tmp_path / "runs", sample=sample)
     with pytest.raises(UserError, match="named by paths"):
         bundle([run], tmp_path / "runs.zip")
     content = CONTENT | {"options": {"lr": 0.05, "labels": "/home/me/labels"}}
