@@ -76,6 +76,9 @@ def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains()
     runs = [classifier(*cell, warmup_epochs=warmup) for cell in TWELVE for warmup in (0.0, 1.0)]
     told = map_sentence(stability_map(run_set(runs), by=["stem"]))
     assert told == "stem conv trains up to 0.05, not at 0.65; stem patchify trains up to 0.001, not at 0.05."
+    runs = [*(classifier("conv", 0.01, 300, seed=seed) for seed in range(3)), classifier("conv", 0.1, 0, "diverged")]
+    assert map_sentence(stability_map(run_set(runs))).endswith("trains up to 0.01 (3 seeds), not at 0.1 (1 seed).")
+    assert map_sentence(stability_map(run_set(runs), "lr", "seed")).endswith("0.01, the largest tried with seed 2.")
 
 
 SENTENCES = [
