@@ -241,11 +241,10 @@ def _change(ratios: Sequence[float]) -> str:
 
 
 def map_sentence(rows: StabilityMap) -> str:
-    """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
+    """Return up to which `x`, a number, each panel of a map trains, see `largest_stable`; empty for any other `x`."""
     if not all(map(is_number, rows[rows.x])):
         return ""
-    limits_text = "; ".join(f"{name} {_limit(panel)}" for name, panel in rows.panels())
-    return f"{limits_text} (where more than half of the seeds train)." if max(rows["seeds"]) > 1 else f"{limits_text}."
+    return f"{'; '.join(f'{name} {_limit(panel)}' for name, panel in rows.panels())}."
 
 
 def _limit(rows: StabilityMap) -> str:
@@ -260,11 +259,17 @@ def _limit(rows: StabilityMap) -> str:
         return "was not checked for failure"
     largest, failed, negative_start = furthest_limits = max(row_by_limits)
     start = -negative_start
-    with_y = f" with {rows.y} {value_label(row_by_limits[furthest_limits][rows.y])}" if len(row_by_limits) > 1 else ""
+    y = row_by_limits[furthest_limits][rows.y]
+    with_y = f" with {rows.y} {value_label(y)}" if len(row_by_limits) > 1 else ""
     if largest == -math.inf:
         return f"trains at no {rows.x} tried"
     span = "up to" if start == -math.inf else "at" if start == largest else f"from {start:g} to"
-    return f"trains {span} {largest:g}{with_y}, {f'not at {failed:g}' if failed < math.inf else 'the largest tried'}"
+    if failed == math.inf:
+        return f"trains {span} {largest:g}, the largest tried{with_y}"
+    judged = {cell[rows.x]: cell["failed"].judged for cell in rows.rows if cell[rows.y] == y}
+    differ = judged[largest] != judged[failed]
+    on = [f" ({count(judged[x], 'seed')})" if differ else "" for x in (largest, failed)]
+    return f"trains {span} {largest:g}{on[0]}{with_y}, not at {failed:g}{on[1]}"
 
 
 def arms_to_compare(runs: StoredRuns) -> list[tuple[str, str]]:

@@ -64,15 +64,21 @@ def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     return {RUN: tuple(record.run_id for record in records)}
 
 
-def failed_notes(records: Sequence[Record]) -> list[Note]:
-    """Return a note for each failed training with what it scores, which counts in no mean."""
+def failed_scores(record: Record) -> dict[str, float]:
+    """Return what a failed training scores, in the unit that tables print; it counts in no mean of other runs."""
+    return {name: record.scale(name) * score for name, score in record.details.get(FAILED_SCORES, {}).items()}
+
+
+def failed_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
+    """Return a note for each failed training of the rows with what it scores, which counts in no mean."""
     notes = []
-    for record in records:
-        scores: dict[str, float] = record.details.get(FAILED_SCORES, {})
+    for row, record in ((row, record) for row, records in enumerate(records_of_rows) for record in records):
+        scores = failed_scores(record)
         order = sorted(scores, key=lambda name: name != record.primary)
-        texts = shortened([f"{name} {record.scale(name) * scores[name]:.1f}" for name in order])
+        texts = shortened([f"{name} {scores[name]:.1f}" for name in order])
         status = record.status.replace("_", " ")
-        notes += [Note(f"{record.run_id}: {status}; its scores are excluded from means: {texts}")] if scores else []
+        text = f"{record.run_id}: {status}; its scores are excluded from means: {texts}"
+        notes += [Note(text, rows=(row,))] if scores else []
     more = [Note(f"{len(notes) - FAILED_NOTES} more failed trainings have scores, too: `report table --per-run`")]
     return notes if len(notes) <= FAILED_NOTES + 1 else notes[:FAILED_NOTES] + more
 

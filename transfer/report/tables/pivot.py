@@ -13,7 +13,7 @@ from transfer.records.fields import NAMED_BY_VALUE, differing, fewest, is_baseli
 from transfer.records.grouping import NO_PRETRAINING, Group, differing_parts, origin_label
 from transfer.records.record import Record
 from transfer.records.run_set import StoredRuns
-from transfer.report.tables.columns import chance_level, interval, significant
+from transfer.report.tables.columns import chance_level, interval, significant, unjudged_note
 from transfer.report.tables.costs import mean_costs
 from transfer.report.tables.scores import image_notes
 from transfer.report.tables.table import Column, MeanInterval, Note, Row, Table, comparability_text
@@ -29,6 +29,7 @@ LEGEND = {
     "!": "failed training runs excluded",
     "?": "no interval: per-sample results are missing, or do not add up to the score",
     "failed": "all training runs failed",
+    "no weights": "after all pretraining runs failed, so the task was not run",
     "-": "no run, or the score was not computed",
 }
 """What the marks of cells mean."""
@@ -76,13 +77,17 @@ def pivot_tables(runs: StoredRuns, scores: Sequence[str] = (), *, cost: bool = F
     origins = {group.pretraining for group in groups}
     if len({*pretrained}) > len({*names}) or (NO_PRETRAINING in origins and len(origins) > 1):
         names = pretrained
+    parents = {run.run_id for record in runs.records for run in runs.evidence.lineage(record)[:1]}
+    used = [group for group in before if parents.intersection(record.run_id for record in group.records)]
+    common = dict.fromkeys([*origins, *(comparability_text(group.protocol) for group in used if group.protocol)])
     of_variant = dict(zip(names[::-1], groups[::-1])) | failed  # the first of each variant
     order = sorted(of_variant, key=lambda name: (not is_baseline(of_variant[name].first), name))
     tables = []
     for protocol, columns in _parts(_columns(groups, names, scores), MOST_COLUMNS - cost):
         having = set(chain.from_iterable(column.groups for column in columns)) if protocol else {*order}
         tables.append(_table(runs, [name for name in order if name in having], columns, failed))
-        tables[-1].notes += [Note(f"pretraining: {NO_PRETRAINING}")] if origins == {NO_PRETRAINING} else []
+        text = f"pretraining of rows with scores: {', '.join(common)}"
+        tables[-1].notes += [Note(text)] if len(origins) == 1 and all(common) else []
     return [_with_costs(table, runs, of_variant) for table in tables] if cost else tables
 
 
@@ -165,7 +170,7 @@ def _table(runs: StoredRuns, names: Sequence[str], columns: Sequence[_Column], f
     notes += [replace(note, rows=()) for note in image_notes([records])]
     rows, marks = list[Row](), set[str]()
     for name in names:
-        no_run = MeanInterval(mark="failed" if name in failed else "-")
+        no_run = MeanInterval(mark="no weights" if name in failed else "-")
         row = {heading: of_column.get(name, no_run) for heading, of_column in cells.items()}
         marks |= {cell.mark for cell in row.values()}
         rows.append({VARIANT: name, **row})
@@ -211,12 +216,13 @@ def _cell(runs: StoredRuns, group: Group, score: str) -> MeanInterval:
 
 
 def _notes(column: _Column) -> list[Note]:
-    """Return the notes on a column: marks of its runs, and how protocols differ within it."""
+    """Return the notes on a column: marks of its runs, which are not checked for failure, how protocols differ."""
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
     machines = " or ".join(dict.fromkeys(group.machines for group in groups if group.machines))
+    unjudged = [note.text for note in unjudged_note([*chain.from_iterable(group.records for group in groups)])]
     protocol = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
-    notes = [Note(text, column.heading) for text in (protocol, *marks, machines) if text]
+    notes = [Note(text, column.heading) for text in (protocol, *marks, machines, *unjudged) if text]
     if fields := differing(dict(group.protocol.fields) for group in groups if group.protocol):
         text = f"variants differ in {values_label(fields)}; compare only variants with equal values"
         notes.append(Note(text, column.heading))

@@ -103,8 +103,8 @@ def each_run(runs: StoredRuns, *, intervals: bool = False) -> Table:
         cells |= {"chance": columns.chance_level(record, record.primary), **columns.seed_cells(runs, record)}
         cells |= {"outcome": record.status, **values, TRAIN_SECONDS: record.cost.get(TRAIN_SECONDS)}
         rows.append(cells | columns.run_ids([record]))
-    notes = columns.failed_notes(runs.records) + columns.unjudged_note(runs.records)
-    notes += image_notes([[record] for record in runs.records])
+    of_rows = [[record] for record in runs.records]
+    notes = columns.failed_notes(of_rows) + columns.unjudged_note(runs.records) + image_notes(of_rows)
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(runs.records), notes))
 
 
@@ -154,8 +154,9 @@ def summary(runs: StoredRuns) -> Table:
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
     notes = [Note("failed runs counted at chance level, or at 0 where it is not known", columns.WITH_FAILED)]
-    notes = (notes if rates else []) + columns.failed_notes(records) + columns.unjudged_note(records)
-    notes += image_notes([group.records for group in groups])
+    of_rows = [group.records for group in groups]
+    notes = (notes if rates else []) + columns.failed_notes(of_rows) + columns.unjudged_note(records)
+    notes += image_notes(of_rows)
     return columns.without_unused(Table.from_rows(rows, columns.score_columns(records), notes))
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from transfer.core.errors import UsageError
 from transfer.core.grouped import grouped_by
-from transfer.engine.checkpoint import history
+from transfer.engine.outcome import SCORED
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Cell, Unit, chance, commonest, ending
 from transfer.records.fields import check_fields, order, shown_values, value_of, with_contents
 from transfer.records.grouping import grouped
 from transfer.records.run_set import StoredRuns
-from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
+from transfer.report.tables.columns import failed_scores, group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, Column, Endings, Note, Row, Table, cell_text
 from transfer.statistics.half_score import half_score_summary, stable_limits
 from transfer.statistics.intervals import mean_and_deviation
@@ -73,7 +73,7 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     Columns:
         those of `MAP_PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score, or where none
-        has one over the last validations in their histories;
+        has one over the runs that failed, see `transfer.report.tables.columns.failed_scores`;
         `chance`: score of guessing in percent, where it is known;
         `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
         `seeds`: number of seeds, as `transfer.records.evidence.Evidence.variant` counts them;
@@ -107,7 +107,7 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     fields = zip(*(cell.values for _, cell in cells), strict=True)
     for (group, cell), values in zip(cells, zip(*map(shown_values, fields), strict=True), strict=True):
         axes = dict(zip((*by, x, y), values, strict=True))
-        row = {"task": group.first.task, **group_cells(group), **axes, **_score(cell.variant, runs)}
+        row = {"task": group.first.task, **group_cells(group), **axes, **_score(cell.variant)}
         rows.append(row | _counts(cell) | run_ids(cell.variant.records))
         scores[rows[-1][RUN]] = cell.variant.with_breakdowns(group.first.primary)
     rows.sort(key=lambda row: [order(row[name]) for name in (*by, y, x)])
@@ -115,8 +115,10 @@ def stability_map(runs: StoredRuns, x: str = AXES[0], y: str = AXES[1], by: Sequ
     left_out = len(runs) - len(placed)
     notes = [Note(f"runs without {x} or {y}, or without a training, excluded: {left_out}")] if left_out else []
     if any(SCORE_AT_CHANCE in row["statuses"].runs for row in rows):
-        text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
+        text = "completed with a score not above chance by a one-sided binomial test at 99.9 %, which counts as failed"
         notes.append(Note(text, SCORE_AT_CHANCE))
+    of_failed = Note("of failed runs only where no other run of the cell has a score", "score")
+    notes += [of_failed] if any(map(failed_scores, placed)) else []
     details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     columns = [*significant(names), *details]
     table = StabilityMap.from_rows(rows, columns, notes + unjudged_note(placed))
@@ -135,16 +137,12 @@ def _counts(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _score(variant: Arm, runs: StoredRuns) -> dict[str, Any]:
+def _score(variant: Arm) -> dict[str, Any]:
     first, metric = variant.records[0], variant.records[0].primary
-    scores, guessing, scale = variant.values(metric), chance(first, metric), first.scale(metric)
-    if not scores:
-        for record in variant.records:
-            lines = history(runs.by_id[record.run_id].folder, metric)
-            validations = [line[metric] for line in lines if line[metric] is not None]
-            scores += [scale * value for value in validations[-1:]]
+    guessing, of_failed = chance(first, metric), map(failed_scores, variant.records)
+    scores = variant.values(metric) or [scores[metric] for scores in of_failed if metric in scores]
     mean, deviation = mean_and_deviation(scores)
-    level = scale * guessing if guessing else None
+    level = first.scale(metric) * guessing if guessing else None
     return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level}
 
 
@@ -160,7 +158,8 @@ def largest_stable(rows: StabilityMap) -> Table:
         `largest_stable`, `smallest_failed`: the `x` before and after the first breakdown above it; nan where nothing
             trains, or where none fails, so that `largest_stable` is only the largest `x` tried;
         `half_score`, `half_low`, `half_high`: where the score falls half-way to chance, with the ends of the bounds of
-            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.half_score_summary`;
+            the seeds that are at every `x`, if any; see `transfer.statistics.half_score.half_score_summary`; nan for a
+            single `x`, or if training fails at each;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
         `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
@@ -194,7 +193,8 @@ def _limits(cells: Sequence[Row], rows: StabilityMap) -> dict[str, Any]:
     stable = [x for x, trains in points if trains]
     start = next(iter(stable), math.nan)
     whole = {unit: curve for unit, curve in curves.items() if len(curve) == len(cells)}  # as claims compare them
-    curves = whole or curves
+    scored = any(cell["outcome"] in SCORED for cell in cells)
+    curves = (whole or curves) if scored and len(cells) > 1 else {}
     half, low, high = half_score_summary(curves, cells[0]["chance"] or 0.0) if curves else (math.nan,) * 3
     return {
         "smallest_stable": start if points and start > points[0][0] else math.nan,

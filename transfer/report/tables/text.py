@@ -37,8 +37,8 @@ LINES, MOST_LINES = 4, 20
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
-_PIECES = re.compile(r"\S{1,10}(?!\S)|_*[^_\s]{1,9}_?")
-"""Words of at most 10 characters; longer ones in pieces that end at an underscore."""
+_PIECES = re.compile(r"\S{1,10}(?!\S)|_*[^_\s]{1,10}_?")
+"""Words of at most 10 characters; longer ones in pieces of at most 10 that end at an underscore."""
 
 
 @dataclass

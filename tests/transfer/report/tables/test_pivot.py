@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.transfer.records.recorded import broken, made, run_set, trained
+from tests.transfer.records.recorded import broken, classifier, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.report.tables.pivot import names_of_runs, pivot_tables
 from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
@@ -54,11 +54,13 @@ def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
     runs += [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, stem="conv")]
     (table,) = pivot_tables(run_set(runs))
     shown = [[cell_text(cell) for cell in row.values()] for row in table.rows]
-    assert shown == [["patchify", "50.0*?"], ["conv", "failed"]]
+    assert shown == [["patchify", "50.0*?"], ["conv", "no weights"]]
+    assert "pretraining of rows with scores: dino toy_digits" in note_texts(table.notes)
     runs += [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, stem="patchify", lr=0.2)]
     (table,) = pivot_tables(run_set(runs))
     assert table["variant"] == ["patchify", "patchify, dino toy_digits, lr 0.2", "conv"], "beside the one that lasts"
-    assert [cell_text(cell) for cell in table["reid mAP on toy_market"]] == ["50.0*?", "failed", "failed"]
+    assert [cell_text(cell) for cell in table["reid mAP on toy_market"]] == ["50.0*?", "no weights", "no weights"]
+    assert "pretraining of rows with scores: dino toy_digits, lr 0.05" in note_texts(table.notes)
 
 
 def test_variants_that_ran_on_unlike_machines_share_a_column() -> None:
@@ -66,6 +68,8 @@ def test_variants_that_ran_on_unlike_machines_share_a_column() -> None:
     (table,) = pivot_tables(run_set(runs))
     assert [cell_text(cell) for cell in table["reid mAP on toy_market"]] == ["50.0*?"] * 2
     assert "reid mAP on toy_market: 1 thread or 2 threads" in note_texts(table.notes)
+    (table,) = pivot_tables(run_set([classifier("conv", 0.1, 400, "not_judged")]))
+    assert any("1 of 1 training run not checked for failure" in note for note in note_texts(table.notes))
 
 
 def test_costs_are_those_of_the_pretraining_in_the_place_of_a_score() -> None:
@@ -129,6 +133,7 @@ def test_twelve_variants_and_three_tasks_fit_a_screen_and_break_long_names_in_a_
     assert max(map(len, lines)) <= 100
     assert "40.9* [38.1, 43.6]" in lines[4]
     table.rows[1]["variant"] = "LaplacianPyramidStem, squared_relu"
+    assert r"{similarity\_\\stem}" in latex(Table.from_rows([{"similarity_stem": MeanInterval(1.0)}]))
     text = latex(table)
     assert r"\shortstack[l]{LaplacianPyramidStem,\\squared\_relu} &" in text
     assert text.startswith(r"{\footnotesize\setlength{\tabcolsep}{3pt}%")

@@ -59,6 +59,9 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     short = broken(lr=0.1, seed=1, cost={"train_seconds": 0.1})
     assert summary(run_set([made(lr=0.1), short]))["train_seconds"] == [1.0], "of the completed run"
     assert "statuses 3 completed" in run_table(runs()[:3], Path("runs"))
+    kept = broken(lr=0.1, details={"failed_scores": {"mAP": 0.3}})
+    said = {text: note_texts(table.notes) for text, table in protocol_tables(summary(run_set([made(), kept]))).items()}
+    assert said == {"lr 0.05": [], "lr 0.1": [f"{kept.run_id}: diverged; its scores are excluded from means: mAP 30.0"]}
 
 
 def test_the_chance_level_is_shown_and_no_score_that_is_always_1() -> None:

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +7,9 @@ from tests.transfer.records.recorded import broken, classifier, made, run_set, t
 from transfer.core.errors import UsageError
 from transfer.records.evidence import commonest
 from transfer.records.record import Record
-from transfer.records.run_set import StoredRuns
-from transfer.records.store import StoredRun
 from transfer.report.summary.sentences import map_sentence
 from transfer.report.tables.stability_map import largest_stable, stability_map
-from transfer.report.tables.table import cell_text
+from transfer.report.tables.table import cell_text, is_missing
 from transfer.report.tables.text import note_texts, terminal
 from transfer.statistics.verdicts import Breakdowns
 
@@ -76,6 +73,9 @@ def test_a_map_of_dead_trainings_says_so_and_up_to_which_rate_each_stem_trains()
     runs = [classifier(*cell, warmup_epochs=warmup) for cell in TWELVE for warmup in (0.0, 1.0)]
     told = map_sentence(stability_map(run_set(runs), by=["stem"]))
     assert told == "stem conv trains up to 0.05, not at 0.65; stem patchify trains up to 0.001, not at 0.05."
+    runs = [*(classifier("conv", 0.01, 300, seed=seed) for seed in range(3)), classifier("conv", 0.1, 0, "diverged")]
+    assert map_sentence(stability_map(run_set(runs))).endswith("trains up to 0.01 (3 seeds), not at 0.1 (1 seed).")
+    assert map_sentence(stability_map(run_set(runs), "lr", "seed")).endswith("0.01, the largest tried with seed 2.")
 
 
 SENTENCES = [
@@ -157,15 +157,13 @@ def test_wrong_axes_and_runs_that_train_nothing_are_said() -> None:
         stability_map(run_set([made(options={"lr": 0.1, "warmup_epochs": 5, "epochs": 0})]))
 
 
-def test_the_history_gives_the_last_validation(tmp_path: Path) -> None:
-    run = made()
-    lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
-    lines += ['{"step": 2, "epoch": 1, "mAP": 0.25}', '{"step": 3, "loss": null, "grad']
-    (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    (row,) = stability_map(StoredRuns.of([StoredRun(tmp_path, run)])).rows
-    assert row["score"] == 50.0
-    (row,) = stability_map(StoredRuns.of([StoredRun(tmp_path, broken("at_chance"))])).rows
-    assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
+def test_a_cell_without_any_other_score_has_those_that_records_of_failed_runs_keep() -> None:
+    kept = ({"failed_scores": {"mAP": score}} for score in (0.2, 0.3))
+    runs = [broken("at_chance", seed=seed, details=details) for seed, details in enumerate(kept)]
+    (row,) = (table := stability_map(run_set(runs))).rows
+    assert (row["outcome"], row["score"]) == ("at_chance", 25.0)
+    assert note_texts(table.notes)[0].startswith("score: of failed runs only where")
+    assert stability_map(run_set([*runs, made(seed=2)]))["score"] == [50.0]
 
 
 NONE = float("nan")
@@ -188,3 +186,9 @@ def test_the_largest_stable_rate(trains: Any, stable: float, half: list[float], 
     assert (row["largest_stable"], row["smallest_failed"], row["violations"]) == (stable, failed, violations)
     assert [row[name] for name in ("half_score", "half_low", "half_high")] == pytest.approx(half, nan_ok=True)
     assert (row["cells"], row["seeds"]) == (len(trains), max(map(len, trains.values())))
+
+
+@pytest.mark.parametrize("trains", [{0.1: [True]}, {0.1: [False], 1.0: [False]}])
+def test_a_single_rate_or_failures_alone_do_not_bound_the_half_score_rate(trains: dict[float, list[bool]]) -> None:
+    (row,) = largest_stable(stability_map(run_set(grid(trains)))).rows
+    assert all(is_missing(row[name]) for name in ("half_score", "half_low", "half_high"))
