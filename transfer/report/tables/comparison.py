@@ -257,8 +257,10 @@ def _conclusion(verdict: Verdict) -> str:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
-    why = verdict.why or f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
-    return f"{kind.value}; {why}"
+    why = f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+    if verdict.percent and verdict.smallest > 1:
+        why = "no difference up to 100 points is detectable; add seeds"
+    return f"{kind.value}; {verdict.why or why}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:
