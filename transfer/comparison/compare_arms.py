@@ -138,6 +138,11 @@ class Comparison:
     exclusions: list[Exclusion]
 
     @property
+    def selected(self) -> set[str]:
+        """Fields that all selectors name; a reader sees there how the variants differ in these."""
+        return set.intersection(*({*variant.fields} for variant in self.variants))
+
+    @property
     def rows(self) -> list[ComparedScore]:
         """Rows of all matches."""
         return [row for match in self.matches for row in match.rows]

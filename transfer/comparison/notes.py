@@ -24,7 +24,7 @@ def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield the text on fields that differ between the variants but were not selected."""
     unshared = match.matched.unshared
     if contents := dict.fromkeys(content_label(content) for content in unshared if content):
-        yield f"the variants also differ in what was not selected: {' vs. '.join(contents)}"
+        yield f"differences that were not selected: {' vs. '.join(contents)}"
     if any({"mean", "std"} & content.keys() for content in unshared):
         yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"
 
@@ -56,6 +56,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     if paired:
         yield from _left_out(names, units, paired)
+    elif all(texts := [*map(_seeds_text, units)]) and len({*texts}) > 1:
+        yield f"seeds are not paired: {', '.join(map('{} of {}'.format, texts, names))}"
     estimates = [(row.score, row.estimate) for row in match.rows if row.estimate is not None]
     if min(sizes) == 1 < max(sizes) and estimates:
         yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"
@@ -73,6 +75,13 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
             same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
             why = "the score does not depend on the seed" if same else "those of one seed or pretraining are averaged"
             yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
+
+
+def _seeds_text(variant: Units) -> str:
+    """Return the seeds of a variant, of frozen weights that of their training; empty if that is not known."""
+    runs = zip(variant.labels, variant.runs, strict=True)
+    seeds = {("pretraining", run.record.origin.get("seed")) if unit[0] == "weights" else unit for unit, run in runs}
+    return " and ".join(sorted(f"{kind} {seed}" for kind, seed in seeds if seed is not None))
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:

@@ -3,16 +3,16 @@
 Imports neither torch nor pandas.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, product
 from typing import Any
 
 from transfer.comparison.selection import Selection
 from transfer.core.errors import count
-from transfer.core.grouped import grouped_by
+from transfer.core.grouped import grouped_by, values_by_key, without_repeats
 from transfer.records import fields
-from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, displayed_fields, pretraining
+from transfer.records.protocol import NO_EFFECT, OF_DATA, PRETRAINING, Exports, displayed_fields
 from transfer.records.record import Record, digest_of
 from transfer.records.store import StoredRun
 
@@ -132,56 +132,53 @@ def match_runs(variants: Sequence[Selection], exports: Exports) -> Matching:
             candidate = _Candidate.of(run, chosen, exports)
             label = f"{candidate.content.get('task')} on {candidate.content.get('dataset')}"
             by_label.setdefault(label, [[] for _ in variants])[index].append(candidate)
-    matching, nearest_labels = Matching([], []), set[str]()
+    matching = Matching([], [])
     for label in sorted(by_label):
         candidates = by_label[label]
         names, unshared = _differing_names(candidates)
         groups = _agreeing_groups(candidates, names)
         if not groups and all(candidates):
-            matching.exclusions.append(nearest := _nearest_runs(candidates, names))
-            nearest_labels.add(nearest.label)
+            matching.exclusions.append(_nearest_runs(candidates, names))
+        else:
+            matching.exclusions.extend(_exclusions_of_unused(variants, candidates, groups, names))
         setting_names = _setting_fields([content for content, _ in groups])
         groups.sort(key=lambda group: [fields.order(group[0].get(name)) for name in setting_names])
         for content, group in groups:
             matched = MatchedRuns([[candidate.run for candidate in arm] for arm in group])
-            for name in setting_names:
-                if name not in content:
-                    continue
-                example = next(one for one in chain.from_iterable(group) if one.content.get(name) == content[name])
-                matched.setting[name] = fields.short_value(example.run.record, name, content[name])
+            for name in filter(content.__contains__, setting_names):
+                examples = (one for one in chain.from_iterable(group) if one.content.get(name) == content[name])
+                matched.setting[name] = next(examples).shown(name)
             if exclusion := _describe_differences(matched, group, variants, unshared, exports):
                 matching.exclusions.append(exclusion)
             else:
                 matching.matches.append(matched)
-    unused_exclusions = _exclusions_of_unused(variants, matching.matches, exports)
-    matching.exclusions.extend(unused for unused in unused_exclusions if unused.label not in nearest_labels)
     return matching
 
 
 def _exclusions_of_unused(
-    variants: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports
+    variants: Sequence[Selection], candidates: _Candidates, groups: Sequence[_Group], names: Sequence[str]
 ) -> Iterator[Exclusion]:
-    """Yield a reason for every run that is in no match, so that none is dropped silently."""
-    used_folders = {run.folder for matched in matches for run in chain.from_iterable(matched.variants)}
-    for variant in variants:
-        unused_runs = [run for run in variant.runs if run.folder not in used_folders]
-        for label, runs in grouped_by(unused_runs, lambda run: task_label(run.record)).items():
-            failed = sum(run.record.training_failed for run in runs)
+    """Yield a reason for every run that is in no group, so that none is dropped silently."""
+    used = {candidate for _, arms in groups for candidate in chain.from_iterable(arms)}
+    examples = [_examples(arm, names) for arm in candidates]
+    for place, variant in enumerate(variants):
+        unused = [candidate for candidate in candidates[place] if candidate not in used]
+        reasons = [_farthest(candidate, place, examples, names) for candidate in unused]
+        for (label, other, differing), alike in values_by_key(zip(reasons, unused, strict=True)).items():
+            failed = sum(candidate.run.record.training_failed for candidate in alike)
             failed_clause = f", {failed} of which failed" if failed else ""
-            yield Exclusion(label, f"{count(len(runs), 'run')} of '{variant.text}' not in the table{failed_clause}")
-            for other in variants:
-                failed_trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
-                if failed_trainings:
-                    reason = f"{failed_trainings} of {failed_trainings} pretraining runs failed"
-                    yield Exclusion(label, f"'{other.text}' has no run to compare: {reason}")
+            unshared = fields.values_label(_values(alike, differing)) or "values with all variants"
+            why = f"the nearest runs of '{variants[other].text}' do not share their {unshared}"
+            why = why if examples[other] else f"'{variants[other].text}' has no run"
+            text = f"{count(len(alike), 'run')} of '{variant.text}' not in the table{failed_clause}: {why}"
+            yield Exclusion(label, text)
 
 
-def _failed_trainings(variant: Selection, runs: Sequence[StoredRun], exports: Exports) -> int:
-    """Return how many pretrainings of a variant failed, so that it has no run to pair; 0 if it has any run."""
-    pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
-    records = [run.record for run in variant.runs if run.record.task in (runs[0].record.task, *pretrainings)]
-    all_failed = all(record.training_failed and record.task in pretrainings for record in records)
-    return len(records) if all_failed else 0
+def _farthest(one: _Candidate, place: int, examples: _Candidates, names: Sequence[str]) -> tuple[str, int, Any]:
+    """Return a run's task, the variant whose nearest run differs in the most fields, and these; all if it has none."""
+    clashes = ((other, [tuple(_clashing_fields(one, run, names)) for run in arm]) for other, arm in enumerate(examples))
+    nearest = [(other, min(found, key=len, default=tuple(names))) for other, found in clashes if other != place]
+    return task_label(one.run.record), *max(nearest, key=lambda clash: len(clash[1]))
 
 
 def _differing_names(candidates: _Candidates) -> tuple[list[str], list[str]]:
@@ -239,9 +236,8 @@ def _agreeing_groups(candidates: _Candidates, names: Sequence[str]) -> list[_Gro
 
 def _nearest_runs(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
-    examples = [[alike[-1] for alike in _groups_acting_alike(arm, names)] for arm in candidates if arm]
     nearest_pairs = []
-    for two_arms in combinations(examples, 2):
+    for two_arms in combinations((_examples(arm, names) for arm in candidates if arm), 2):
         pairs = ((a.run.record, b.run.record, _clashing_fields(a, b, names)) for a, b in product(*two_arms))
         nearest_pairs.append(min(pairs, key=lambda pair: len(pair[2])))
     record_a, record_b, clash = max(nearest_pairs, key=lambda pair: len(pair[2]))
@@ -249,6 +245,11 @@ def _nearest_runs(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     advice = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
     text = f"not compared: the nearest runs, {record_a.run_id} and {record_b.run_id}, differ in {differences}; {advice}"
     return Exclusion(task_label(record_a), text)
+
+
+def _examples(arm: Sequence[_Candidate], names: Sequence[str]) -> list[_Candidate]:
+    """Return the last of the runs of a variant in which the fields act alike."""
+    return [alike[-1] for alike in _groups_acting_alike(arm, names)]
 
 
 def _groups_acting_alike(arm: Sequence[_Candidate], names: Sequence[str]) -> Collection[list[_Candidate]]:
@@ -260,22 +261,27 @@ def _clashing_fields(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict
     """Return the fields that act in both runs and differ, with both values."""
     acting_a, acting_b = a.acting(names), b.acting(names)
     clash = [name for name in acting_a if name in acting_b and acting_a[name] != acting_b[name]]
-    return {name: (a.shown(name), b.shown(name)) for name in clash}
+    return {name: (a.shown(name), b.shown(name)) for name in _without_pretraining(clash)}
+
+
+def _without_pretraining(names: Sequence[str]) -> list[str]:
+    """Return the names without the fields of a pretraining, if the weights are of another kind."""
+    return [name for name in names if not (name.startswith(PRETRAINING) and "weights" in names)]
+
+
+def _values(candidates: Sequence[_Candidate], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the values that fields have in runs in which they act, for readers."""
+    return {name: without_repeats(one.shown(name) for one in candidates if one.acting([name])) for name in names}
 
 
 def _describe_differences(
     matched: MatchedRuns, group: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
 ) -> Exclusion | None:
     """Write the differences between variants into a match; return the reason if a variant mixes unlike runs."""
-    # weights of another kind have another pretraining, which need not be listed
-    unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
+    unshared = _without_pretraining(unshared)
     for variant, arm in zip(variants, group, strict=True):
         if mixed_fields := fields.differing(candidate.acting(unshared) for candidate in arm):
-            first = arm[0].run.record
-            values_by_field = {
-                name: [fields.short_value(first, name, value) for value in values]
-                for name, values in mixed_fields.items()
-            }
+            values_by_field = _values(arm, mixed_fields)
             # of several backbones or pretrainings the mean would be meaningless
             name, (value, *_) = next(iter(values_by_field.items()))
             choice = f"--compare '{variant.text},{name}={fields.value_label(value)}' OTHER, or compare these values"

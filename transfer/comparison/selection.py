@@ -97,9 +97,11 @@ def _by_fields(text: str, runs: StoredRuns) -> Selection:
     for name, value in values.items():
         chosen = [run for run in remaining if has_value(run.record, name, value, runs.exports)]
         if not chosen:
+            beside = " with the other values" if len(remaining) < len(runs) else ""
             present = sorted({value_label(value_of(run.record, name, runs.exports)) for run in remaining})
             raise UsageError(
-                f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
+                f"'{text}': no run has {name}={value}{beside}"
+                f"{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
         versions = list(dict.fromkeys(value_of(run.record, name, runs.exports) for run in chosen))
         if name in USER_PARTS and len(versions) > 1:

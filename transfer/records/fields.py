@@ -52,8 +52,12 @@ def shown_values(values: Sequence[Any]) -> list[Any]:
 
 
 def short_value(record: Record, name: str, value: Any) -> Any:
-    """Return the value of a field; for a file its name and the start of its digest."""
+    """Return the value of a field; for a file its name and the start of its digest; for weights of all seeds of a
+    training without a record (`fields_of_weights`) the start of the training's.
+    """
     if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
+        if value == record.origin.get("training"):
+            return f"training {value[:8]} without a record"
         file = Path(str(record.options.get(name) or "")).name
         return f"{file} {hexadecimal[:8]}".strip()
     return value

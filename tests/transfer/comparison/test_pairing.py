@@ -103,6 +103,9 @@ def test_settings_name_what_differs_in_the_pretraining() -> None:
     methods = [(one.setting["pretraining.task"], one.setting["pretraining.lr"]) for one in found]
     assert methods == [("pretrain-dino", 0.05), ("pretrain-dino", 0.1), ("pretrain-supervised", 0.05)]
     assert all(one.setting.keys() == {"pretraining.task", "pretraining.lr"} for one in found)
+    lost = recorded(stem="conv", weights_id="sha256:d", origin={"training": "d" * 64, "seed": 0})
+    *_, why = paired([*children, lost], [], "stem=conv", "stem=patchify", known=[*parents, other]).exclusions
+    assert why.text.endswith("'stem=patchify' do not share their weights (training dddddddd without a record)")
 
 
 @pytest.mark.parametrize(("shares", "matches"), [((1.0, 0.5), 1), ((1.0, 1.0), 0)])

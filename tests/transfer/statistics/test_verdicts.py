@@ -23,6 +23,7 @@ SENTENCES = [
     (Verdict(Kind.BELOW, margin=0.01), "below 0"),
     (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
     (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "inconclusive; minimum detectable difference 3.1"),
+    (Verdict(Kind.INCONCLUSIVE, smallest=2), "inconclusive; no difference up to 100 points is detectable; add seeds"),
     (Verdict(Kind.INCONCLUSIVE, why=FEW_DIFFER), "inconclusive; too few clusters differ"),
     (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
     (Verdict(Kind.A_FAILED), "not compared: a failed"),

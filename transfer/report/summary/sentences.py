@@ -92,7 +92,7 @@ def answer(comparison: Comparison, runs: StoredRuns, ratios: CostRatios | None =
     of_variants = ([run.record for row in rows for run in row.matched.variants[place]] for place in (0, 1))
     untrained = [name for name, of_variant in zip((a, b), of_variants) if any(map(is_untrained, of_variant))]
     caveats = [f"Random weights, no pretraining: {' and '.join(untrained)}."] if untrained else []
-    caveats += [*_marks(records, runs.exports), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
+    caveats += [*_marks(records, runs.exports), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests, (a, b))]
     counted = f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}"
     if others := "; ".join(row_name(row, "`") for row in primary if row not in rows):
         counted += f"; not counted: {others}"
@@ -115,8 +115,7 @@ def _tally(by_word: Mapping[str, Sequence[ComparedScore]], rows: Sequence[Compar
 def _further_differences(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
     """Return the clause on variants that differ in more than what selects them; empty if they do not."""
     fields = dict.fromkeys(chain.from_iterable(row.matched.differing for row in rows))
-    selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
-    if len(fields) < 2 or fields.keys() <= selected:
+    if len(fields) < 2 or fields.keys() <= comparison.selected:
         return ""
     return f", which differ in {len(fields)} things ({shortened(fields, 4)})"
 
@@ -138,12 +137,12 @@ def _effect(row: ComparedScore, tests: int) -> str:
         failed = "failed runs counted at chance level, or at 0 where it is not known"
         effect += f" ({_with_interval(verdict.counted, row.percent)}, {failed})"
     if verdict.kind is Kind.EQUIVALENT:
-        return f"{effect}, within {verdict_number(verdict.margin or 0, verdict)}{' points' if row.percent else ''}"
-    if verdict.kind is Kind.INCONCLUSIVE:
-        if verdict.why == CORRECTED:
-            return f"{effect}, not significant after correction for {tests} tests"
-        if verdict.why == NO_DIFFERENCE:
-            return f"{effect}, equal on every sample"
+        low, high = (verdict_number(end, verdict) for end in row.estimate.inner)
+        return f"{effect}, within {verdict_number(verdict.margin or 0, verdict)} points (90 % interval [{low}, {high}])"
+    if verdict.why == CORRECTED:
+        return f"{effect}, not significant after correction for {tests} tests"
+    if verdict.why == NO_DIFFERENCE:
+        return f"{effect}, equal on every sample"
     return effect
 
 
@@ -178,18 +177,22 @@ def _marks(records: Sequence[Record], exports: Exports) -> Iterator[str]:
     yield from (sentence for mark, sentence in MARK_SENTENCES.items() if mark in found)
 
 
-def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
+def _of_intervals(rows: Sequence[ComparedScore], tests: int, names: Sequence[str]) -> Iterator[str]:
     """Yield what the intervals do not cover: several tests, and with one seed how trainings vary."""
-    estimates = [row.estimate for row in rows if row.estimate is not None]
     if tests > 1:
-        yield f"Verdicts are corrected for {tests} tests, intervals are not."
-    if any(estimate.borrowed for estimate in estimates):
-        yield "One completed seed against several is inconclusive: add seeds to that variant."
-    if any(estimate.seed_error is None for estimate in estimates):
-        limit = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
-        seeded = any(map(is_seeded, chain.from_iterable(row.matched.records for row in rows)))
-        fix = "Add --seeds 1 2" if seeded else "Frozen features: pretrain with --seeds 1 2"
-        yield f"{limit} {fix}."
+        equivalence = " and equivalence" if any(row.verdict.margin is not None for row in rows) else ""
+        yield f"Verdicts are corrected for {tests} tests, intervals{equivalence} are not."
+    pairs = [(row, row.estimate) for row in rows if row.estimate is not None]
+    for row, estimate in pairs:
+        if estimate.borrowed:
+            name, where = names[estimate.seeds.index(1)], row.matched.label
+            yield f"One completed seed of {name} against several is inconclusive: add seeds to it ({where})."
+    if alone := [row.matched for row, estimate in pairs if estimate.seed_error is None]:
+        where = f" ({'; '.join(matched.label for matched in alone)})" if len(alone) < len(rows) else ""
+        limit = "intervals reflect test-sample variance, not variance between training runs"
+        seeded = any(map(is_seeded, chain.from_iterable(matched.records for matched in alone)))
+        fix = "Add further --seeds" if seeded else "Frozen features: pretrain with further --seeds"
+        yield f"One completed seed per variant{where}: {limit}. {fix}."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:

@@ -66,12 +66,11 @@ def comparison_table(comparison: Comparison, runs: StoredRuns) -> Table:
         Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
         for letter, variant in zip("ab", () if crossed else comparison.variants)
     ] + excluded
-    selected = set(chain.from_iterable(variant.fields for variant in comparison.variants))
     settings = dict.fromkeys(chain.from_iterable(row.matched.setting for row in rows))
     cells, records = list[Row](), dict[str, Record]()
     for compared_match in comparison.matches:
         places = tuple(range(len(cells), len(cells) + len(compared_match.rows)))
-        if (differing := compared_match.matched.differing) and (crossed or not selected.issuperset(differing)):
+        if not comparison.selected.issuperset(differing := compared_match.matched.differing):
             text = f"the {'corners' if crossed else 'variants'} differ in {', '.join(differing)}"
             notes.append(Note(text, compared_match.matched.label, places))
         notes += [Note(text, compared_match.matched.label, places) for text in notes_of(compared_match)]
@@ -137,9 +136,8 @@ def in_brief(comparison: Comparison, table: Table) -> Table:
     """Return the differences of a comparison's table in primary scores."""
     names = table.names[: table.names.index("score")]
     names += [name for name in ("score", "effect", "means", *NUMBERS, "verdict") if name in table]
-    notes = table.notes
-    for text in () if comparison.effects else IN_SUMMARY:
-        notes = [note for note in notes if text not in note.text]
+    said = () if comparison.effects else IN_SUMMARY
+    notes = [note for note in table.notes if not any(text in note.text for text in said)]
     columns = [replace(column, detail=-1) for column in table.columns]
     primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family is Family.PRIMARY]
     return Table(columns, primary, notes).select(names)
@@ -224,7 +222,7 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
     text = f"the p value, corrected for several tests (Holm 1979) among {' and among '.join(families)}"
-    text += f"; verdicts follow it, intervals are not corrected; {level}"
+    text += f"; verdicts follow it, intervals and equivalence are not corrected; {level}"
     return [Note(text, "adjusted p")]
 
 
@@ -257,8 +255,10 @@ def _conclusion(verdict: Verdict) -> str:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
-    why = verdict.why or f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
-    return f"{kind.value}; {why}"
+    why = f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+    if verdict.percent and verdict.smallest > 1:
+        why = "no difference up to 100 points is detectable; add seeds"
+    return f"{kind.value}; {verdict.why or why}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:

@@ -55,12 +55,16 @@ OUTCOMES: dict[str, tuple[Given, Given, list[str]]] = {
     ]),
     "one seed, better": (seeds(1, 0.8, **TOY), seeds(1, 0.5, **TOY), [
         rf"^Smoke test, not a valid result. {HEAD}: better \({ONE}, 1 seed\)\.",
-        r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
+        r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One completed seed per variant: .*Add further",
     ]),
     "some of b broke down": (GOOD, [*seeds(2, 0.5), BROKEN], [
         rf"^{HEAD}: better \(completed runs only\) \(",
         r"failed runs counted at chance level, or at 0 where it is not known\)$",
         "^patchify failed in 1 of 3 training runs: knn on toy_market",
+    ]),
+    "one of two seeds broke down, one seed against several": (
+        [*seeds(1, 0.8), BROKEN, *seeds(1, 0.8, **OTHER)], [*seeds(1, 0.5), BROKEN, *seeds(3, 0.5, **OTHER)], [
+        r"^One completed seed of conv .*: add seeds to it \(knn on other\)\.\nOne .* variant \(knn on toy_market\): ",
     ]),
     "all of b broke down": (seeds(2, 0.8), [BROKEN, BROKEN | {"seed": 1}], [
         rf"^{HEAD}: patchify failed \({ONE}\)\.", "^patchify failed in 2 of 2 training runs",
@@ -117,7 +121,7 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     only = answer(compared(alone, "stem=conv", "stem=patchify"), StoredRuns.of(alone, runs))
     assert "1 score of 1 task" in only[0]
     assert f"Counted: {COUNTED[1]}." in only
-    assert told[1].startswith("One seed per variant"), "below the verdict"
+    assert told[1].startswith("One completed seed per variant"), "below the verdict"
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -147,6 +151,9 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     row.verdict, row.p = replace(verdict, breakdowns=(), why=CORRECTED), 0.2
     told = "\n".join(answer(comparison, StoredRuns.of([])))
     assert re.search(r"^- .*, not significant after correction for 1 tests$", told, re.MULTILINE)
+    near = variants(tmp_path / "3", [*BAD, *seeds(3, 0.5, **OTHER)], [*seeds(3, 0.5, 9), *seeds(3, 0.5, 9, **OTHER)])
+    told = "\n".join(answer(compared(near, "stem=conv", "stem=patchify", margin=20), StoredRuns.of(near)))
+    assert re.search(r"intervals and equivalence are not\.[\s\S]* within 20\.0 points \(90 % interval \[-\d", told)
 
 
 def test_variants_are_named_by_their_selectors_where_these_name_more_than_parts(tmp_path: Path) -> None:

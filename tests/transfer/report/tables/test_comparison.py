@@ -133,6 +133,10 @@ def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
     assert found["difference"] == pytest.approx(np.mean(pairs))
     assert "excluded: seed 2 of a, which failed in b" in notes(table)
     assert found["failed b"] == "1 of 3 (6 to 79 %)"
+    assert "seeds are not paired: seed 0 of a, seed 1 of b" in notes(compare(runs[:5:4], "stem=conv", "stem=patchify"))
+    given: dict[str, Any] = {"root": tmp_path / "w", "weights_id": "sha256:a"}
+    frozen = [made(stem=stem, origin={"seed": seed}, **given) for seed, stem in enumerate(("conv", "patchify"))]
+    assert "pretraining 0 of a, pretraining 1 of b" in notes(compare(frozen, "stem=conv", "stem=patchify"))
 
 
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
@@ -145,7 +149,7 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     runs += [made(tmp_path, "patchify", lr=0.1), made(tmp_path, "conv", lr=0.3, broke=True)]
     table = compare(runs, "stem=conv", "stem=patchify")
     assert len(table) == 2
-    assert "1 run of 'stem=conv' not in the table, 1 of which failed" in notes(table)
+    assert "1 of which failed: the nearest runs of 'stem=patchify' do not share their lr (0.3)" in notes(table)
     # what chooses the variants may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1")
     assert row(chosen, score="top1")["verdict"].startswith("inconclusive; no difference on any sample (one seed, ")
@@ -160,8 +164,9 @@ def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) 
     assert differences[0] < 15 < differences[1]
     by_attention = compare(runs, "attention=softmax", "attention=relu")
     assert by_attention["stem"][::2] == ["conv", "patchify"]
-    assert "the variants also differ in what was not selected: qk_norm no vs. qk_norm yes" in notes(by_attention)
+    assert "differences that were not selected: qk_norm no vs. qk_norm yes" in notes(by_attention)
     assert "the variants differ in attention, qk_norm" in notes(by_attention)
+    assert "the variants differ in attention, stem, qk_norm" in notes(compare(runs[1:3], "attention=relu", "stem=conv"))
 
 
 def test_selectors_that_mean_nothing_or_the_same(tmp_path: Path) -> None:
@@ -230,7 +235,7 @@ def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
 
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
     runs = [made(tmp_path, *corner) for corner in LEVELS]
-    with pytest.raises(UsageError, match=r"'stem=conv,attention=relu': no run has attention=relu \(there is softmax\)"):
+    with pytest.raises(UsageError, match=r"no run has attention=relu with the other values \(there is softmax\)"):
         interaction([run for run in runs if run.record.backbone["name"] != "conv_relu"], "stem", "attention")
     broken = [made(tmp_path / "b", *corner, broke=corner == ("conv", "relu")) for corner in LEVELS]
     with pytest.raises(UserError, match="all runs failed with stem=conv,attention=relu"):
