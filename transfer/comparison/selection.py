@@ -97,7 +97,8 @@ def _by_fields(text: str, runs: StoredRuns) -> Selection:
     for name, value in values.items():
         chosen = [run for run in remaining if has_value(run.record, name, value, runs.exports)]
         if not chosen:
-            beside = " with the other values" if len(remaining) < len(runs) else ""
+            elsewhere = any(has_value(run.record, name, value, runs.exports) for run in runs)
+            beside = " with the other values" if elsewhere else ""
             present = sorted({value_label(value_of(run.record, name, runs.exports)) for run in remaining})
             raise UsageError(
                 f"'{text}': no run has {name}={value}{beside}"
