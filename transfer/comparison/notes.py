@@ -93,5 +93,5 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
     for name, variant, places in zip(names, units, paired, strict=True):
         for label in (label for place, label in enumerate(variant.seeds) if place not in places):
             broken = [other for other, arm in zip(names, units, strict=True) if label in arm.variant.absent]
-            why = f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
+            why = f"which failed in {' and '.join(broken)}" if broken else "not in any record read of the other variant"
             yield f"excluded: {' '.join(map(str, label))} of {name}, {why}"

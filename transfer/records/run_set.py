@@ -1,7 +1,7 @@
 """Runs with the facts that every part of a report needs, computed once: lineage, marks, configurations. No torch."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,10 +23,12 @@ class StoredRuns:
     Attributes:
         runs: the runs that are shown or compared.
         known: all loaded runs, in which the training runs of weights are looked up.
+        problems: messages on records that could not be read, or are disputed.
     """
 
     runs: tuple[StoredRun, ...] = ()
     known: tuple[StoredRun, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, runs: Iterable[StoredRun], known: Iterable[StoredRun] | None = None) -> Self:
@@ -64,7 +66,7 @@ class StoredRuns:
 
     def select(self, runs: Iterable[StoredRun]) -> Self:
         """Return a set of some of the runs, with the same loaded runs."""
-        selected = type(self)(tuple(runs), self.known)
+        selected = replace(self, runs=tuple(runs))
         selected.__dict__["evidence"] = self.evidence  # depends only on the loaded runs, so it is computed once
         return selected
 

@@ -10,7 +10,7 @@ from typing import Any
 from transfer.comparison.selection import is_named, which_two
 from transfer.core.errors import UsageError, UserError, count, print_safe
 from transfer.core.files import check_writable, write_atomic
-from transfer.experiments.claims import read_claims
+from transfer.experiments.claims import Claims, read_claims
 from transfer.records.run_set import StoredRuns, frame_of_runs
 from transfer.records.store import StoredRun, runs_in, store_in
 from transfer.report import formats
@@ -27,17 +27,18 @@ def run_command(options: Any) -> int:
     """Run the command that options belong to; return its exit status."""
     if isinstance(options, kinds.ImportOptions):
         return _import(options)
+    claims = read_claims(options.claims) if isinstance(options, kinds.ClaimsOptions) else None
     print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
-    known = _read(options.runs)
+    known, problems = _read(options.runs)
     if isinstance(options, kinds.CardOptions):
         return _card(options, known)
     shown = _shown(known, options)
     if isinstance(options, kinds.BundleOptions):
         print_safe(f"{options.output}: {count(len(bundle(shown, options.output, every=options.every)), 'run')}")
         return 0
-    runs = StoredRuns.of(shown, known)
-    if isinstance(options, kinds.ClaimsOptions):
-        return _claims(options, runs)
+    runs = StoredRuns(tuple(shown), tuple(known), tuple(problems))
+    if claims:
+        return _claims(options, claims, runs)
     request = _request(options, runs)
     if isinstance(options, kinds.FiguresOptions):
         files = write_figures(
@@ -56,12 +57,12 @@ def run_command(options: Any) -> int:
     return 0
 
 
-def _read(folders: Sequence[Path]) -> list[StoredRun]:
-    """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs."""
-    runs, messages = runs_in(folders)
-    for message in [*messages, *(run for folder in folders for run in store_in(folder).unfinished())]:
+def _read(folders: Sequence[Path]) -> tuple[list[StoredRun], list[str]]:
+    """Return the finished runs in folders of runs or of sweeps, and problems of records, on stderr with all others."""
+    runs, problems = runs_in(folders)
+    for message in [*problems, *(run for folder in folders for run in store_in(folder).unfinished())]:
         print_safe(message, file=sys.stderr)
-    return runs
+    return runs, problems
 
 
 def _shown(known: Sequence[StoredRun], options: kinds.RunsOptions) -> list[StoredRun]:
@@ -102,8 +103,7 @@ def _request(options: Any, runs: StoredRuns) -> ReportRequest:
     return request
 
 
-def _claims(options: kinds.ClaimsOptions, runs: StoredRuns) -> int:
-    read = read_claims(options.claims)
+def _claims(options: kinds.ClaimsOptions, read: Claims, runs: StoredRuns) -> int:
     results = [evaluate_claim(claim, runs) for claim in read.claims]
     if options.document:
         files = write_document(options.document, read, results, runs)

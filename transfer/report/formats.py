@@ -4,6 +4,7 @@ Imports pandas only to make such a file.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,14 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 
 
 def content(parts: Sequence[Section], form: str, title: str, runs: StoredRuns, *, ids: bool = False) -> bytes:
-    """Return a report in any of its formats; `title` is that of a page, which has the records of `runs`."""
+    """Return a report in any of its formats, with the problems of `runs` below each table.
+
+    Args:
+        title: title of a page.
+        runs: runs whose records a page has.
+    """
+    problems = [f"a run was not counted: {problem}" for problem in runs.problems]
+    parts = [replace(part, note="\n".join([part.note, *problems])) if part.table else part for part in parts]
     if form in DATA:
         return file_content(data_frame(parts), form)
     if form == "html":

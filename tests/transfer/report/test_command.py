@@ -51,6 +51,8 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(tm
     said = capsys.readouterr()
     assert "toy_market" in said.out
     assert [text for text in ("torn", "schema 99", "update", "failed") if text not in said.err] == []
+    assert main([str(runs), "--output", str(tmp_path / "table.tex")]) == 0
+    assert (tmp_path / "table.tex").read_text().count("% a run was not counted: ") == 2
 
 
 def test_costs_of_a_pivot_are_columns_of_it(tmp_path: Path, capsys: Captured) -> None:

@@ -160,6 +160,7 @@ def write_document(file: Path, read: Claims, results: Sequence[ClaimResult], run
         ),
         brief=_brief,
         missing=_missing,
+        problems=runs.problems,
     )
     contents[file] = (re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n").encode()
     check_writable(folder, "--document")

@@ -26,6 +26,7 @@ from transfer.records.run_set import StoredRuns
 from transfer.records.store import StoredRun
 from transfer.report.claims import variants
 from transfer.report.claims.findings import NO_VERDICT, PERCENTAGE_POINTS, ClaimResult, Finding, Point
+from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import MeanInterval
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.half_score import geometric_mean, half_score_rates, half_way, log_ratio
@@ -44,6 +45,7 @@ def evaluate_claim(claim: Claim, runs: StoredRuns) -> ClaimResult:
             finding = _KINDS[claim.kind](claim, (a, b), runs)
             finding = _gated(claim, (a, b), finding, runs)
             notes = [f"not a valid result: {mark}" for mark in weights_marks(finding.records, runs.exports)]
+            notes += [note.text for note in unjudged_note(finding.records)]
             finding = replace(finding, notes=[*finding.notes, *notes])
         except UserError as error:
             text = re.sub(r" \(fields: .*", "", " ".join(str(error).split()))
@@ -181,6 +183,7 @@ def _failures(claim: Claim, arms: Sequence[str], runs: StoredRuns) -> Finding:
         n=", ".join(f"{failed} of {total}" for failed, total in counts),
         seeds=min(map(len, units)),
         verdict=conclusion(claim.expect, low, high, claim.margin),
+        notes=[f"n counts a seed once at each {claim.over}, as if these were independent"] if claim.over else [],
         points=[Point(text, "share", share) for text, share in zip(arms, shares, strict=True)],
         records=[record for grid in grids for cell in grid.values() for record in cell.records],
     )

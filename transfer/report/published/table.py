@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -110,8 +111,17 @@ def paper_table(runs: StoredRuns, paper: str, table: str, *, margin: float | Non
                 if problem:
                     notes.append(Note(f"no interval, since {problem}", _cell_title(row, value), (len(rows),)))
                 rows.append(cells)
-    rule_notes = [Note(AGREES, f"agrees within {margin:g}")] if any(row["runs"] for row in rows) else []
+    matched = any(row["runs"] for row in rows)
+    rule_notes = [Note(AGREES, f"agrees within {margin:g}")] if matched else _no_match(published, matcher)
     return Table(list(PAPER_COLUMNS), rows, [*_notes(published), *rule_notes, *notes])
+
+
+def _no_match(table: PublishedTable, matcher: Matcher) -> list[Note]:
+    """Return the note on what a run needs to match a row of the table; empty without runs."""
+    steps, values = matcher.sweep.steps, chain.from_iterable(row.values for row in table.rows if row.steps)
+    wanted = " or ".join(sorted({f"{steps[value.step].task.name} on {value.dataset}" for value in values}))
+    text = f"none of {count(len(matcher.runs), 'run')} matches a row, which needs {wanted}, with the row's options"
+    return [Note(text)] if len(matcher.runs) else []
 
 
 def _cell_title(row: PublishedRow, value: Value) -> str:

@@ -65,10 +65,12 @@ def test_the_document_is_the_same_each_time_with_rules_numbers_commands_and_link
         "Rule: difference of `top1`, a > b expected, relevant from 1 on; `lr`", "Half of the interval: 1.5 predicted.",
         "```sh\npython -m transfer.sweep claims\n```", "The paper: 80 against 50. Support for its authors: more.",
         "Changed after the runs, 2030-01-31: the margin. The verdict was undecided, and is support.", "2 predicted",
+        "seeds: 3, at least 1.",
     ):  # fmt: skip
         assert said in section, said
     for said in (
         ": no verdict (2 support, 1 no verdict).", "no verdict: all trainings of 'stem=patchify,lr=0.4' failed",
+        "When they were written was not checked: only a version history of that file dates them.",
         "18 runs stand behind the verdicts", "- P1, P1 pairs, P2, P3, P4: `task=knn`", "**Limits.** Small.", "Done so.",
     ):  # fmt: skip
         assert said in text, said
@@ -98,5 +100,9 @@ def test_csv_page_and_terminal_have_every_claim(study: tuple[str, str], tmp_path
 def test_no_runs_and_wrong_commands_are_said(study: tuple[str, str], tmp_path: Path, capsys: Captured) -> None:
     assert main(["claims", str(tmp_path), study[1]]) == 0
     assert "no verdict: there are no runs" in capsys.readouterr().out
-    assert main(["claims", study[0], "cifra"]) == 2
+    assert main(["claims", str(tmp_path / "none"), "cifra"]) == 2, "before there are runs"
     assert "unknown claims file 'cifra'" in capsys.readouterr().err
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "record.json").write_text("{")
+    assert main(["claims", str(tmp_path), study[1], "--document", str(tmp_path / "study.md")]) == 0
+    assert f"A run was not counted: {tmp_path}/torn/record.json" in (tmp_path / "study.md").read_text()

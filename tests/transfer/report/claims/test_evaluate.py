@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.runs import ended
 from tests.transfer.experiments.test_claims import ROW, read
 from tests.transfer.report.tables.test_comparison import both, compare, made, notes, row
 from transfer.comparison.paired_intervals import read_outcomes
@@ -89,6 +90,9 @@ def test_a_difference_is_the_one_that_report_compare_shows(tmp_path: Path) -> No
     assert (found.a, found.b) == ("stem=conv", "stem=patchify")  # without the conditions of all runs
     (found,) = judged(tmp_path, runs[:-1], needs=2).findings
     assert found.n == "2 in pairs"
+    unjudged = both(tmp_path / "unjudged", options={"epochs": 1}, outcome=ended("not_judged", 9))
+    (note,) = judged(tmp_path, unjudged).shown.notes
+    assert note.startswith("6 of 6 training runs not checked for failure: ")
     assert judged(tmp_path, runs, margin=60).verdict == "no relevant effect"
     assert judged(tmp_path, runs, expect="a < b").verdict == "contradiction"
     assert judged(tmp_path, runs, kind="equivalence", expect="a = b").verdict == "contradiction"
@@ -152,6 +156,7 @@ def test_a_share_of_failures_counts_runs_that_failed_outright(tmp_path: Path) ->
     assert judged(tmp_path, runs, **change | {"expect": "a <= b", "margin": 20}).verdict == "contradiction"
     whole_grids = change | {"a": "stem=patchify", "b": "stem=conv", "over": "lr"}
     assert judged(tmp_path, runs, **whole_grids).shown.n == "6 of 9, 0 of 9"
+    assert "n counts a seed once at each lr" in judged(tmp_path, runs, **whole_grids).shown.notes[0]
     assert "'stem=patchify' has no run at lr 0.4" in judged(tmp_path, runs[:-3], **whole_grids).shown.why
 
 

@@ -69,6 +69,7 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     assert (line["pretraining_hours"], line["not comparable because"]) == ("2 core", "")
     assert line["verdict"].startswith("inconclusive, of these models (1 seed): differences up to 2.9 percentage")
     assert line_of([trained, probe], "2", PROBED.replace("3Conv+3BN+", ""))["own"] == ""
+    assert "none of 1 run matches a row, which needs pretrain-" in shown_table([trained], "scaled_relu", "3")[1][-1]
     assert line_of([probe], "2", PROBED)["not comparable because"] == "unknown pretraining: weights sha256:dd"
     broken = run_of(replace(dino, seed=1), tmp_path)
     line = line_of([broken], "2", PROBED)
