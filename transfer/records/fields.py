@@ -52,10 +52,14 @@ def shown_values(values: Sequence[Any]) -> list[Any]:
 
 
 def short_value(record: Record, name: str, value: Any) -> Any:
-    """Return the value of a field; for a file its name and the start of its digest."""
+    """Return the value of a field; for a file its name and the start of its digest, which of a dataset is before the
+    numbers of its images: "58b6e85f of 260 + 160 images".
+    """
     if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
+        splits = (record.dataset.get("counts") or {}).values() if name == "dataset_digest" else ()
+        images = " + ".join(str(split["images"]) for split in splits if isinstance(split, dict) and "images" in split)
         file = Path(str(record.options.get(name) or "")).name
-        return f"{file} {hexadecimal[:8]}".strip()
+        return f"{file} {hexadecimal[:8]}".strip() + (f" of {images} images" if images else "")
     return value
 
 
