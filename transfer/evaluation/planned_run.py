@@ -290,6 +290,8 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
         remarks = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+    if (excluded := record.dataset.get("skipped", 0)) != planned.dataset.skipped:
+        remarks += f" (made when {excluded} images were unreadable, now {planned.dataset.skipped})"
     if source := copied_from(store.folder(run_id)):
         remarks += f" (copied from {source})"
     lines = [f"{run_id}: has a record, reused{remarks}"]

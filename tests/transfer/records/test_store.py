@@ -117,8 +117,10 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
     options = {"sync_bn": False, "epochs": 1}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
-    for world, said in (1, " (made by 8 processes, each of which sees batch norm by itself)"), (8, ""):
+    batch_norm, images = " (made by 8 processes, each of which sees batch norm by itself)", " (made when 0 images were "
+    for world, skipped, said in (1, 0, batch_norm), (8, 0, ""), (8, 1, f"{images}unreadable, now 1)"):
         cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options=options)
+        cell.dataset = SimpleNamespace(skipped=skipped)
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
 
