@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from transfer.task import Task
 
 RECORD, OPTIONS = "record.json", "options.yaml"
+WEIGHTS_WORDS = ("config", "random", "live", "timm")
+"""Values of `--weights` that are never paths."""
 
 
 @dataclass
@@ -190,6 +192,13 @@ def read_command(
     return command
 
 
+def run_of_weights(weights: str, out: Path) -> Path | None:
+    """Return the folder of the run that `--weights` names by its path or by its id in `out`; None for other weights."""
+    run = Path(weights) if "/" in weights or Path(weights).is_dir() else out / weights
+    is_run = weights not in WEIGHTS_WORDS and ((run / RECORD).exists() or (run / OPTIONS).exists())
+    return run if is_run else None
+
+
 def weights_of_run(weights: str, out: Path) -> str:
     """Return the exported folder of a run that `weights` names; other weights are returned as they are.
 
@@ -201,8 +210,8 @@ def weights_of_run(weights: str, out: Path) -> str:
         MissingInput: the run is unfinished, its training failed, or it saved no weights.
         UserError: its record cannot be read.
     """
-    run = Path(weights) if "/" in weights or Path(weights).is_dir() else out / weights
-    if not (run / RECORD).exists() and not (run / OPTIONS).exists():
+    run = run_of_weights(weights, out)
+    if run is None:
         return weights
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")

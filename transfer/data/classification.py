@@ -192,8 +192,8 @@ def _without_damaged(
     """Return the split without corrupt images, and add to `notes` and `looks`. Raises UserError when a class has none
     left.
     """
-    bad, readable, orientations = integrity.check_split(split, name=f"{spec.name} {split.name}", skip=skip)
-    notes += [f"{split.name}: {note}" for note in orientations]
+    bad, readable, read_notes = integrity.check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    notes += [f"{split.name}: {note}" for note in read_notes]
     looks += readable
     if isinstance(split, MaskSplit):
         split.keep(readable)

@@ -113,7 +113,8 @@ class _Run:
         for name, saved in state["circumstances"].items():
             if circumstances[name] != saved:
                 self.note(f"step {self.progress.step} was reached {saved}, the rest {circumstances[name]}")
-        context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
+        epoch = min(self.progress.epoch + 1, self.options.epochs)
+        context.say(f"resuming after step {self.progress.step} (epoch {epoch})")
 
     def note(self, text: str) -> None:
         """Note what is unlike an uninterrupted training, in the record and in the state, as it may be stopped again."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from backbones.diagnostics.recorder import BlockWatch
-from transfer.cli.command import Command
+from transfer.cli.command import WEIGHTS_WORDS, Command
 from transfer.core.errors import DeviceLost, MissingInput, Notice, UsageError, UserError, count, print_safe, shortened
 from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic
@@ -32,7 +32,6 @@ from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import (
-    WEIGHTS_WORDS,
     Evaluation,
     PlannedRun,
     RunFailed,

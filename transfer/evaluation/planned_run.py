@@ -8,7 +8,7 @@ from typing import Any
 
 from backbones.archs import ARCHS, timm_names
 from backbones.weights.locate import head_digest
-from transfer.cli.command import Command
+from transfer.cli.command import WEIGHTS_WORDS, Command, run_of_weights
 from transfer.cli.options import PretrainRunOptions
 from transfer.core import user_code
 from transfer.core.errors import UserError, count, shortened
@@ -29,9 +29,6 @@ from transfer.records.protocol import per_process, processes, trains
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Store, StoredRun, missing_files
 from transfer.task import Task
-
-WEIGHTS_WORDS = ("config", "random", "live", "timm")
-"""Values of `--weights` that are never paths."""
 
 
 def absolute_path(argument: str, names: Collection[str] = ()) -> str:
@@ -171,9 +168,9 @@ class PlannedRun:
         options |= {"backbone": absolute_path(command.run.backbone, backbones), "seeds": [self.seed]}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        options["weights"] = absolute_path(command.backbone.weights[0], WEIGHTS_WORDS)
-        if (run := command.run.out / options["weights"]).is_dir() and "/" not in options["weights"]:
-            options["weights"] = str(run.resolve())  # a run's id
+        weights = command.backbone.weights[0]
+        run = run_of_weights(weights, command.run.out)
+        options["weights"] = str(run.resolve()) if run else absolute_path(weights, WEIGHTS_WORDS)
         if "test_dataset" in options:
             options["test_dataset"] = [absolute_path(name, datasets) for name in options["test_dataset"]]
         if self.task.file and "method" in options:
@@ -293,6 +290,8 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     if world not in (None, data_world):  # whose scores are not those of other numbers of processes
         axes = " and ".join(per_process(record))
         remarks = f" (made by {count(world, 'process', 'es')}, each of which sees {axes} by itself)"
+    if (excluded := record.dataset.get("skipped", 0)) != planned.dataset.skipped:
+        remarks += f" (made when {excluded} images were unreadable, now {planned.dataset.skipped})"
     if source := copied_from(store.folder(run_id)):
         remarks += f" (copied from {source})"
     lines = [f"{run_id}: has a record, reused{remarks}"]

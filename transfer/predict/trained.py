@@ -193,8 +193,6 @@ def open_images(
     bad, _, notes = check_split(split, name="new images", skip=drop_corrupt)
     if len(bad) == len(split):
         raise UserError(f"no readable image in {folder}: {shortened(split.names)}; name images that can be read")
-    if len(bad):
-        notes.append(f"left out, as they cannot be read: {shortened([split.names[index] for index in bad.tolist()])}")
     for note in notes:
         context.note(note)
     return split.select(np.setdiff1d(np.arange(len(split)), bad))

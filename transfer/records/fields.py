@@ -52,15 +52,20 @@ def shown_values(values: Sequence[Any]) -> list[Any]:
 
 
 def short_value(record: Record, name: str, value: Any) -> Any:
-    """Return the value of a field; for a file its name and the start of its digest; for weights of all seeds of a
-    training without a record (`fields_of_weights`) the start of the training's.
+    """Return the value of a field, a digest by its start: of a file behind its name, of a dataset before the numbers of
+    its images, as in "58b6e85f of 260 + 160 images"; for weights of all seeds of a training without a record
+    (`fields_of_weights`) that of the training.
     """
-    if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
-        if value == record.origin.get("training"):
-            return f"training {value[:8]} without a record"
-        file = Path(str(record.options.get(name) or "")).name
-        return f"{file} {hexadecimal[:8]}".strip()
-    return value
+    hexadecimal = value.removeprefix("sha256:") if isinstance(value, str) else ""
+    if len(hexadecimal) != 64:
+        return value
+    start = hexadecimal[:8]
+    if value == record.origin.get("training"):
+        return f"training {start} without a record"
+    splits = (record.dataset.get("counts") or {}).values() if name == "dataset_digest" else ()
+    if images := [str(split["images"]) for split in splits if isinstance(split, dict) and "images" in split]:
+        return f"{start} of {' + '.join(images)} images"
+    return f"{Path(str(record.options.get(name) or '')).name} {start}".strip()
 
 
 def content_label(content: Mapping[str, Any]) -> str:

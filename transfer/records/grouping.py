@@ -28,6 +28,7 @@ NO_PRETRAINING = "none (random weights)"
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.
 _SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
+_SAME = "the same in all rows of the dataset"
 
 
 @dataclass(frozen=True)
@@ -253,10 +254,13 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
         contents = [fields.fields_of_weights(group.first, without, exports) for group in namesakes]
         names = fields.differing(contents)
         for group, content in zip(namesakes, contents, strict=True) if names else ():
-            values = {
-                name.removeprefix(protocol.PRETRAINING): content.get(name, protocol.NOT_RECORDED) for name in names
-            }
-            group.pretraining += f", {fields.content_label(values)}"
+            parent, values = exports[group.first.weights_id], dict[str, Any]()
+            for name in names:
+                of_parent = name.removeprefix(protocol.PRETRAINING)
+                value = content.get(name, protocol.NOT_RECORDED)
+                values[of_parent] = fields.short_value(parent, of_parent, value)
+            label = fields.content_label(values)
+            group.pretraining += f" ({label})" if label else ""
     labels = {group.pretraining for group in groups}
     if not pretrained_groups and len(labels) == 1 and NO_PRETRAINING not in labels:
         for group in groups:
@@ -266,7 +270,7 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: protocol.Exports, 
 def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> None:
     """Write the group whose numbers may be compared into the rows of a task, unless all are of one.
 
-    The contents of a dataset differ only if rows of the same name and version have several contents.
+    The contents of a dataset are named only if rows of the same name and version have several contents.
     """
     contents = [protocol.displayed_fields(group.first, without) for group in groups]
     data_fields = {name for content in contents for name in content if name.startswith(protocol.OF_DATA)}
@@ -274,9 +278,10 @@ def _tell_protocols_apart(groups: Sequence[Group], without: Collection[str]) -> 
     for namesakes in datasets.values():
         equal_fields = data_fields - fields.differing(namesakes).keys()
         for content in namesakes:
-            content |= dict.fromkeys(equal_fields, "the same")
+            content |= dict.fromkeys(equal_fields, _SAME)
     names = sorted(fields.differing(contents).keys() - {*_SHOWN})
     for group, content in zip(groups, contents, strict=True) if names else ():
         values = [fields.short_value(group.first, name, content.get(name, protocol.NOT_RECORDED)) for name in names]
         hashable_values = (tuple(value) if isinstance(value, list) else value for value in values)
-        group.protocol = Comparability(tuple(zip(names, hashable_values, strict=True)))
+        named = (pair for pair in zip(names, hashable_values, strict=True) if pair[1] != _SAME)
+        group.protocol = Comparability(tuple(named))

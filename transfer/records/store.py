@@ -154,15 +154,7 @@ class Store:
 
     def runs(self) -> tuple[list[StoredRun], list[str]]:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
-        runs, problems = [], []
-        for folder in self.folders():
-            try:
-                if has_record(folder):
-                    runs.append(StoredRun(folder, Record.read(folder / RECORD)))
-            except UserError as error:
-                problems.append(str(error))
-        distinct_runs, disputes = merged(runs)
-        return distinct_runs, problems + disputes
+        return _finished_in(self.folders())
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
@@ -178,6 +170,19 @@ class Store:
         except OSError as error:
             raise UserError(f"{self.root}: cannot be read ({error.strerror}); it should be a folder of runs") from None
         return [self.root / name for name in sorted(folders) if not name.startswith(".")]
+
+
+def _finished_in(folders: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
+    """Return what `Store.runs` does, of the folders of some runs."""
+    runs, problems = [], []
+    for folder in folders:
+        try:
+            if has_record(folder):
+                runs.append(StoredRun(folder, Record.read(folder / RECORD)))
+        except UserError as error:
+            problems.append(str(error))
+    distinct_runs, disputes = merged(runs)
+    return distinct_runs, problems + disputes
 
 
 def has_record(folder: Path) -> bool:
@@ -270,11 +275,8 @@ def runs_in(folders: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     for folder in folders:
         if not folder.is_dir():
             raise MissingInput(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
-        if has_record(folder):
-            beside, _ = store_in(folder.resolve().parent).runs()
-            finished += [run for run in beside if run.folder == folder.resolve()]
-            continue
-        runs, unreadable = store_in(folder).runs()
+        single = has_record(folder)
+        runs, unreadable = _finished_in([folder.resolve()]) if single else store_in(folder).runs()
         finished += runs
         problems += unreadable
         if left := unfinished_in(folder):

@@ -218,6 +218,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_run_stands_for_its_export_and_other_weights_stay(folder: Path) -> None:
     (folder / "record.json").write_text(ended("completed"))
     (folder / "export" / "config.json").touch()
+    (folder.parent / "config").mkdir()
+    (folder.parent / "config" / "options.yaml").touch()
     for name in (folder.name, str(folder)):
         assert weights_of_run(name, folder.parent) == str(folder / "export")
     for weights in ("config", "timm:vit.tag", "hf-hub:a/b", "some/file.pth"):

@@ -66,7 +66,7 @@ def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
         "out of memory on this machine: .* a smaller --eval-batch-size to score; the last checkpoint is", said
     )
     assert main([*flags, "--eval-batch-size", "32"]) in (0, 3)
-    assert "resuming after step" in capsys.readouterr().err
+    assert re.search(r"resuming after step \d+ \(epoch 1\)", capsys.readouterr().err)
 
 
 def test_a_notice_is_one_line_and_a_note_of_each_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,9 @@ def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
     assert [len(group.records) for group in groups] == [3, 1]
     assert protocols(groups) == [{"lr": 0.05}, {"lr": 0.1}]
     assert protocols(of([made(), made(smoke=True), made(stem="conv")])) == [{}] * 3, "columns say that"
+    data = [made(dataset={"digest": letter * 64}) for letter in "ab"]
+    names = [{"dataset_digest": "aaaaaaaa"}, {"dataset_digest": "bbbbbbbb"}, {}]
+    assert protocols(of([*data, made(dataset={"name": "renamed"})])) == names
 
 
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
@@ -61,11 +64,14 @@ def test_trainings_on_a_cpu_by_other_numbers_of_threads_are_marked() -> None:
 
 
 def test_pretraining_is_named_with_what_differs() -> None:
-    parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
+    counts = {"train": {"images": 9, "classes": 2}, "val": {"images": 4}, "classes": 2}
+    data = {"name": "toy_digits", "digest": "a" * 64, "counts": counts}
+    parents = [trained("sha256:a"), trained("sha256:b", lr=0.1, dataset=data), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]
     groups = of(records, parents)
-    names = ["dino toy_digits, lr 0.05", "dino toy_digits, lr 0.1", "sha256:dddddddd"]
-    assert [group.pretraining for group in groups] == names
+    label = "dino toy_digits (dataset_digest"
+    names = [f"{label} eeeeeeee, lr 0.05)", f"{label} aaaaaaaa of 9 + 4 images, lr 0.1)"]
+    assert [group.pretraining for group in groups] == [*names, "sha256:dddddddd"]
     assert len(groups[0].records) == 2
 
 
@@ -73,8 +79,8 @@ def test_of_several_trainings_each_is_named_with_what_differs_and_one_that_expor
     first = [trained("sha256:a"), trained("sha256:b", lr=0.1)]
     second = [made("finetune", weights_id=run.export, export=f"{run.export}2") for run in first]
     groups = of([made(weights_id=run.export) for run in second], [*first, *second])
-    label = "finetune toy_market after dino toy_digits, pretraining.lr"
-    assert [group.pretraining for group in groups] == [f"{label} 0.05", f"{label} 0.1"]
+    label = "finetune toy_market after dino toy_digits (pretraining.lr"
+    assert [group.pretraining for group in groups] == [f"{label} 0.05)", f"{label} 0.1)"]
     same = [made("finetune", lr=lr, weights_id="sha256:c", export="sha256:c") for lr in (0.05, 0.1)]
     assert [group.pretraining for group in of(same, same)] == ["sha256:c", "finetune toy_market"]
 

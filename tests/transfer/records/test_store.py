@@ -20,7 +20,7 @@ from transfer.core.files import lock
 from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
 from transfer.records.record import Record, RunKey, with_checksum
-from transfer.records.store import LOCK, RECORD, Store, StoredRun, damaged_files, merged, missing_files
+from transfer.records.store import LOCK, RECORD, Store, StoredRun, damaged_files, merged, missing_files, runs_in
 from transfer.report.__main__ import main as report
 from transfer.verify.__main__ import main as verify_runs
 
@@ -117,8 +117,10 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
     options = {"sync_bn": False, "epochs": 1}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
-    for world, said in (1, " (made by 8 processes, each of which sees batch norm by itself)"), (8, ""):
+    batch_norm, images = " (made by 8 processes, each of which sees batch norm by itself)", " (made when 0 images were "
+    for world, skipped, said in (1, 0, batch_norm), (8, 0, ""), (8, 1, f"{images}unreadable, now 1)"):
         cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options=options)
+        cell.dataset = SimpleNamespace(skipped=skipped)
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
 
@@ -207,9 +209,9 @@ def test_an_edited_record_is_refused_and_named(tmp_path: Path) -> None:
     without = json.dumps({key: value for key, value in content.items() if key != "digest"}, indent=1)
     for edited in (path.read_text() + "\n", without):
         path.write_text(edited)
-        runs, (problem,) = Store(tmp_path).runs()
-        assert not runs
-        assert f"{path}: edited" in problem
+        for runs, (problem,) in (Store(tmp_path).runs(), runs_in([path.parent])):
+            assert not runs
+            assert f"{path}: edited" in problem
         assert Record.read(path, edited=True).task == "reid"
 
 

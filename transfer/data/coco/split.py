@@ -248,12 +248,12 @@ def check_images(name: str, splits: Splits, *, skip: bool) -> tuple[Splits, int,
     """
     readable, skipped, notes = {}, 0, list[str]()
     for part, split in splits.items():
-        bad, looks, turned = check_split(split.files(), name=name, skip=skip, look=split.look)
+        bad, looks, read_notes = check_split(split.files(), name=name, skip=skip, look=split.look)
         readable[part] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
         _check_sizes(readable[part], looks)
         skipped += len(bad)
         rule = "" if split.upright else " (`exif: ignore`)"
-        notes += [f"{SPLIT_TITLES[part]}: {note}{rule}" for note in turned]
+        notes += [f"{SPLIT_TITLES[part]}{rule}: {note}" for note in read_notes]
     return readable, skipped, notes
 
 

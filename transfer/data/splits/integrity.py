@@ -46,8 +46,8 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
 def check_split(
     split: Split, *, name: str, skip: bool = False, look: Callable[[int], Look] | None = None
 ) -> tuple[NDArray[Any], list[Look], list[str]]:
-    """Return the indices [K] of the images that cannot be read, in order, looks at the others, and a note on images
-    that are not stored upright.
+    """Return the indices [K] of the images that cannot be read, in order, looks at the others, and notes on images
+    that are not stored upright or cannot be read.
 
     Args:
         split: the images.
@@ -74,13 +74,15 @@ def check_split(
     verdicts = read_once(verdict, [rule, *split.stamps(range(len(split)))], f"checking {name}")
     bad = {index: result for index, result in enumerate(verdicts) if isinstance(result, str)}
     if bad and not skip:
-        fix = "restore or convert them, or exclude them with `--drop-corrupt` of a run"
+        fix = "restore or convert them, or exclude them with `--drop-corrupt`"
         listed = _list_some([*bad.values()])
         raise UserError(f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{listed}\n{fix}")
     looks = [result for result in verdicts if not isinstance(result, str)]
     turned = sum(turn > 1 for turn, *_ in looks)
     read = "opened upright" if split.upright else "read as stored"
     notes = [f"{turned} images have an EXIF orientation; they are {read}"] if turned else []
+    names = shortened([split.names[index] for index in bad])
+    notes += [f"{len(bad)} excluded, as they cannot be read: {names}"] if bad else []
     return np.array([*bad], dtype=np.int64), looks, notes
 
 

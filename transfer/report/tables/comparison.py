@@ -39,6 +39,8 @@ OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
 FAILED = "failed"
 """Prefix of the names of the columns with rates of failed training runs, which are last."""
+KEPT = {"score": -1, "means": -1, "difference": -3, "verdict": -3}
+"""Details of columns in brief: the one primary score of a task goes before a setting, the verdict last."""
 IN_SUMMARY = (BORROWED, NO_MORE)
 """What the summary of a comparison says, too."""
 
@@ -138,7 +140,7 @@ def in_brief(comparison: Comparison, table: Table) -> Table:
     names += [name for name in ("score", "effect", "means", *NUMBERS, "verdict") if name in table]
     said = () if comparison.effects else IN_SUMMARY
     notes = [note for note in table.notes if not any(text in note.text for text in said)]
-    columns = [replace(column, detail=-1) for column in table.columns]
+    columns = [replace(column, detail=KEPT.get(column.name, -2)) for column in table.columns]
     primary = [row for row, compared in zip(table.rows, comparison.rows) if compared.family is Family.PRIMARY]
     return Table(columns, primary, notes).select(names)
 

@@ -86,7 +86,7 @@ def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch reads th
 def comparability_text(group: Comparability) -> str:
     """Return the protocol fields in which a group of rows differs from other groups: "lr 0.05, epochs 20"."""
     fields = dict(group.fields)
-    return content_label(fields) or f"{', '.join(fields)} without effect"
+    return content_label(fields) or ", ".join(f"{name} without effect" for name in fields)
 
 
 @cell_text.register

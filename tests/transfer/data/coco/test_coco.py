@@ -161,7 +161,8 @@ def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation
         expected = ImageOps.exif_transpose(image) if exif == "apply" else image
         assert data.train.read(0).tobytes() == expected.tobytes()
     (note,) = data.notes
-    assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
+    assert note.endswith("opened upright" if exif == "apply" else "read as stored")
+    assert ("(`exif: ignore`): 1" in note) == (exif != "apply")
 
 
 def test_sizes_with_width_and_height_swapped_are_named_as_that(tmp_path):
@@ -178,7 +179,7 @@ def test_damaged_images(tmp_path):
     with pytest.raises(UserError, match=r"1 of 4 images cannot be read[\s\S]*--drop-corrupt"):
         opened(root)
     data = opened(root, drop_corrupt=True)
-    assert data.skipped == 2
+    assert (data.skipped, "train2.jpg" in str(data.notes)) == (2, True)
     assert [image.id for image in data.train.images] == [101, 103, 104]
     assert data.train.image.tolist() == [0, 1]
     assert data.train.ids.tolist() == [2, 4]

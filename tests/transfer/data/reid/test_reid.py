@@ -219,7 +219,7 @@ def test_damaged_images(tmp_path):
     with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--drop-corrupt"):
         open_reid(spec(root), None)
     data = open_reid(spec(root), None, drop_corrupt=True)
-    assert data.skipped == 2
+    assert (data.skipped, cut.name in data.notes[-1]) == (2, True)
     assert data.counts["train"] == {"images": 2, "identities": 1, "cameras": 2}
     cut.unlink()
     empty.unlink()

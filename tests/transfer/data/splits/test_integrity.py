@@ -33,9 +33,10 @@ def test_orientations_are_counted_and_reasons_remembered(split):
     for _ in range(2):
         with pytest.raises(UserError, match=r"1 of 7 images cannot be read:\n.*0\.jpg: .* \(mode F, values from "):
             check_split(split, name="set")
-        _, looks, (note,) = check_split(split, name="set", skip=True)
+        _, looks, (note, left_out) = check_split(split, name="set", skip=True)
         assert pictures_of(looks) == {"smallest": [16, 12], "largest": [32, 32], "modes": {"RGB": 6}}
         assert note == "2 images have an EXIF orientation; they are read as stored"
+        assert left_out == f"1 excluded, as they cannot be read: {NAMES[0]}"
 
 
 def test_each_state_is_decoded_once(split, monkeypatch, private_cache):

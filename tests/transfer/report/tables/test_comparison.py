@@ -112,6 +112,8 @@ def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp
     assert {*primary["score"]} == {"top1"}
     assert ("'se of seeds' is 0" in str(table.notes), "'se of" in str(primary.notes)) == (True, False)
     assert all(name in terminal(primary) for name in ("| other ", "| 0.1 |"))
+    wide = Table(primary.columns, [line | {"task": at, "lr": 60 * at} for at, line in zip("abc", primary.rows)])
+    assert "Not shown in 100 columns: lr (" in terminal(wide)
     assert len(texts := note_texts(primary.notes)) == len({text.rpartition(": ")[2] for text in texts}) <= 10
 
 
