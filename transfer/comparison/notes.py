@@ -56,8 +56,11 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     if paired:
         yield from _left_out(names, units, paired)
-    elif all(texts := [*map(_seeds_text, units)]) and len({*texts}) > 1:
-        yield f"seeds are not paired: {', '.join(map('{} of {}'.format, texts, names))}"
+    else:
+        texts = [_seeds_text(variant) for variant in units]
+        if all(texts) and len({*texts}) > 1:
+            of_arms = (f"{text} of {name}" for text, name in zip(texts, names, strict=True))
+            yield f"seeds are not paired: {', '.join(of_arms)}"
     estimates = [(row.score, row.estimate) for row in match.rows if row.estimate is not None]
     if min(sizes) == 1 < max(sizes) and estimates:
         yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"

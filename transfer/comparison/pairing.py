@@ -164,21 +164,31 @@ def _exclusions_of_unused(
     for place, variant in enumerate(variants):
         unused = [candidate for candidate in candidates[place] if candidate not in used]
         reasons = [_farthest(candidate, place, examples, names) for candidate in unused]
-        for (label, other, differing), alike in values_by_key(zip(reasons, unused, strict=True)).items():
-            failed = sum(candidate.run.record.training_failed for candidate in alike)
+        clashes = ((reason, (candidate, clash)) for candidate, (reason, clash) in zip(unused, reasons, strict=True))
+        for (label, other), alike in values_by_key(clashes).items():
+            failed = sum(candidate.run.record.training_failed for candidate, _ in alike)
             failed_clause = f", {failed} of which failed" if failed else ""
-            unshared = fields.values_label(_values(alike, differing)) or "values with all variants"
+            shown = ((name, candidate.shown(name)) for candidate, clash in alike for name in clash)
+            values = {name: without_repeats(of_name) for name, of_name in values_by_key(shown).items()}
+            unshared = fields.values_label(values) or "values with all variants"
             why = f"the nearest runs of '{variants[other].text}' do not share their {unshared}"
             why = why if examples[other] else f"'{variants[other].text}' has no run"
             text = f"{count(len(alike), 'run')} of '{variant.text}' not in the table{failed_clause}: {why}"
             yield Exclusion(label, text)
 
 
-def _farthest(one: _Candidate, place: int, examples: _Candidates, names: Sequence[str]) -> tuple[str, int, Any]:
-    """Return a run's task, the variant whose nearest run differs in the most fields, and these; all if it has none."""
-    clashes = ((other, [tuple(_clashing_fields(one, run, names)) for run in arm]) for other, arm in enumerate(examples))
-    nearest = [(other, min(found, key=len, default=tuple(names))) for other, found in clashes if other != place]
-    return task_label(one.run.record), *max(nearest, key=lambda clash: len(clash[1]))
+def _farthest(
+    one: _Candidate, place: int, examples: _Candidates, names: Sequence[str]
+) -> tuple[tuple[str, int], Collection[str]]:
+    """Return a run's task with the place of the variant whose nearest run differs in the most fields, and these fields:
+    all where the variant has no run.
+    """
+    nearest: dict[int, Collection[str]] = {}
+    for other, arm in enumerate(examples):
+        if other != place:
+            nearest[other] = min((_clashing_fields(one, run, names) for run in arm), key=len, default=names)
+    farthest = max(nearest, key=lambda other: len(nearest[other]))
+    return (task_label(one.run.record), farthest), nearest[farthest]
 
 
 def _differing_names(candidates: _Candidates) -> tuple[list[str], list[str]]:

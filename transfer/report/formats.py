@@ -25,14 +25,15 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 
 
 def content(parts: Sequence[Section], form: str, title: str, runs: StoredRuns, *, ids: bool = False) -> bytes:
-    """Return a report in any of its formats, with the problems of `runs` below each table.
+    """Return a report in any of its formats, with the problems of `runs` below the first table.
 
     Args:
         title: title of a page.
         runs: runs whose records a page has.
     """
     problems = [f"a run was not counted: {problem}" for problem in runs.problems]
-    parts = [replace(part, note="\n".join([part.note, *problems])) if part.table else part for part in parts]
+    first = next((part for part in parts if part.table), None)
+    parts = [replace(part, note="\n".join([part.note, *problems])) if part is first else part for part in parts]
     if form in DATA:
         return file_content(data_frame(parts), form)
     if form == "html":

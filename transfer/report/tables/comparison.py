@@ -257,10 +257,11 @@ def _conclusion(verdict: Verdict) -> str:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
-    why = f"minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+    if verdict.why:
+        return f"{kind.value}; {verdict.why}"
     if verdict.percent and verdict.smallest > 1:
-        why = "no difference up to 100 points is detectable; add seeds"
-    return f"{kind.value}; {verdict.why or why}"
+        return f"{kind.value}; no difference up to 100 points is detectable; add seeds"
+    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:
